@@ -14,6 +14,8 @@ use std::{
 use anyhow::Context as _;
 use weir::{options::OptionInfo, tcp, udp};
 
+use crate::systems;
+
 /// The page that lists the others.
 const SUMMARY: &str = "SUMMARY.md";
 /// How the name of a page ends.
@@ -55,7 +57,8 @@ pub fn check() -> anyhow::Result<ExitCode> {
     let mut pages = Pages::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src"), "", &mut pages)?;
     let chapters = chapters();
-    let problems = problems(&pages, &chapters);
+    let mut problems = problems(&pages, &chapters);
+    problems.extend(systems::problems(&pages)?);
     for problem in &problems {
         eprintln!("{problem}");
     }

@@ -2,8 +2,11 @@
 
 mod book;
 mod compared;
+mod imports;
+mod layers;
 mod measuring_cost;
 mod same_program;
+mod systems;
 
 use std::process::ExitCode;
 
@@ -15,6 +18,10 @@ use clap::Parser;
 enum Chore {
     /// Check the book: its links, its summary, and that each design has a chapter with its options.
     Book,
+    Systems(systems::Systems),
+    /// Check that portable layers name no operating system.
+    Layers,
+    Imports(imports::Imports),
     /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
     SameProgram(same_program::SameProgram),
     /// What measuring costs: designs as they are measured, against the same designs in a program that measures nothing.
@@ -24,6 +31,9 @@ enum Chore {
 fn main() -> anyhow::Result<ExitCode> {
     match Chore::parse() {
         Chore::Book => book::check(),
+        Chore::Systems(chore) => chore.run(),
+        Chore::Layers => layers::check(),
+        Chore::Imports(chore) => chore.run(),
         Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
         Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),
     }

@@ -15,7 +15,7 @@ pub struct CheckArgs {
     #[arg(long)]
     design: String,
 
-    /// Let it write to /dev/null, too.
+    /// Let it write to the null device, too.
     #[arg(long)]
     write: bool,
 }

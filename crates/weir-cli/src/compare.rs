@@ -1,6 +1,7 @@
 //! `weir compare`: every design that can run here, under the same load, side by side.
 
 mod all;
+mod common;
 pub mod display;
 mod iops;
 mod live;
@@ -8,7 +9,7 @@ pub mod output;
 pub mod part;
 mod plan;
 pub mod saved;
-mod stream;
+pub mod stream;
 mod tcp;
 mod udp;
 
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
+use common::CommonArgs;
 use part::{Asked, Context, Part};
 
 use crate::exit::Failure;
@@ -53,12 +55,12 @@ enum Kind {
 }
 
 impl CompareArgs {
-    fn plan(&self) -> &plan::PlanArgs {
+    fn common(&self) -> &CommonArgs {
         match &self.kind {
-            None => &self.udp.plan,
-            Some(Kind::Udp(args)) => &args.plan,
-            Some(Kind::Tcp(args)) => &args.plan,
-            Some(Kind::Iops(args)) => &args.plan,
+            None => &self.udp.common,
+            Some(Kind::Udp(args)) => &args.common,
+            Some(Kind::Tcp(args)) => &args.common,
+            Some(Kind::Iops(args)) => &args.common,
         }
     }
 
@@ -74,16 +76,17 @@ impl CompareArgs {
 
     /// What is compared, and where its results go.
     pub fn asked(&self) -> Asked<'_> {
-        let of = |name, kind, output, dry_run| Asked { name, kind, output, dry_run };
-        match &self.kind {
-            None if self.udp.are_for_all() => {
-                of("weir compare", "all", &self.udp.output, self.udp.dry_run)
-            }
-            None => udp_asked(&self.udp),
-            Some(Kind::Udp(args)) => udp_asked(args),
-            Some(Kind::Tcp(args)) => of("weir compare tcp", "tcp", &args.output, args.dry_run),
-            Some(Kind::Iops(args)) => of("weir compare iops", "iops", &args.output, args.dry_run),
-        }
+        let of_udp =
+            |args: &udp::UdpArgs| ("weir compare udp", if args.memory { "memory" } else { "udp" });
+        let (name, kind) = match &self.kind {
+            None if self.udp.are_for_all() => ("weir compare", "all"),
+            None => of_udp(&self.udp),
+            Some(Kind::Udp(args)) => of_udp(args),
+            Some(Kind::Tcp(_)) => ("weir compare tcp", "tcp"),
+            Some(Kind::Iops(_)) => ("weir compare iops", "iops"),
+        };
+        let CommonArgs { output, dry_run, .. } = self.common();
+        Asked { name, kind, output, dry_run: *dry_run }
     }
 
     /// Compares, and gives what came of it.
@@ -98,20 +101,15 @@ impl CompareArgs {
     }
 }
 
-fn udp_asked(args: &udp::UdpArgs) -> Asked<'_> {
-    let kind = if args.memory { "memory" } else { "udp" };
-    Asked { name: "weir compare udp", kind, output: &args.output, dry_run: args.dry_run }
-}
-
 /// Runs `weir compare`.
 pub fn run(args: CompareArgs) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let planned = match &args.plan().plan {
+    let planned = match &args.common().plan.plan {
         Some(path) => plan::expanded(path, &words),
         None => Ok((args.clone(), words)),
     };
     let planned = planned.and_then(|(planned, words)| {
-        if let Some(path) = &args.plan().save_plan {
+        if let Some(path) = &args.common().plan.save_plan {
             plan::save(path, &words)?;
         }
         Ok((planned, words))

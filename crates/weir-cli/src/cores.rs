@@ -61,7 +61,7 @@ pub fn permitted(command: &str, asked: &[usize]) -> Vec<usize> {
 /// # Errors
 /// If these cores are no such that this process may use.
 pub fn keep_to(command: &str, Cores(cores): &Cores) -> Result<Option<String>, Failure> {
-    let kept = weir::affinity::pin_where_permitted(cores).map_err(|error| {
+    let kept = weir::affinity::keep_to_where_permitted(cores).map_err(|error| {
         Failure::usage(format!(
             "cannot run on the cores {cores:?}: {error}; this process may use {:?}",
             weir::affinity::allowed_cores()

@@ -5,7 +5,7 @@ mod show;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::anyhow;
-use weir::device::{AnyDesign, Direction};
+use weir::device::{AnyDesign, Direction, NAMES, Names};
 use weir_lab::{
     iops::{self, Event, PAIRS, Report, SAMPLE_EVERY, Spec},
     stats::Estimate,
@@ -28,20 +28,21 @@ const DURATION: Duration = Duration::from_secs(10);
 const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 
 /// What a device is, and what the letters mean to users of fio.
-const AFTER: &str = "\
-What may be read: /dev/null, /dev/zero, /dev/full, /dev/random and /dev/urandom, by their device numbers; weir's \
-own /dev/nothing; regular files of ordinary file systems (ext4, xfs, btrfs, tmpfs, overlayfs, nfs and the like), \
-also as a descriptor of this process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; \
-and timer:DELAY, as timer:10us, 0 to 1s: a device on which every read takes that long, by a timer that is set \
-for each I/O (a system call, counted). Other character devices, and files of other file systems (/proc, /sys, \
-fuse), only if also named with --device, because opening or reading some has side effects. Pipes, sockets and \
-terminals never, since data read from them is lost to its intended reader; nor block devices and other ways to \
-storage. Everything is opened for reading only.
+fn after() -> String {
+    let Names { readable, writable, .. } = NAMES;
+    format!(
+        "\
+What may be read: {readable} Everything is opened for reading only.
 
-What may be written to (--write): /dev/null and /dev/zero, by their device numbers; it is opened for writing \
-only. Anything else is refused before it is opened for writing, and no flag overrides that. Designs that move no \
+What may be written to (--write): {writable}; it is opened for writing only. Anything else is refused before it is opened for writing, and no flag overrides that. Designs that move no \
 bytes (sync-empty, no-op, control, uring-cmd) have no writes.
 
+{COUNTS}"
+    )
+}
+
+/// What its figures are, fio's words, and the exit codes.
+const COUNTS: &str = "\
 Figures per I/O (system calls, CPU time) come from counters of working threads, which cannot all be read at one \
 moment: at either end of the measured time they may be off by what each thread has under way, an I/O or a batch, \
 so for a few I/Os they say nothing.
@@ -59,13 +60,12 @@ written to; 3 some I/Os failed; 5 it cannot run here.";
 ///
 /// Counts: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = after())]
 pub struct IopsArgs {
     /// What to read, or to write to.
     path: PathBuf,
 
-    /// Write zeroes instead: only to /dev/null and /dev/zero, which throw them away.
-    #[arg(long)]
+    #[arg(long, help = format!("Write zeroes instead: only to {}, which throw them away", NAMES.writable))]
     write: bool,
 
     /// The design with its options, as in "ring --depth 64"; `weir designs` lists them.

@@ -46,7 +46,7 @@ each block, bytes of a message, bytes per second of each block, messages of each
 messages under way. -p, -t, -l, -P, -F, -i, -O and -J are iperf3's, and take precedence: -t is \
 the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; -b is not a bit rate.
 
-A file is sent by sendfile(2), as iperf3 does it with -Z: its bytes are not copied here. MSG_ZEROCOPY would save nothing more, since on loopback the kernel copies such bytes anyway.
+A file is sent by sendfile(2) (on Windows TransmitFile), as iperf3 does it with -Z: its bytes are not copied here. MSG_ZEROCOPY would save nothing more, since on loopback the kernel copies such bytes anyway.
 
 Held connections: -c 500k --every 60s sends one message a minute on each of half a million; processes \
 and addresses follow from the number.
@@ -224,7 +224,7 @@ pub struct LoadTcp {
 /// How a file is sent.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum By {
-    /// By sendfile(2), without copying it.
+    /// By sendfile(2) or TransmitFile, without copying it.
     #[default]
     Sendfile,
     /// It is read and sent.
@@ -315,7 +315,11 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     let descriptors = tcp::descriptors();
     let processes = match args.processes {
         Some(processes) => processes,
-        None => parts::needed(spec.connections_in_all(), spec.threads, descriptors)?,
+        None => {
+            let connections = spec.connections_in_all();
+            let of_process = tcp::CONNECTIONS_OF_PROCESS;
+            parts::needed(connections, spec.threads, descriptors, of_process)?
+        }
     };
     if processes != 1 {
         take_share(&mut spec, Share { index: 0, of: processes }, args.threads)?;

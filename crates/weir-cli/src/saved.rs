@@ -71,9 +71,10 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
 
 /// Compare two saved results, their machines first.
 ///
-/// The runs of two results are not interleaved, so what changed on the machine is in each difference; what all rows
-/// changed together is said apart. Exit codes: 0 success; 1 what was found cannot be written; 2 a file cannot be read,
-/// or holds no results; 4 a figure is worse beyond the noise.
+/// The runs of two results are not interleaved, so what changed on the machine is in each difference. What the rows of a
+/// load changed together is said once, and each row is judged by its own change, if there are three rows or more.
+/// Exit codes: 0 success; 1 what was found cannot be written; 2 a file cannot be read, or holds no results; 4 a figure
+/// is worse beyond the noise, or all of a load together are.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// The result before: a document, or its folder.
@@ -134,7 +135,10 @@ fn attempt_history(args: &HistoryArgs) -> Result<u8, Failure> {
             return Err(Failure::failed(format!("cannot read {}: {error}", base.display())));
         }
     };
-    let mut folders: Vec<PathBuf> = entries.into_iter().filter(|path| path.is_dir()).collect();
+    // An empty one was left by a run that was killed.
+    let is_empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut all| all.next().is_none());
+    let mut folders: Vec<PathBuf> =
+        entries.into_iter().filter(|path| path.is_dir() && !is_empty(path)).collect();
     // Their names begin with when they were made.
     folders.sort_by(|a, b| b.cmp(a));
     // One document at a time: hundreds of them do not fit into memory.

@@ -46,6 +46,8 @@ pub trait Finding: Sized {
 pub enum Ending {
     /// Well.
     Ok,
+    /// Well, but it does not keep to a limit that was set, and how.
+    LimitExceeded(String),
     /// Nothing may be concluded from it, and why.
     Invalid(String),
     /// Before it was done, and why.
@@ -57,7 +59,7 @@ impl Ending {
     pub fn code(&self) -> u8 {
         match self {
             Ending::Ok => OK,
-            Ending::Invalid(_) => DATA_ERRORS,
+            Ending::LimitExceeded(_) | Ending::Invalid(_) => DATA_ERRORS,
             Ending::Failed(_) => FAILED,
         }
     }
@@ -65,6 +67,7 @@ impl Ending {
     fn status(&self) -> &'static str {
         match self {
             Ending::Ok => "ok",
+            Ending::LimitExceeded(_) => "limit_exceeded",
             Ending::Invalid(_) => "invalid",
             Ending::Failed(_) => "failed",
         }
@@ -73,7 +76,9 @@ impl Ending {
     fn reason(&self) -> Option<&str> {
         match self {
             Ending::Ok => None,
-            Ending::Invalid(reason) | Ending::Failed(reason) => Some(reason),
+            Ending::LimitExceeded(reason) | Ending::Invalid(reason) | Ending::Failed(reason) => {
+                Some(reason)
+            }
         }
     }
 }

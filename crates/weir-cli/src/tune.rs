@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use weir::machine::{self, Machine, Setting};
+use weir::process::{pass_signals_on, pass_signals_to};
 
 use crate::exit::{self, Failure};
 use journal::{Journal, Outcome};
@@ -16,7 +17,8 @@ use journal::{Journal, Outcome};
 /// Alone it only prints what it would set. With --apply it does so, as root, and the settings stay until --undo or the
 /// next start of the machine; with a command behind "--" they stay as long as that runs. What was set before is
 /// written down first, so --undo puts it back even if weir was killed. Signals that ask
-/// weir to end are left to the command: a terminal sends Ctrl-C to both, and weir waits for the command to end.
+/// weir to end (SIGTERM, SIGHUP, SIGINT) are passed on to the command, unless a terminal sent them to both, and weir waits
+/// for it to end.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct TuneArgs {
@@ -62,8 +64,9 @@ fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     }
     let owner = format!("{} {:?}", std::process::id(), std::time::SystemTime::now());
     if !args.command.is_empty() {
-        // An interrupt is for the command; what is left here is to wait for its end and to put everything back.
+        // What asks weir to end is for the command; what is left here is to wait for its end and to put everything back.
         ctrlc::set_handler(|| {}).map_err(Failure::failed)?;
+        pass_signals_on().map_err(Failure::failed)?;
     }
     if !settings.is_empty() {
         journal.apply(&settings, &owner)?;
@@ -75,7 +78,12 @@ fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::from(exit::OK));
     };
-    let ended = Command::new(program).args(arguments).status();
+    let ended = Command::new(program).args(arguments).spawn().and_then(|mut child| {
+        pass_signals_to(Some(child.id()));
+        let ended = child.wait();
+        pass_signals_to(None);
+        ended
+    });
     let restored = match settings.is_empty() {
         true => Ok(exit::OK),
         false => undo(&journal, Some(&owner)),

@@ -47,7 +47,7 @@ fn read(path: &PathBuf) -> String {
 
 #[test]
 fn documents_of_every_kind_are_what_the_schema_says() {
-    for words in KINDS {
+    for words in KINDS.into_iter().filter(|words| common::can_compare(words[1])) {
         let run = output(&[words, &["--json", "--no-save"]].concat());
         common::assert_compared(&run);
         let document = document(&run);
@@ -113,7 +113,11 @@ fn both_cannot_have_standard_output_and_a_file_must_be_writable() {
     assert!(errors(&both).contains("--ndjson=FILE"), "{}", errors(&both));
     let nowhere = output(&[KINDS[2], &["--ndjson=/nowhere/events"]].concat());
     assert_eq!(nowhere.status.code(), Some(1));
-    assert!(errors(&nowhere).contains("/nowhere/events: No such file"), "{}", errors(&nowhere));
+    assert!(
+        errors(&nowhere).contains("cannot write events to /nowhere/events"),
+        "{}",
+        errors(&nowhere)
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -168,6 +172,9 @@ fn an_interrupted_comparison_has_a_document_and_an_end() {
 
 #[test]
 fn a_plan_is_saved_edited_and_run() {
+    if !common::can_compare("iops") {
+        return;
+    }
     let plan = file("plan.toml");
     let path = plan.to_str().unwrap();
     let words =

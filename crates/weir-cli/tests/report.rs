@@ -43,6 +43,9 @@ fn is_page(path: &Path) -> bool {
 
 #[test]
 fn a_comparison_leaves_its_report_in_its_folder_and_where_it_is_asked_for() {
+    if !common::can_compare("iops") {
+        return;
+    }
     let base = folder("kept");
     let asked = base.join("asked.html");
     let results = base.join("results");
@@ -263,6 +266,48 @@ mod in_a_browser {
                     drawn[0], drawn[1]
                 );
             }
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The recorded comparison with so many more rows under each load, as large as a usual one or larger.
+    fn with_more_rows(more: usize) -> String {
+        let mut document: Value = serde_json::from_str(ALL).unwrap();
+        for kind in ["udp", "tcp", "iops"] {
+            let rows = document[kind]["results"].as_array_mut().unwrap();
+            let recorded = std::mem::take(rows);
+            for row in recorded {
+                let is_plain = row["role"] == "plain" && row["reason"].is_null();
+                for copy in 0..if is_plain { more } else { 0 } {
+                    let mut row = row.clone();
+                    row["spec"] = json!(format!("{} --copy {copy}", row["spec"].as_str().unwrap()));
+                    rows.push(row);
+                }
+                rows.push(row);
+            }
+        }
+        document.to_string()
+    }
+
+    /// Nothing is asserted of times: they are printed, and stand in the book.
+    #[test]
+    fn how_soon_the_first_picture_is_drawn_is_printed() {
+        let Some(mut browser) = browser("first") else { return };
+        let folder = folder("first");
+        for (name, document) in [("small", ALL.to_owned()), ("usual", with_more_rows(5))] {
+            let page = report_of(&document, &folder);
+            let kilobytes = std::fs::metadata(&page).unwrap().len() / 1000;
+            let mut times: Vec<f64> = (0..5).map(|_| browser.first_picture_ms(&page)).collect();
+            times.sort_by(f64::total_cmp);
+            println!(
+                "{name} report of {kilobytes} kB: its first picture is drawn {:.0} ms after it was asked for \
+                 ({:.0} to {:.0})",
+                times[2], times[0], times[4]
+            );
+            // It is that picture, and something is to be seen in it.
+            let first = pictures(&mut browser).remove(0);
+            assert!(browser.image(first.place).drawn() > LEAST_DRAWN, "{}", first.anchor);
+            assert!(times[0] > 0.0);
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -1,9 +1,10 @@
 //! The flags of `weir serve tcp` that protect it: what each does to a peer, and what the report says.
 
 #![forbid(unsafe_code)]
-#![cfg(target_os = "linux")]
 
 mod common;
+#[path = "../../weir/src/wine.rs"]
+mod wine;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use common::{document, output, weir};
 use serde_json::Value;
-use weir_confine::{Confinement, Resource};
 
 /// An echo server with these flags; it is ended when dropped.
 struct Echo {
@@ -23,7 +23,7 @@ struct Echo {
 
 impl Echo {
     fn start(flags: &[&str]) -> Self {
-        Self::with("epoll --threads 1", flags)
+        Self::with("poll --threads 1", flags)
     }
 
     fn with(design: &str, flags: &[&str]) -> Self {
@@ -87,8 +87,13 @@ fn a_read_timeout_closes_the_silent() {
     assert_eq!(server.setting("read-timeout-ms"), "300");
     let mut silent = server.connect();
     let since = Instant::now();
-    let error = silent.read(&mut [0; 10]).expect_err("a reset");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    match silent.read(&mut [0; 10]) {
+        Ok(0) if wine::RESETS.is_left_out() => {}
+        other => {
+            let error = other.expect_err("a reset");
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+    }
     assert!(since.elapsed() >= Duration::from_millis(250), "after {:?}", since.elapsed());
     let report = server.end();
     assert_eq!(report["counters"]["closed_by_filter"], 1, "{report}");
@@ -123,11 +128,13 @@ fn a_connection_without_threads_is_refused() {
     assert_eq!(said, format!("weir: refused: {why}\n"));
     drop(within);
     assert_eq!(server.end()["counters"]["refused"], 1);
-    // Without the flag it is the system's own limit.
-    let server = Echo::with("blocking", &[]);
-    assert!(server.setting("threads-limit").contains(" = "));
-    assert!(server.setting("threads-max").parse::<u32>().is_ok_and(|most| most > 4));
-    server.end();
+    // Without the flag it is the system's own limit, where it has one.
+    if cfg!(target_os = "linux") {
+        let server = Echo::with("blocking", &[]);
+        assert!(server.setting("threads-limit").contains(" = "));
+        assert!(server.setting("threads-max").parse::<u32>().is_ok_and(|most| most > 4));
+        server.end();
+    }
 }
 
 #[test]
@@ -218,12 +225,15 @@ fn a_server_states_what_is_in_effect() {
         ("linger-ms", "5000"),
         ("stop-time-ms", "2000"),
         ("when-full", "close"),
-        ("keepalive", "after 90s, every 10s, 6 times"),
     ] {
         assert_eq!(server.setting(name), value, "{name}");
     }
-    // The system takes twice as much as it is asked for (socket(7)), within its limits.
-    for obtained in ["receive-buffer-bytes", "send-buffer-bytes", "backlog-obtained"] {
+    // Not every system is told how often.
+    assert!(server.setting("keepalive").starts_with("after 90s, every 10s, "));
+    // Linux takes twice as much as it is asked for (socket(7)), within its limits. Only it tells of the backlog.
+    let mut obtained = vec!["receive-buffer-bytes", "send-buffer-bytes"];
+    obtained.extend(cfg!(target_os = "linux").then_some("backlog-obtained"));
+    for obtained in obtained {
         assert!(server.setting(obtained).parse::<u64>().unwrap() > 0, "{obtained}");
     }
     server.end();
@@ -274,7 +284,9 @@ fn all_addresses_of_both_kinds_can_be_listened_on_at_one_port() {
 
 /// What finds no descriptor for a group of its own is told so, and counted.
 #[test]
+#[cfg(target_os = "linux")] // elsewhere they cannot be taken away
 fn who_finds_no_room_in_a_group_counts_as_refused() {
+    use weir_confine::{Confinement, Resource};
     let mut refused = 0;
     // A connection takes one, and two more for its group: of three numbers in a row two leave one over, with
     // which it is accepted.
@@ -317,6 +329,7 @@ fn designs_say_what_an_idle_connection_holds() {
 }
 
 /// A server that forks for each connection; its children tell what they used, and their numbers.
+#[cfg(target_os = "linux")]
 const FORKING: &str = r#"
 import os, signal, socket, sys, time
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -337,6 +350,7 @@ while True:
 "#;
 
 #[test]
+#[cfg(target_os = "linux")]
 fn a_server_of_several_processes_is_charged_for_all_and_leaves_none() {
     let Some(python) = common::python() else { return };
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("forking-echo.py");

@@ -100,6 +100,7 @@ pub fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
         "os": machine.os,
         "architecture": machine.architecture,
         "kernel": machine.kernel,
+        "emulator": machine.emulator,
         "memory_bytes": machine.memory_bytes,
         "available_bytes": machine.available_bytes,
         "swap_bytes": machine.swap_bytes,

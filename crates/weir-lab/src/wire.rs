@@ -279,6 +279,9 @@ pub struct SystemReport {
     pub dropped_cpu_queue: Option<u64>,
     /// Datagrams dropped at the server's sockets.
     pub dropped_socket: Option<u64>,
+    /// What counted those, where the system does not tell what each socket drops: it is the whole machine's count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped_socket_source: Option<String>,
     /// Memory of the process in bytes, at its largest.
     pub resident_bytes: Option<u64>,
     /// Memory of the kernel for sockets in bytes.

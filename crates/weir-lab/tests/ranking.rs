@@ -7,7 +7,7 @@
 mod simulation;
 
 use simulation::{Rates, Recording, rates, recordings};
-use weir_lab::experiment::plan::Depth;
+use weir_lab::experiment::plan::{Depth, Settings};
 
 const EXPERIMENTS: u64 = 200;
 
@@ -17,7 +17,7 @@ fn recording(name: &str) -> Recording {
 }
 
 fn made(name: &str, depth: Depth, rows: usize, planted: f64) -> Rates {
-    let of = rates(&recording(name), depth, rows, planted, EXPERIMENTS);
+    let of = rates(&recording(name), Settings::new(depth), rows, planted, EXPERIMENTS);
     println!(
         "{name}, {depth:?}, {rows} rows, {} rounds, {} % planted: {} % false, {} % all tied, {} % found, {} % open",
         of.rounds,

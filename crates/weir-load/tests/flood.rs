@@ -94,7 +94,7 @@ impl Receiver for Server {
     fn end(&self, run: &AgreedRun, ending: &Ending) -> Value {
         let sent = match ending {
             Ending::Signalled(end) => Some(end.sent_per_flow.as_slice()),
-            Ending::NotSignalled { .. } => None,
+            Ending::NotSignalled { .. } | Ending::Stopped => None,
         };
         let report = self.audit.end(run.ask.run, sent).expect("the run is open");
         serde_json::to_value(report).expect("it can be written")

@@ -8,9 +8,8 @@ use crate::{
     contract::absent,
     counters::Counters,
     device::{io::*, target::*},
-    memory::{Layout, Region, Slice},
-    port,
-    readiness::{Interest, Trigger},
+    memory::{Region, Slice},
+    readiness::Trigger,
     rio::{Woken, streams::*, uring::streams::UringStreams},
     socket::DatagramSocket,
     stream,
@@ -23,8 +22,7 @@ absent! {
     "reading devices", "it is written for Linux only, so far", "none":
     Descriptor {
         pub fn availability() -> Result<(), Unavailable>;
-        pub fn open(_: &Path, _: Direction, _: impl FnOnce(&Found) -> Result<Kind, Error>)
-            -> Result<(Self, Found, Kind), Error>;
+        pub fn open(_: &Path, _: Direction, _: bool) -> Result<(Self, Kind, u64), Error>;
         pub fn semaphore() -> Result<Self, Error>;
         pub fn pipe() -> Result<(Self, PipeWriter), Error>;
         pub fn timer(_: Duration) -> Result<Self, Error>;
@@ -42,6 +40,7 @@ absent! {
         pub fn open(_: &str, _: &Arc<Descriptor>, _: Arc<Region>) -> Result<Self, Error>;
     }
     DevicePort {
+        pub fn availability(_: &'static str) -> Result<(), Unavailable>;
         pub fn open(_: &str, _: &Arc<Descriptor>, _: Arc<Region>, _: u32, _: u32)
             -> Result<Self, Error>;
         pub fn seat(&self) -> Seat;
@@ -56,7 +55,7 @@ absent! {
         pub fn take(&mut self, _: &mut Vec<Done>, _: usize, _: &Counters)
             -> io::Result<Option<usize>>;
     }
-    "the completion port", "it is not built for this system yet", "none":
+    "provider uring for streams", "io_uring is a mechanism of Linux", "none":
     Never {}
 }
 
@@ -69,24 +68,6 @@ absent! {
         pub fn listen(&mut self, _: &stream::Listener, _: u32) -> Result<(), Error>;
         pub fn ready_count(&self) -> usize;
         pub fn next_ready(&mut self) -> Option<u32>;
-    }
-    "select", "it is not on this OS yet", "select":
-    Select {
-        pub fn new() -> Result<Self, Error>;
-        pub fn clear(&mut self);
-        pub fn put_listener(&mut self, _: &stream::Listener);
-        pub fn put(&mut self, _: &stream::Stream, _: Interest);
-        pub fn listener_is_ready(&self, _: &stream::Listener) -> bool;
-        pub fn is_ready(&self, _: &stream::Stream) -> bool;
-    }
-    SelectIndexed {
-        pub fn new() -> Result<Self, Error>;
-    }
-    "signals of readiness", "only Linux has them", "signals":
-    Signals {
-        pub fn new() -> Result<Self, Error>;
-        pub fn effective(&self) -> String;
-        pub fn take_overflows(&mut self) -> u64;
     }
     "epoll", "only Linux has it", "epoll":
     Epoll {
@@ -101,6 +82,21 @@ absent! {
 
 pub const SHORTAGES: &[i32] = &[];
 
+/// What stands in a plan although nothing can be opened.
+pub const NAMES: Names = Names {
+    null: "null",
+    zeroes: None,
+    nothing: None,
+    semaphore: "events",
+    event: "events",
+    readable: "nothing on this system yet.",
+    writable: "nothing",
+};
+
+pub fn is_of_this_process(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 impl StreamProvider for UringStreams {
     type Queue = Never;
     type Opened = Never;
@@ -110,7 +106,7 @@ impl StreamProvider for UringStreams {
     }
 
     fn availability(&self, _: Receiving) -> Result<(), Unavailable> {
-        Err(Unavailable::new("provider uring for streams", "io_uring is a mechanism of Linux"))
+        Err(Never::why())
     }
 
     fn open(&self, _: &[stream::Listener], _: &StreamNeeds) -> Result<Never, Error> {
@@ -119,42 +115,5 @@ impl StreamProvider for UringStreams {
 
     fn start(&self, opened: Never, _: &Arc<Counters>) -> Result<StartedStreams<Never>, Error> {
         opened.never()
-    }
-}
-
-/// A completion port that cannot be opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NoPort {
-    pub shape: port::Shape,
-}
-
-impl NoPort {
-    /// As Windows will have it (WSA_MAXIMUM_WAIT_EVENTS).
-    pub const MOST: u32 = 64;
-}
-
-impl port::Provider for NoPort {
-    const NAME: &'static str = Never::PROVIDER;
-    type Port = Never;
-
-    fn layout(&self, _: &port::Needs) -> Result<Layout, Unavailable> {
-        Err(Never::why())
-    }
-
-    fn open(&self, _: &port::Needs) -> Result<Never, Error> {
-        Err(Never::why().into())
-    }
-}
-
-impl port::streams::Provider for NoPort {
-    const NAME: &'static str = Never::PROVIDER;
-    type Port = Never;
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Err(Unavailable::new("completions of streams", "that is not built for this system yet"))
-    }
-
-    fn open(&self, _: &port::streams::Needs) -> Result<Never, Error> {
-        Err(Never::why().into())
     }
 }

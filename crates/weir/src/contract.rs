@@ -57,10 +57,6 @@ pub(crate) use absent;
 #[cfg(not(target_os = "linux"))]
 macro_rules! never {
     () => {};
-    ($(#[$meta:meta])* type Worker<'a>: Worker where Self: 'a; $($rest:tt)*) => {
-        type Worker<'a> = Self;
-        $crate::contract::never! { $($rest)* }
-    };
     // What a contract does by itself.
     ($(#[$meta:meta])* fn $name:ident($($of:tt)*) -> $R:ty { $($body:tt)* } $($rest:tt)*) => {
         $crate::contract::never! { $($rest)* }

@@ -43,11 +43,12 @@ pub enum Contract {
 
 /// The table of designs of a kind of server: from it follow `AnyDesign`, `designs`, all that is
 /// asked of a design by its name, and how one is started. The module has a `Design`, a `Handler`, `Boxed`
-/// and `MakeHandler` of its own; named first are what is started, and what the start gives for handlers of
-/// the type `H` and for boxed ones, then what is asked of designs of this kind only.
+/// and `MakeHandler` of its own; named first are what is started, what the start gives for handlers of
+/// the type `H` and for boxed ones, and what makes the one of the other, then what is asked of designs of this kind
+/// only.
 macro_rules! designs {
     (
-        $Server:ty => $Running:ty, $RunningBoxed:ty;
+        $Server:ty => $Running:ty, $RunningBoxed:ty, $unboxed:expr;
         { $($(#[$meta:meta])* $also:ident: $Also:ty;)* }
         $($folder:ident::$Design:ident,)*
     ) => {
@@ -81,7 +82,7 @@ macro_rules! designs {
                 server: &$Server,
                 make_handler: MakeHandler<H>,
             ) -> Result<$Running, $crate::Error> {
-                Ok(Boxed::unboxed(self.start_boxed(server, Boxed::made_by(make_handler))?))
+                Ok($unboxed(self.start_boxed(server, Boxed::made_by(make_handler))?))
             }
         }
 
@@ -176,14 +177,10 @@ macro_rules! designs {
             fn named_in(text: &str) -> Result<(Self, std::str::SplitWhitespace<'_>), $crate::Error> {
                 let mut words = text.split_whitespace();
                 let name = words.next().unwrap_or_default();
-                let design =
-                    designs().into_iter().find(|design| design.about().name == name).ok_or_else(|| {
-                        $crate::Error::UnknownName {
-                            kind: "design",
-                            name: name.into(),
-                            known: designs().iter().map(|d| d.about().name).collect::<Vec<_>>().join(", "),
-                        }
-                    })?;
+                let design = designs().into_iter().find(|design| design.about().name == name);
+                let names = || designs().into_iter().map(|design| design.about().name);
+                let design = design
+                    .ok_or_else(|| $crate::Error::unknown_name("design", name, names()))?;
                 Ok((design, words))
             }
         }
@@ -211,7 +208,7 @@ macro_rules! also {
 pub(crate) use also;
 
 /// Where each thread has a handler, which comes back at the end: `Boxed`, a handler of any type, and how the
-/// threads' handlers are made and taken out again. The module has a `Handler` and a `Running` of its own.
+/// threads' handlers are made and taken out again. The module has a `Handler` of its own.
 macro_rules! boxed {
     () => {
         /// Makes the handler of each thread from its number.
@@ -234,11 +231,6 @@ macro_rules! boxed {
                 mut make_handler: MakeHandler<H>,
             ) -> MakeHandler<Self> {
                 Box::new(move |thread| Self(Box::new(make_handler(thread))))
-            }
-
-            /// What runs with boxed handlers, as its user sees it.
-            pub(super) fn unboxed<H: Handler>(running: Running<Self>) -> Running<H> {
-                running.with_handlers()
             }
         }
 
@@ -339,7 +331,8 @@ pub(crate) use design;
 /// As many as this process has cores, where 0 leaves it to weir's choice.
 pub(crate) fn or_cores(count: &mut u32) {
     if *count == 0 {
-        *count =
-            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u32);
+        // Of which Windows counts also those that this process may not use.
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        *count = cores.min(crate::affinity::allowed_cores().len()).clamp(1, 256) as u32;
     }
 }

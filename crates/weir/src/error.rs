@@ -81,6 +81,30 @@ pub enum Error {
 }
 
 impl Error {
+    /// An [`Error::Option`]: its name, and what is wrong with its value.
+    pub fn option(name: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Option { name: name.into(), problem: problem.into() }
+    }
+
+    /// An [`Error::UnknownName`], with the names that there are.
+    pub fn unknown_name(
+        kind: &'static str,
+        name: impl Into<String>,
+        known: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let known: Vec<String> = known.into_iter().map(Into::into).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        Self::UnknownName { kind, name: name.into(), known }
+    }
+
+    /// Why something cannot be used here that failed so when it was tried.
+    pub fn into_reason(self, what: impl Into<String>) -> Unavailable {
+        match self {
+            Self::Unavailable(why) => why,
+            other => Unavailable::new(what, other.to_string()),
+        }
+    }
+
     /// An [`Error::Io`] that says what was being done.
     pub fn io(what: impl Into<String>, source: io::Error) -> Self {
         Self::Io { what: what.into(), source }

@@ -15,6 +15,8 @@ pub mod error;
 #[forbid(unsafe_code)]
 pub mod filter;
 #[forbid(unsafe_code)]
+mod left;
+#[forbid(unsafe_code)]
 mod lifecycle;
 #[forbid(unsafe_code)]
 pub mod limits;
@@ -38,10 +40,15 @@ mod sync;
 pub mod tcp;
 #[forbid(unsafe_code)]
 pub mod timer;
+#[allow(dead_code, reason = "not each provider needs all of it")]
+#[forbid(unsafe_code)]
+mod token;
 #[forbid(unsafe_code)]
 pub mod udp;
 #[forbid(unsafe_code)]
 pub mod wake;
+#[cfg(test)]
+mod wine;
 
 pub use error::{Error, Unavailable};
 

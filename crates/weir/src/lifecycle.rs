@@ -2,7 +2,10 @@
 
 use crate::{
     Error,
-    counters::{ENTRIES_SOURCE, entries_source},
+    counters::{
+        ENTRIES_SOURCE, entries_source,
+        os::{ThreadId, ThreadUsage},
+    },
     memory::Region,
     wake::Waker,
 };
@@ -12,6 +15,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc,
     },
     thread,
     time::Instant,
@@ -19,6 +23,52 @@ use std::{
 
 /// What a thread answers once: that it has started, or why it could not.
 pub(crate) type Readiness = Result<(), Error>;
+
+/// How a thread answers, once.
+pub(crate) struct Answer(Option<mpsc::Sender<Readiness>>);
+
+impl Answer {
+    /// To whoever waits for it; `None` where nobody does.
+    pub(crate) fn to(ready: Option<mpsc::Sender<Readiness>>) -> Self {
+        Self(ready)
+    }
+
+    pub(crate) fn give(&mut self, readiness: Readiness) {
+        if let Some(ready) = self.0.take() {
+            let _ = ready.send(readiness);
+        }
+    }
+
+    /// The thread has ended, with an error or in order. If it was never ready, who waits for that hears so; if it
+    /// was, its error is the server's failure.
+    pub(crate) fn end(&mut self, error: Option<Error>, shared: &Lifecycle) {
+        match (self.0.is_some(), error) {
+            (true, None) => self.give(Ok(())), // it was asked to stop before it was ready
+            (true, Some(error)) => {
+                self.give(Err(error));
+                shared.stop();
+            }
+            (false, Some(error)) => shared.fail(error),
+            (false, None) => {}
+        }
+    }
+}
+
+/// Leads the life of a thread, and says what it used.
+pub(crate) fn live(id: &OnceLock<ThreadId>, life: impl FnOnce()) -> ThreadUsage {
+    let _ = id.set(ThreadId::current());
+    let before = ThreadUsage::current();
+    life();
+    ThreadUsage::current().since(&before)
+}
+
+/// Why the loop of a thread ended, if not in order.
+pub(crate) fn failure_of(thread: usize, body: impl FnOnce() -> Result<(), Error>) -> Option<Error> {
+    match contain(body) {
+        Ok(result) => result.err(),
+        Err(panic) => Some(Error::ThreadPanicked { thread, message: text_of(&*panic) }),
+    }
+}
 
 /// Calls the loop of a thread and holds a panic back, which is to go on (`resume_unwind`) when
 /// every slice was given back.
@@ -153,14 +203,13 @@ impl Lifecycle {
     pub(crate) fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
         let tunables = lock(&self.tunables);
         let Some(tunable) = tunables.iter().find(|tunable| tunable.name == name) else {
-            let names: Vec<_> = tunables.iter().map(|tunable| tunable.name).collect();
-            let known = if names.is_empty() { "none".into() } else { names.join(", ") };
-            return Err(Error::UnknownName { kind: "tunable", name: name.into(), known });
+            let known = tunables.iter().map(|tunable| tunable.name);
+            return Err(Error::unknown_name("tunable", name, known));
         };
         if !(tunable.least..=tunable.most).contains(&value) {
             let problem =
                 format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
-            return Err(Error::Option { name: name.into(), problem });
+            return Err(Error::option(name, problem));
         }
         tunable.value.store(value, Relaxed);
         Ok(())

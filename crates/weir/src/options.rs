@@ -60,10 +60,8 @@ pub(crate) fn set_all<'a>(
 ) -> Result<(), Error> {
     while let Some(word) = words.next() {
         let Some(option) = word.strip_prefix("--") else {
-            return Err(Error::Option {
-                name: word.into(),
-                problem: "an option begins with two dashes, as in --threads 2".into(),
-            });
+            let problem = "an option begins with two dashes, as in --threads 2";
+            return Err(Error::option(word, problem));
         };
         match option.split_once('=') {
             Some((name, value)) => set(name, value)?,
@@ -72,10 +70,7 @@ pub(crate) fn set_all<'a>(
                     // There may be no such option.
                     return Err(match set(option, "") {
                         Err(unknown @ Error::UnknownName { .. }) => unknown,
-                        _ => Error::Option {
-                            name: option.into(),
-                            problem: "its value is missing".into(),
-                        },
+                        _ => Error::option(option, "its value is missing"),
                     });
                 };
                 set(option, value)?;
@@ -173,12 +168,43 @@ impl<T> Limit<T> for Named {
     }
 }
 
+/// Declares an enum by the names that its values have, as they are read and shown.
+macro_rules! named {
+    ($(#[$meta:meta])* pub enum $Name:ident { $($(#[$of_value:meta])* $Value:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $Name {
+            $($(#[$of_value])* $Value,)+
+        }
+
+        impl $Name {
+            /// The names accepted.
+            pub const NAMES: $crate::options::Named = $crate::options::Named(&[$($name),+]);
+        }
+
+        impl std::fmt::Display for $Name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $($Name::$Value => $name,)+ })
+            }
+        }
+
+        impl std::str::FromStr for $Name {
+            type Err = ();
+            fn from_str(name: &str) -> Result<Self, ()> {
+                match name {
+                    $($name => Ok($Name::$Value),)+
+                    _ => Err(()),
+                }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
 #[doc(hidden)]
 pub fn parse<T: FromStr, L: Limit<T>>(name: &str, value: &str, limit: &L) -> Result<T, Error> {
-    let wrong = || Error::Option {
-        name: name.into(),
-        problem: format!("{value:?} is not allowed; allowed: {}", limit.text()),
-    };
+    let allowed = || format!("{value:?} is not allowed; allowed: {}", limit.text());
+    let wrong = || Error::option(name, allowed());
     let in_full = L::K.and_then(|k| written_in_full(value, k));
     let value = in_full.as_deref().unwrap_or(value).parse().map_err(|_| wrong())?;
     if limit.allows(&value) { Ok(value) } else { Err(wrong()) }
@@ -203,7 +229,7 @@ pub fn check<T: Display>(name: &str, value: &T, limit: &impl Limit<T>) -> Result
         return Ok(());
     }
     let problem = format!("{value} is not allowed; allowed: {}", limit.text());
-    Err(Error::Option { name: name.into(), problem })
+    Err(Error::option(name, problem))
 }
 
 /// Declares a struct of options: for each a doc comment, a name, a type, a default and a
@@ -244,12 +270,8 @@ macro_rules! options {
                     self.$field = $crate::options::parse::<$Type, _>(name, value, &$limit)?;
                     return Ok(());
                 })*
-                Err($crate::Error::UnknownName {
-                    kind: "option",
-                    name: name.into(),
-                    known: Self::known().into_iter().map(|o| o.name)
-                        .collect::<Vec<_>>().join(", "),
-                })
+                let known = Self::known().into_iter().map(|option| option.name);
+                Err($crate::Error::unknown_name("option", name, known))
             }
 
             fn check(&self) -> Result<(), $crate::Error> {

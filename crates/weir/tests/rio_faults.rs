@@ -196,7 +196,7 @@ where
 /// One design stands for all: the wait is the same, and it takes its time.
 #[test]
 fn what_does_not_come_back_is_told() {
-    let wire = Wire::with_faults(1, Faults { stuck: 0.5, ..Faults::NONE });
+    let wire = Wire::with_faults(1, Faults { stuck: 0.5, ..Faults::default() });
     let (server, _) = start::<HybridTogether, _>(FakeWinsock::new(&wire), Limits::default());
     let since = Instant::now();
     let report = server.stop();

@@ -1,14 +1,18 @@
 //! The UDP designs on a completion port, with real loopback sockets.
-#![cfg(target_os = "linux")]
 
 #[path = "../src/required.rs"]
 mod required;
+#[path = "../src/wine.rs"]
+mod wine;
 
 use required::cannot_run;
 use std::{
     collections::HashSet,
     net::{SocketAddr, UdpSocket},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, TryRecvError},
+    },
     time::{Duration, Instant},
 };
 use weir::{
@@ -133,6 +137,9 @@ fn an_echo_and_a_reply_of_its_own_come_from_the_right_address() {
 
 #[test]
 fn a_stop_under_load_and_a_panic_give_every_slice_back() {
+    if wine::END_OF_A_PACKET.is_left_out() {
+        return;
+    }
     for design in designs() {
         for panics in [false, true] {
             let server = Server::bind("127.0.0.1:0".parse().unwrap())
@@ -147,8 +154,12 @@ fn a_stop_under_load_and_a_panic_give_every_slice_back() {
                 })
                 .unwrap();
             let (to, peer) = (server.local_addresses()[0], UdpSocket::bind("127.0.0.1:0").unwrap());
+            // It lasts until the server has stopped: of a number of datagrams any part may be lost on the way.
+            let (server_runs, until_it_stops) = mpsc::channel::<()>();
             let flood = std::thread::spawn(move || {
-                (0..8000).for_each(|_| drop(peer.send_to(&[0; 64], to)));
+                while until_it_stops.try_recv() == Err(TryRecvError::Empty) {
+                    drop(peer.send_to(&[0; 64], to));
+                }
             });
             if panics {
                 until(|| !server.is_running());
@@ -156,6 +167,7 @@ fn a_stop_under_load_and_a_panic_give_every_slice_back() {
                 until(|| server.counters().iter().map(|c| c.datagrams).sum::<u64>() > 100);
             }
             let report = server.stop();
+            drop(server_runs);
             flood.join().unwrap();
             assert_eq!(report.failure.is_some(), panics, "{design:?}: {:?}", report.failure);
             let slices = report.slices;
@@ -178,9 +190,13 @@ fn what_was_granted_is_stated() {
     let effective = server.effective();
     let value = |name: &str| effective.iter().find(|(n, _)| n == name).unwrap().1.clone();
     assert_eq!((&*value("armed"), &*value("concurrency")), ("0", "3"));
-    assert_eq!(value("armed-obtained"), "as many as come at once, at most 64");
     assert_eq!(value("concurrency-obtained"), "3");
-    assert!(value("ring-flags").contains("CQSIZE"));
-    assert!(!value("ring-flags").contains("SINGLE_ISSUER"), "the ring is shared");
+    if value("provider") == "uring" {
+        assert_eq!(value("armed-obtained"), "as many as come at once, at most 64");
+        assert!(value("ring-flags").contains("CQSIZE"));
+        assert!(!value("ring-flags").contains("SINGLE_ISSUER"), "the ring is shared");
+    } else {
+        assert_eq!(value("armed-obtained"), "all that are posted");
+    }
     assert!(server.stop().failure.is_none());
 }

@@ -1,5 +1,4 @@
 //! `rio-sharded` where the core that receives a datagram decides who gets it.
-#![cfg(target_os = "linux")]
 
 #[path = "../src/required.rs"]
 mod required;

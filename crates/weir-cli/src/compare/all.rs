@@ -1,14 +1,14 @@
 //! `weir compare` without a word: UDP, TCP and devices, one after the other, each with its part of the time.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_lab::report::document::{SCHEMA_VERSION, failure, with};
 use weir_lab::stats::random::fresh_seed;
 
+use super::common::CommonArgs;
 use super::iops::IopsArgs;
-use super::part::{ALL_QUICK_S, ALL_STANDARD_S, Context, OfAll, Part};
+use super::part::{ALL_QUICK_S, ALL_STANDARD_S, Content, Context, OfAll, Part};
 use super::tcp::TcpArgs;
 use super::udp::UdpArgs;
 use super::{iops, tcp, udp};
@@ -55,27 +55,23 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     } else {
         ALL_STANDARD_S
     }));
-    let has_time = args.time.is_some() || args.rounds.is_none();
+    let has_time = args.time.is_some() || args.common.rounds.is_none();
     let ends = Instant::now() + all;
-    let seed = args.seed.unwrap_or_else(fresh_seed);
+    let seed = args.common.seed.unwrap_or_else(fresh_seed);
     let mut parts = vec![];
     for (index, kind) in KINDS.iter().enumerate() {
         // What the ones before did not use is left to the others.
-        let left = if args.dry_run {
+        let left = if args.common.dry_run {
             left_by_plan(all, index)
         } else {
             ends.saturating_duration_since(Instant::now())
         };
         let of = OfAll {
             quick: args.quick,
-            rounds: args.rounds,
             time: has_time.then(|| share(left, index)),
-            confidence: args.confidence,
-            seed,
             server_cpu: args.server_cpu.clone(),
             generator_cpu: args.generator_cpu.clone(),
-            verbose: args.verbose,
-            dry_run: args.dry_run,
+            common: CommonArgs { seed: Some(seed), ..args.common.clone() },
         };
         say!("\n{}", kind.heading);
         let compared = match interrupt.is_raised() {
@@ -100,40 +96,21 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
 /// All parts as one.
 fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool) -> Part {
     let codes: Vec<u8> = parts.iter().map(|part| part.code).collect();
-    let of_screen = Rc::new(parts);
-    let (of_details, of_document) = (Rc::clone(&of_screen), Rc::clone(&of_screen));
-    let of_claims = Rc::clone(&of_screen);
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "command": command,
+        "seed": seed,
+        "interrupted": interrupted,
+        "error": null,
+    });
+    let of_kinds = KINDS.iter().zip(&parts);
+    let of_kinds = of_kinds.map(|(kind, part)| (kind.name.to_owned(), part.document.clone()));
     Part {
         code: overall(&codes),
-        screen: Box::new(move |lines| {
-            // Between two of them is an empty line.
-            let each = (lines + 1) / KINDS.len() - 1;
-            let screens = of_screen.iter().map(|part| (part.screen)(each));
-            screens.filter(|screen| !screen.is_empty()).collect::<Vec<_>>().join("\n")
-        }),
-        details: Box::new(move || {
-            let details = KINDS.iter().zip(of_details.iter()).map(|(kind, part)| {
-                let line = "=".repeat(kind.heading.chars().count());
-                format!("{}\n{line}\n\n{}\n", kind.heading, (part.details)())
-            });
-            details.collect()
-        }),
-        document: Box::new(move || {
-            let document = json!({
-                "schema_version": SCHEMA_VERSION,
-                "kind": KIND,
-                "command": command,
-                "seed": seed,
-                "interrupted": interrupted,
-                "error": null,
-            });
-            let parts = KINDS.iter().zip(of_document.iter());
-            let parts = parts.map(|(kind, part)| (kind.name.to_owned(), (part.document)()));
-            with(document, Value::Object(parts.collect()))
-        }),
-        judge: Box::new(move |claims| {
-            of_claims.iter().flat_map(|part| (part.judge)(claims)).collect()
-        }),
+        document: with(document, Value::Object(of_kinds.collect())),
+        said: String::new(),
+        content: Content::All(KINDS.iter().map(|kind| kind.heading).zip(parts).collect()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use weir_lab::experiment::course::{Course, Progress};
+use weir_lab::experiment::course::{Course, Planned, Progress};
 use weir_lab::experiment::plan::{Row, Settings};
 use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
@@ -41,6 +41,12 @@ impl Display {
         if let Some(stream) = &context.stream {
             stream.begin(results);
         }
+        let planned = Duration::from_secs_f64(planned_s(results, settings).max(0.0));
+        Self::of_time(planned, context)
+    }
+
+    /// The same of what takes so long, and writes its own events.
+    pub fn of_time(planned: Duration, context: &Context) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let live = (terminal && context.live).then(|| Live::begin(context.interrupt.clone()));
         let live = live.and_then(|live| {
@@ -51,7 +57,7 @@ impl Display {
             live,
             width: 0,
             begun: Instant::now(),
-            planned: Duration::from_secs_f64(planned_s(results, settings).max(0.0)),
+            planned,
             stream: context.stream.clone(),
         }
     }
@@ -80,6 +86,13 @@ impl Display {
             say_on!("{line}");
             let _ = std::io::stderr().flush();
             self.width = line.chars().count();
+        }
+    }
+
+    /// What was found of a row, where less is better: for the whole terminal.
+    pub fn figure(&mut self, title: &str, figure: f64, text: fn(f64) -> String) {
+        if let Some(live) = &mut self.live {
+            live.figure(title, figure, text);
         }
     }
 
@@ -170,8 +183,7 @@ pub fn say_plan<K: Told>(
         results.seed
     );
     if all {
-        let budget_s = K::budget_s(settings, &results.loads, &results.rows);
-        say_on!("{}", planned_loads(results, settings, budget_s));
+        say_on!("{}", planned_loads(results, settings));
         say_on!("{}", planned_rows(&results.rows, title));
     }
 }
@@ -182,20 +194,24 @@ fn planned_s<K: Course>(results: &Results<K>, settings: &Settings) -> f64 {
     K::budget_s(settings, loads, rows) + results.own.planned_after_s(rows)
 }
 
-/// The rounds of a plan: as many as were asked for, or what is aimed at.
-fn planned_rounds(asked: Option<u32>, aimed: u32) -> String {
-    asked.map_or_else(|| format!("about {aimed} rounds"), |rounds| format!("{rounds} rounds"))
-}
-
-/// A line of a plan for each load: its rows, its rounds, and its part of these seconds.
-fn planned_loads<K: Course>(results: &Results<K>, settings: &Settings, budget_s: f64) -> String {
-    let rows_of = |load: &K::Load| (load.clone(), K::count_rows(load, &results.rows));
-    let loads: Vec<(K::Load, usize)> = results.loads.iter().map(rows_of).collect();
-    let line = |((load, rows), share_s): (&(K::Load, usize), f64)| {
-        let rounds = planned_rounds(settings.rounds, K::aims_at(settings.depth, load));
-        format!("  load: {load} ({rows} rows, {rounds}, {share_s:.0} s)\n")
+/// A line of a plan for each load: its rows, its rounds, and its part of the time.
+fn planned_loads<K: Course>(results: &Results<K>, settings: &Settings) -> String {
+    let line = |(load, planned): (&K::Load, Planned)| {
+        let Planned { rows, share_s, schedule, fits } = planned;
+        let about = if settings.rounds.is_some() { "" } else { "about " };
+        let short = match fits {
+            true => "",
+            false => {
+                "; there is no time for all of them: more time (-t), or fewer designs, is needed"
+            }
+        };
+        format!(
+            "  load: {load} ({rows} rows, {about}{} rounds of {} ms, {share_s:.0} s{short})\n",
+            schedule.rounds, schedule.run_ms
+        )
     };
-    loads.iter().zip(K::shares(settings, &loads, budget_s)).map(line).collect()
+    let planned = K::planned(settings, &results.loads, &results.rows);
+    results.loads.iter().zip(planned).map(line).collect()
 }
 
 /// A line of a plan for each row, with the reason where it cannot run.

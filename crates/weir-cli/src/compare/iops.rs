@@ -1,11 +1,10 @@
 //! `weir compare iops`: every design for devices that can run here, reading the same, or writing, side by side.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use weir::device::{Direction, Kind, MOST_LENGTH, Reads};
+use weir::device::{Device, Direction, Kind, MOST_LENGTH, NAMES, Reads};
 use weir_lab::device::experiment;
 use weir_lab::device::fio::{self, Fio};
 use weir_lab::device::plan::{DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S};
@@ -13,18 +12,14 @@ use weir_lab::device::processes::Processes;
 use weir_lab::device::results::Results;
 use weir_lab::device::rows::{self, title};
 use weir_lab::experiment::descriptors;
-use weir_lab::experiment::plan::{Depth, Row, Settings};
+use weir_lab::experiment::plan::{Row, Settings};
 use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
-use weir_lab::report::document::plan as plan_document;
-use weir_lab::stats::random::fresh_seed;
-use weir_load::quantity::{parse_percent, parse_size, parse_time};
+use weir_load::quantity::{parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, say_plan, warned};
-use super::output::OutputArgs;
+use super::common::{CommonArgs, Planned, depth};
 use super::part::{Context, OfAll, Part};
-use super::plan::PlanArgs;
 use crate::cores::Cores;
 use crate::exit::Failure;
 
@@ -32,12 +27,15 @@ use crate::exit::Failure;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct IopsArgs {
-    /// What to read, as for `weir iops`; each is a separate load [default: /dev/null, with --fio also
-    /// /dev/zero].
+    #[arg(help = format!(
+        "What to read, as for `weir iops`; each is a separate load [default: {DEVICE}{}]",
+        DEVICE_FOR_FIO.map_or(String::new(), |zeroes| format!(", with --fio also {zeroes}"))
+    ))]
     path: Vec<PathBuf>,
 
-    /// Write zeroes instead of reading: only to /dev/null and /dev/zero, which throw them away.
-    #[arg(long, conflicts_with_all = ["delay", "fio"])]
+    #[arg(long, conflicts_with_all = ["delay", "fio"], help = format!(
+        "Write zeroes instead of reading: only to {}, which throw them away", NAMES.writable
+    ))]
     write: bool,
 
     /// Design with its options, such as "ring --depth 64"; repeatable [default: every design once, rings also
@@ -63,7 +61,7 @@ pub struct IopsArgs {
     device: Vec<PathBuf>,
 
     /// Also run fio, from the PATH: its synchronous engines, and its ring with registered files and buffers,
-    /// 128 outstanding and batches of 32. fio refuses sources that return nothing, such as /dev/null.
+    /// 128 outstanding and batches of 32. fio refuses sources that return nothing, such as the null device.
     #[arg(long)]
     fio: bool,
 
@@ -79,11 +77,6 @@ pub struct IopsArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     decay: Option<Duration>,
 
-    /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
-    /// time allows].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
-    rounds: Option<u32>,
-
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or \
          more loads or rows than usual, what their rounds take, see --dry-run]. If given, it is a limit: \
@@ -91,47 +84,18 @@ pub struct IopsArgs {
     ))]
     time: Option<Duration>,
 
-    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
-    /// this share of its figure.
-    #[arg(long, default_value = "5%", value_parser = parse_percent)]
-    confidence: f64,
-
     /// Cores that each run is bound to: 0 or 2,3 or 4-7 [default: all that this process may use].
     #[arg(long)]
     cpu: Option<Cores>,
 
-    /// Seed of the order, to reproduce it.
-    #[arg(long)]
-    seed: Option<u64>,
-
-    /// Print every command before it is started.
-    #[arg(short, long)]
-    verbose: bool,
-
-    /// Print the plan and run nothing. The paths are still opened.
-    #[arg(long)]
-    pub(super) dry_run: bool,
-
     #[command(flatten)]
-    pub(super) plan: PlanArgs,
-
-    #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) common: CommonArgs,
 }
 
 impl IopsArgs {
     /// What a comparison of all kinds has of it.
     pub fn of_all(of: &OfAll) -> Self {
-        Self {
-            quick: of.quick,
-            rounds: of.rounds,
-            time: of.time,
-            confidence: of.confidence,
-            seed: Some(of.seed),
-            verbose: of.verbose,
-            dry_run: of.dry_run,
-            ..super::defaults()
-        }
+        Self { quick: of.quick, time: of.time, common: of.common.clone(), ..super::defaults() }
     }
 
     fn direction(&self) -> Direction {
@@ -150,8 +114,6 @@ pub fn compare(args: &IopsArgs, context: &Context) -> Result<Part, Failure> {
     let rows = rows(args, fio.as_ref())?;
     let program = super::program()?;
     let mut results = Results::new(context.command.clone(), Machine::watch_for_ios(), rows, loads);
-    results.seed = args.seed.unwrap_or_else(fresh_seed);
-    results.asked_half_width = args.confidence;
     results.own.fio = fio.and_then(Result::ok);
     results.own.long_run = args.decay;
     results.own.cores = cores(args)?;
@@ -159,25 +121,19 @@ pub fn compare(args: &IopsArgs, context: &Context) -> Result<Part, Failure> {
         // fio would refuse to run; the header and a warning say so.
         results.own.cores.clear();
     }
-    let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
-    say_plan(&results, &settings, args.dry_run || args.verbose, "", title);
-    say_on!("{}", warned(&short));
-    if args.dry_run {
-        let plan = plan_document(&results, &settings);
-        return Ok(Part::planned(plan));
-    }
-    let interrupt = context.interrupt.clone();
-    let tell: Option<fn(&str)> =
-        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
+    let warnings = descriptors::heed(&mut results, weir_load::tcp::descriptors());
+    let (cores, direction) = (results.own.cores.clone(), args.direction());
     let named = args.device.iter().map(|path| path.display().to_string()).collect();
-    let cores = results.own.cores.clone();
-    let mut bench = Processes::new(program, cores, named, args.direction(), interrupt, tell);
-    let mut display = Display::new(&results, &settings, context);
-    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        display.show(&progress, title)
-    });
-    display.clear();
-    Ok(Part::made(results))
+    let (common, places) = (&args.common, String::new());
+    let planned = Planned { results, settings, common, context, places, title, warnings };
+    planned.make(|results, settings, making| {
+        let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
+        let mut bench = Processes::new(program, cores, named, direction, interrupt, making.tell);
+        experiment::run(&mut bench, results, settings, &mut |progress| {
+            display.show(&progress, title)
+        });
+        Ok(())
+    })
 }
 
 fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
@@ -194,7 +150,7 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
                 path.display()
             ))
         })?;
-        if is_of_this_process(path) {
+        if Device::is_of_this_process(path) {
             return Err(Failure::usage(format!(
                 "{text:?} cannot be compared: each run is a separate process, which does not have this \
                  one's open files"
@@ -204,7 +160,7 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
     }
     if devices.is_empty() && args.delay.is_empty() {
         devices.push(DEVICE.into());
-        devices.extend(args.fio.then(|| DEVICE_FOR_FIO.into()));
+        devices.extend(DEVICE_FOR_FIO.filter(|_| args.fio).map(String::from));
     }
     let mut loads: Vec<Load> = vec![];
     for length in &args.length {
@@ -218,33 +174,6 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
         }
     }
     Ok(loads)
-}
-
-/// Most links that are followed, as by Linux.
-const MOST_LINKS: usize = 40;
-
-/// Whether a path leads to what this process has open, which is something else for each other process: `-`,
-/// /dev/stdin, /dev/fd/3, /proc/self/fd/3, or a link to one of those.
-fn is_of_this_process(path: &Path) -> bool {
-    if path.as_os_str() == "-" {
-        return true;
-    }
-    let own = PathBuf::from(format!("/proc/{}", std::process::id()));
-    let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        let Some(folder) = path.parent().and_then(|folder| {
-            fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
-                .ok()
-        }) else {
-            return false;
-        };
-        if folder == Path::new("/dev/fd") || (folder.starts_with(&own) && folder.ends_with("fd")) {
-            return true;
-        }
-        let Ok(target) = fs::read_link(&path) else { return false };
-        path = folder.join(target);
-    }
-    false
 }
 
 /// What must not be read or written to, or cannot be, is told before anything runs.
@@ -282,25 +211,17 @@ fn settings(args: &IopsArgs) -> Result<Settings, Failure> {
         )));
     }
     Ok(Settings {
-        depth: depth(args),
-        rounds: args.rounds,
+        depth: depth(args.quick, args.sweep),
+        rounds: args.common.rounds,
         budget_s: args.time.map(|time| time.as_secs_f64()),
         is_bound: args.time.is_some(),
     })
 }
 
-fn depth(args: &IopsArgs) -> Depth {
-    match (args.quick, args.sweep) {
-        (true, _) => Depth::Quick,
-        (_, true) => Depth::Full,
-        _ => Depth::Standard,
-    }
-}
-
 /// The rows: designs, fio, and one of the designs twice.
 fn rows(args: &IopsArgs, fio: Option<&Result<Fio, String>>) -> Result<Vec<Row>, Failure> {
     let mut rows = match args.design.is_empty() {
-        true => rows::all(depth(args)),
+        true => rows::all(depth(args.quick, args.sweep)),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
     if let Some(found) = fio {
@@ -338,14 +259,18 @@ mod tests {
 
     #[test]
     fn each_device_and_length_is_a_load_once() {
-        assert_eq!(devices(&[]), ["/dev/null, 4096 B"]);
-        assert_eq!(devices(&["--fio"]), ["/dev/null, 4096 B", "/dev/zero, 4096 B"]);
+        let with = |devices: &[&str]| -> Vec<String> {
+            devices.iter().map(|device| format!("{device}, 4096 B")).collect()
+        };
+        assert_eq!(devices(&[]), with(&[DEVICE]));
+        let both: Vec<&str> = std::iter::once(DEVICE).chain(DEVICE_FOR_FIO).collect();
+        assert_eq!(devices(&["--fio"]), with(&both));
         assert_eq!(devices(&["--fio", "/dev/zero", "-l", "512,4k,512"]).len(), 2);
         assert_eq!(
             devices(&["--delay", "0,10us", "-l", "8"]),
             ["a device that takes 0ns, 8 B", "a device that takes 10µs, 8 B"]
         );
-        assert_eq!(devices(&["--write"]), ["/dev/null, 4096 B, writes"]);
+        assert_eq!(devices(&["--write"]), [format!("{DEVICE}, 4096 B, writes")]);
         let written_otherwise = ["timer:10us", "timer:0.01ms", "timer:soon"];
         assert_eq!(devices(&written_otherwise).len(), 2, "what is no delay is refused later");
     }
@@ -389,7 +314,7 @@ mod tests {
             return;
         }
         let of = |path: &str| Load::new(path, 512).of(Direction::Write);
-        assert!(can_be_opened(&of("/dev/null"), &[]).is_ok());
+        assert!(can_be_opened(&of(DEVICE), &[]).is_ok());
         for path in ["/dev/full", "/dev/urandom", "/proc/self/comm"] {
             let failure = can_be_opened(&of(path), &[path.into()]).unwrap_err();
             assert_eq!(failure.code, crate::exit::USAGE);

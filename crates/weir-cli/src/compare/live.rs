@@ -60,6 +60,13 @@ impl Live {
         self.table.note(progress, title);
     }
 
+    /// Notes a figure of a row, where less is better.
+    pub fn figure(&mut self, title: &str, figure: f64, text: fn(f64) -> String) {
+        self.table.heading = "Kernel memory of servers that wait".into();
+        self.table.lower = true;
+        self.table.add(title.to_owned(), figure, text, vec![]);
+    }
+
     /// Notes a line that would stay.
     pub fn say(&mut self, line: &str) {
         self.table.messages.push(line.to_owned());
@@ -165,29 +172,30 @@ impl Standing {
                 self.columns = columns.iter().map(|of| of.heading.replace('\n', " ")).collect();
                 self.lower = by.better == Better::Lower;
                 let Some(figure) = (by.of)(sample) else { return };
-                let title = title(row);
-                let now = match self.rows.iter_mut().position(|now| now.title == title) {
-                    Some(at) => &mut self.rows[at],
-                    None => {
-                        self.rows.push(RowNow {
-                            title,
-                            figures: vec![],
-                            last: String::new(),
-                            median: String::new(),
-                            others: vec![],
-                        });
-                        self.rows.last_mut().expect("it was pushed")
-                    }
-                };
-                now.figures.push(figure);
-                now.last = (by.text)(figure);
-                now.median = median(&now.figures).map(by.text).unwrap_or_default();
                 let words = |of: &&Metric<K::Sample>| {
                     (of.of)(sample).map_or_else(|| UNKNOWN.to_owned(), of.text)
                 };
-                now.others = columns.iter().map(words).collect();
+                self.add(title(row), figure, by.text, columns.iter().map(words).collect());
             }
             _ => {}
+        }
+    }
+
+    /// Adds what a run of a row gave.
+    fn add(&mut self, title: String, figure: f64, text: fn(f64) -> String, others: Vec<String>) {
+        let known = self.rows.iter().position(|now| now.title == title);
+        let (last, median_of) =
+            (text(figure), |of: &[f64]| median(of).map(text).unwrap_or_default());
+        match known.map(|at| &mut self.rows[at]) {
+            Some(now) => {
+                now.figures.push(figure);
+                (now.last, now.median, now.others) = (last, median_of(&now.figures), others);
+            }
+            None => {
+                let figures = vec![figure];
+                let median = median_of(&figures);
+                self.rows.push(RowNow { title, figures, last, median, others });
+            }
         }
     }
 
@@ -228,25 +236,24 @@ fn draw(frame: &mut Frame, now: &Standing, elapsed: f64, doing: &str) {
     let line = |row: &&RowNow| {
         let share = median(&row.figures).map_or(0.0, |figure| figure / largest);
         let length = (share * BAR as f64).round() as usize;
-        let fields =
-            [row.title.clone(), row.median.clone(), "█".repeat(length.min(BAR)), row.last.clone()];
+        let bar = "█".repeat(length.min(BAR));
+        let fields = [row.title.clone(), row.median.clone(), bar, row.last.clone()];
         let runs = [row.figures.len().to_string()];
-        let fields = fields.into_iter().chain(row.others.iter().cloned()).chain(runs);
-        Shown::new(fields.map(Cell::from))
+        fields.into_iter().chain(row.others.iter().cloned()).chain(runs).collect::<Vec<_>>()
     };
-    let titles = rows.iter().map(|row| row.title.chars().count()).max().unwrap_or(6).min(40);
-    let widths = [
-        Constraint::Length(titles as u16),
-        Constraint::Length(7),
-        Constraint::Length(BAR as u16),
-        Constraint::Length(7),
-    ];
-    let others =
-        now.columns.iter().map(|name| Constraint::Length(name.chars().count().max(6) as u16));
-    let widths = widths.into_iter().chain(others).chain([Constraint::Length(4)]);
+    let titles = rows.iter().map(|row| row.title.chars().count()).max().unwrap_or(6);
+    let others = now.columns.iter().map(|name| name.chars().count().max(6));
+    let widths = [titles, 7, BAR, 7].into_iter().chain(others).chain([4]).collect::<Vec<usize>>();
+    let shown = fitting(&widths, usize::from(frame.area().width));
     let headings = ["design", "median", "", "last"].into_iter().map(str::to_owned);
     let headings = headings.chain(now.columns.iter().cloned()).chain(["runs".to_owned()]);
-    let headings = Shown::new(headings.map(Cell::from)).bold();
+    let of_shown = |fields: Vec<String>| {
+        let cells = shown.iter().map(|place| fields.get(*place).cloned().unwrap_or_default());
+        Shown::new(cells.map(Cell::from).collect::<Vec<_>>())
+    };
+    let headings = of_shown(headings.collect()).bold();
+    let widths = shown.iter().map(|place| Constraint::Length(widths[*place] as u16));
+    let line = |row: &&RowNow| of_shown(line(row));
     frame.render_widget(Table::new(rows.iter().map(line), widths).header(headings), table);
     if let Some(best) = rows.first() {
         let [name, line] = Layout::vertical([Constraint::Length(1); 2]).areas(history);
@@ -259,6 +266,22 @@ fn draw(frame: &mut Frame, now: &Standing, elapsed: f64, doing: &str) {
     let last: Vec<Line> = last.iter().map(|line| Line::from(line.as_str()).yellow()).collect();
     frame.render_widget(Paragraph::new(last), said);
     frame.render_widget(Line::from("q or Ctrl-C: stop and report what was measured").dim(), keys);
+}
+
+/// The columns of these widths that fit into so many characters: where they do not, those behind the last figure are left
+/// out, the last first, then the bar and the last figure. Name, median and the number of runs stay.
+fn fitting(widths: &[usize], width: usize) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..widths.len()).collect();
+    let runs = widths.len().saturating_sub(1);
+    let leave = (4..runs).rev().chain([2, 3]).filter(|place| *place < runs);
+    for place in leave {
+        let needed = shown.iter().map(|place| widths[*place] + 1).sum::<usize>();
+        if needed <= width + 1 {
+            break;
+        }
+        shown.retain(|of| *of != place);
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -314,6 +337,17 @@ mod tests {
     fn where_less_is_better_the_least_stands_first() {
         let text = screen(100, 14, &Standing { lower: true, ..standing() });
         assert!(text.lines().nth(3).unwrap().starts_with("epoll"), "{text}");
+    }
+
+    #[test]
+    fn names_stay_whole_where_other_columns_can_go() {
+        let title = "rio-hybrid-reader --threads 2 --provider uring on the best provider";
+        let mut now = standing();
+        now.rows.push(row(title, &[500.0, 510.0]));
+        let text = screen(80, 14, &now);
+        let line = text.lines().find(|line| line.starts_with(title));
+        assert!(line.is_some_and(|line| line.ends_with(" 2") && line.contains("505 k")), "{text}");
+        assert!(!text.contains("batch p50"), "{text}");
     }
 
     #[test]

@@ -78,10 +78,8 @@ pub struct OutputArgs {
 /// Where results go, found to be writable.
 pub struct Output {
     asked: OutputArgs,
-    /// The folder of this run, if it is kept.
-    folder: Option<PathBuf>,
-    /// Whether the folder around it was made for it.
-    made_base: bool,
+    /// What is compared, in a word: a part of the name of this run's folder, if it is kept.
+    kind: Option<String>,
     started: Timestamp,
     stream: Option<Stream>,
 }
@@ -99,7 +97,7 @@ impl Output {
             ));
         }
         let (asked, started) = (asked.clone(), Timestamp::now());
-        let mut output = Self { asked, folder: None, made_base: false, started, stream: None };
+        let mut output = Self { asked, kind: None, started, stream: None };
         let document = output.json_file().map(|path| ("document", path));
         let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
         for (what, path) in document.into_iter().chain(reports) {
@@ -109,12 +107,18 @@ impl Output {
             })?;
         }
         if !output.asked.no_save && !is_dry {
-            output.made_base = !folder_of_results(output.asked.results.as_deref()).exists();
-            output.folder = Some(output.make_folder(kind)?);
+            // Found to be possible, and taken away again: a run that is killed leaves no folder without results.
+            let had_base = folder_of_results(output.asked.results.as_deref()).exists();
+            let folder = output.make_folder(kind)?;
+            // Fails only where somebody has put something there meanwhile, or has taken it away.
+            let _ = fs::remove_dir(&folder);
+            if let Some(base) = folder.parent().filter(|_| !had_base) {
+                let _ = fs::remove_dir(base);
+            }
+            output.kind = Some(kind.to_owned());
         }
         // The last, since it empties its file.
-        let stream = output.asked.ndjson.as_deref().map(Stream::open).transpose();
-        output.stream = stream.inspect_err(|_| output.leave())?;
+        output.stream = output.asked.ndjson.as_deref().map(Stream::open).transpose()?;
         Ok(output)
     }
 
@@ -172,12 +176,13 @@ impl Output {
         let text = match (self.prints_document(), self.prints_no_text(), self.asked.details) {
             (true, ..) => format!("{document:#}\n"),
             (_, true, _) => String::new(),
-            (.., true) => (part.details)(),
-            (.., false) => (part.screen)(LINES - 1),
+            (.., true) => part.details(),
+            (.., false) => part.screen(LINES - 1),
         };
         let mut failed = crate::print_results(&text).err();
-        if failed.is_some() {
-            say_on!("{}", (part.details)());
+        // Where standard output has something else, whoever asked for the details finds them beside it.
+        if failed.is_some() || (self.prints_no_text() && self.asked.details) {
+            say_on!("{}", part.details());
         }
         if let Some(path) = self.json_file() {
             failed = write(path, &format!("{document:#}\n")).err().or(failed);
@@ -192,23 +197,28 @@ impl Output {
 
     /// Keeps the results in their folder, and says where as the last line.
     fn keep(&self, part: &Part, document: &Value) -> Result<(), Failure> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        // Somebody may have taken it away meanwhile; what is wrong with it is said when it is written to.
-        let _ = fs::create_dir_all(folder);
-        write(&folder.join(DOCUMENT), &format!("{document:#}\n"))?;
-        write(&folder.join(DETAILS), &(part.details)())?;
-        write(&folder.join(REPORT), &page(document))?;
+        let Some(kind) = &self.kind else { return Ok(()) };
+        let folder = self.make_folder(kind)?;
+        // What cannot be written keeps nothing else from being written.
+        let written = [
+            write(&folder.join(DOCUMENT), &format!("{document:#}\n")),
+            write(&folder.join(DETAILS), &part.details()),
+            write(&folder.join(REPORT), &page(document)),
+        ];
+        // Fails where anything was written.
+        if fs::remove_dir(&folder).is_ok() {
+            return written.into_iter().collect();
+        }
         let line = format!("results: {}\n", folder.display());
         match self.prints_no_text() {
             true => say_on!("{line}"),
             false => crate::print(&line),
         }
-        Ok(())
+        written.into_iter().collect()
     }
 
     /// Writes the document of a failure where one was asked for.
     pub fn refuse(&self, code: u8, document: &Value) {
-        self.leave();
         if let Some(stream) = &self.stream {
             stream.end(code, document);
         }
@@ -227,15 +237,6 @@ impl Output {
         }
     }
 
-    /// Takes the folder away again in which nothing is.
-    pub fn leave(&self) {
-        if let Some(folder) = &self.folder {
-            // Fails where something is in it, and then it stays.
-            let _ = fs::remove_dir(folder);
-            let _ = folder.parent().filter(|_| self.made_base).map(fs::remove_dir);
-        }
-    }
-
     /// The document with when it was made, and how it ended.
     fn dated(&self, part: &Part) -> Value {
         let when = serde_json::json!({
@@ -243,7 +244,7 @@ impl Output {
             "ended_at": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             "exit_code": part.code,
         });
-        with((part.document)(), when)
+        with(part.document.clone(), when)
     }
 }
 
@@ -293,7 +294,13 @@ pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
             // Fails only if it cannot be removed, and then it is told why it was not written.
             written.inspect_err(|_| drop(fs::remove_file(&part)))
         }
-        None => fs::write(path, text),
+        None => {
+            let is_new = !path.exists();
+            fs::write(path, text).inspect_err(|_| {
+                // A part of a new file is worth nothing, and would be taken for a result.
+                let _ = is_new.then(|| fs::remove_file(path));
+            })
+        }
     };
     written.map_err(|error| not_written(path, &error))
 }
@@ -356,22 +363,28 @@ mod tests {
     fn each_run_has_a_folder_of_its_own_and_leaves_none_that_is_empty() {
         let base = std::env::temp_dir().join(format!("weir-results-{}", std::process::id()));
         let words = ["--results", base.to_str().unwrap()];
-        let (first, second) = (output(&words), output(&words));
-        assert_ne!(first.folder, second.folder);
         let part = Part::of(0, "table\n".into(), serde_json::json!({}));
+        // As long as there are no results there is no folder, so that one who is killed leaves none.
+        let (first, second) = (output(&words), output(&words));
+        assert!(!base.exists());
         first.give(&part).unwrap();
-        second.refuse(1, &serde_json::json!({}));
-        let kept: Vec<_> =
-            fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!(kept, [first.folder.clone().unwrap()]);
-        // A folder that was there stays, also if it is empty; one that was made does not.
+        second.give(&part).unwrap();
+        let folders = || {
+            let entries = fs::read_dir(&base).unwrap();
+            let mut kept: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            kept.sort();
+            kept
+        };
+        let kept = folders();
+        assert_eq!(kept.len(), 2, "each has its own: {kept:?}");
+        output(&words).refuse(1, &serde_json::json!({}));
+        assert_eq!(folders(), kept);
+        // A folder that was there stays, also if it is empty.
         let own = base.join("own");
-        for is_there in [true, false] {
-            let _ = is_there.then(|| fs::create_dir(&own).unwrap());
-            output(&["--results", own.to_str().unwrap()]).leave();
-            assert_eq!(own.exists(), is_there);
-            let _ = fs::remove_dir(&own);
-        }
+        fs::create_dir(&own).unwrap();
+        output(&["--results", own.to_str().unwrap()]);
+        assert!(own.exists());
+        fs::remove_dir(&own).unwrap();
         assert_eq!(fs::read_to_string(kept[0].join(DETAILS)).unwrap(), "table\n");
         assert!(fs::read_to_string(kept[0].join(REPORT)).unwrap().starts_with("<!DOCTYPE html>"));
         fs::remove_dir_all(base).unwrap();

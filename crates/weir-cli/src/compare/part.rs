@@ -1,7 +1,6 @@
 //! A comparison of one kind that was made or planned, and how it is given to whoever asked.
 
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,6 +13,7 @@ use weir_lab::report::screen::{LINES_OF_A_PART, screen};
 use weir_lab::report::table::report;
 use weir_lab::saved::claims::{Judged, judge};
 
+use super::common::CommonArgs;
 use super::display::width;
 use super::output::{Output, OutputArgs, is_standard};
 use super::saved::Baseline;
@@ -25,21 +25,44 @@ use crate::exit::{self, Failure};
 pub(super) const ALL_STANDARD_S: u64 = 110;
 pub(super) const ALL_QUICK_S: u64 = 60;
 
-/// Says what became of the claims of another result, each with the kind of its comparison.
-type Judge = dyn Fn(&[(String, Claim)]) -> Vec<Judged>;
+/// The results of a comparison of any kind.
+pub trait Made {
+    /// All tables and sentences.
+    fn details(&self) -> String;
+    /// What became of the claims of another result, each with the kind of its comparison.
+    fn judge(&self, claims: &[(String, Claim)]) -> Vec<Judged>;
+}
 
-/// A comparison that was made, or planned. Its texts take time to make, so they are made when they are asked for.
+impl<K: Told> Made for Results<K> {
+    fn details(&self) -> String {
+        report(self, width())
+    }
+
+    fn judge(&self, claims: &[(String, Claim)]) -> Vec<Judged> {
+        judge(self, claims)
+    }
+}
+
+/// What a part is made of.
+pub enum Content {
+    /// A text is all there is.
+    Text(String),
+    /// Results of one kind.
+    One(Box<dyn Made>),
+    /// Those of several, each below its heading.
+    All(Vec<(&'static str, Part)>),
+}
+
+/// A comparison that was made, or planned.
 pub struct Part {
     /// The exit code that tells the truth about it.
     pub code: u8,
-    /// The conclusion and the table that decides, in so many lines.
-    pub screen: Box<dyn Fn(usize) -> String>,
-    /// Everything that a person may read.
-    pub details: Box<dyn Fn() -> String>,
     /// What a program reads.
-    pub document: Box<dyn Fn() -> Value>,
-    /// What became of the claims of another result, each with the kind of its comparison.
-    pub judge: Box<Judge>,
+    pub document: Value,
+    /// What is said before all else.
+    pub said: String,
+    /// What it is made of.
+    pub content: Content,
 }
 
 impl Part {
@@ -48,52 +71,70 @@ impl Part {
         Self::of(exit::OK, String::new(), plan)
     }
 
-    /// One whose table is all there is.
-    pub fn of(code: u8, table: String, document: Value) -> Self {
-        let text = table.clone();
-        Self {
-            code,
-            screen: Box::new(move |_| text.clone()),
-            details: Box::new(move || table.clone()),
-            document: Box::new(move || document.clone()),
-            judge: Box::new(|_| vec![]),
-        }
+    /// One whose text is all there is.
+    pub fn of(code: u8, text: String, document: Value) -> Self {
+        Self { code, document, said: String::new(), content: Content::Text(text) }
     }
 
     /// One that was made.
     pub fn made<K: Told>(results: Results<K>) -> Self {
-        let code = results.exit_code();
-        let of_screen = Rc::new(results);
-        let (of_details, of_document) = (Rc::clone(&of_screen), Rc::clone(&of_screen));
-        let of_claims = Rc::clone(&of_screen);
         Self {
-            code,
-            screen: Box::new(move |lines| screen(&of_screen, width(), lines)),
-            details: Box::new(move || {
-                format!(
-                    "{}\n{}",
-                    screen(&of_details, width(), usize::MAX),
-                    report(&of_details, width())
-                )
-            }),
-            document: Box::new(move || document(&of_document)),
-            judge: Box::new(move |claims| judge(&of_claims, claims)),
+            code: results.exit_code(),
+            document: document(&results),
+            said: String::new(),
+            content: Content::One(Box::new(results)),
         }
     }
 
     /// The same behind something that is said first, with more in the document.
     pub fn preceded_by(self, code: u8, said: String, more: Value) -> Self {
-        let Self { screen, details, document, judge, .. } = self;
-        let of_details = said.clone();
-        Self {
-            code,
-            screen: Box::new(move |lines| {
-                let left = lines.saturating_sub(said.lines().count() + 1).max(LINES_OF_A_PART);
-                format!("{said}\n{}", screen(left))
-            }),
-            details: Box::new(move || format!("{of_details}\n{}", details())),
-            document: Box::new(move || with(document(), more.clone())),
-            judge,
+        let said = format!("{said}\n{}", self.said);
+        Self { code, said, document: with(self.document, more), content: self.content }
+    }
+
+    /// The conclusion and the table that decides, in so many lines.
+    pub fn screen(&self, lines: usize) -> String {
+        let left = match self.said.lines().count() {
+            0 => lines,
+            said => lines.saturating_sub(said).max(LINES_OF_A_PART),
+        };
+        let shown = match &self.content {
+            Content::Text(text) => text.clone(),
+            Content::One(_) => screen(&self.document, width(), left),
+            Content::All(parts) => {
+                // Between two of them is an empty line.
+                let each = (left + 1) / parts.len().max(1) - 1;
+                let screens = parts.iter().map(|(_, part)| part.screen(each));
+                screens.filter(|screen| !screen.is_empty()).collect::<Vec<_>>().join("\n")
+            }
+        };
+        format!("{}{shown}", self.said)
+    }
+
+    /// Everything that a person may read.
+    pub fn details(&self) -> String {
+        let shown = match &self.content {
+            Content::Text(text) => text.clone(),
+            Content::One(made) => {
+                format!("{}\n{}", screen(&self.document, width(), usize::MAX), made.details())
+            }
+            Content::All(parts) => {
+                let details = parts.iter().map(|(heading, part)| {
+                    let line = "=".repeat(heading.chars().count());
+                    format!("{heading}\n{line}\n\n{}\n", part.details())
+                });
+                details.collect()
+            }
+        };
+        format!("{}{shown}", self.said)
+    }
+
+    /// What became of the claims of another result, each with the kind of its comparison.
+    pub fn judge(&self, claims: &[(String, Claim)]) -> Vec<Judged> {
+        match &self.content {
+            Content::Text(_) => vec![],
+            Content::One(made) => made.judge(claims),
+            Content::All(parts) => parts.iter().flat_map(|(_, part)| part.judge(claims)).collect(),
         }
     }
 }
@@ -102,15 +143,11 @@ impl Part {
 #[derive(Debug, Clone)]
 pub struct OfAll {
     pub quick: bool,
-    pub rounds: Option<u32>,
     /// `None` where all rounds that were asked for are made.
     pub time: Option<Duration>,
-    pub confidence: f64,
-    pub seed: u64,
     pub server_cpu: Option<Cores>,
     pub generator_cpu: Option<Cores>,
-    pub verbose: bool,
-    pub dry_run: bool,
+    pub common: CommonArgs,
 }
 
 /// What a comparison is given besides its options.

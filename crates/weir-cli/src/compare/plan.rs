@@ -320,7 +320,7 @@ mod tests {
             ("kind = udp", "weir compare", "TOML"),
         ] {
             let error = with_plan(plan, line).unwrap_err();
-            assert!(error.starts_with("plan /") && error.contains(said), "{plan}: {error}");
+            assert!(error.starts_with("plan ") && error.contains(said), "{plan}: {error}");
         }
     }
 }

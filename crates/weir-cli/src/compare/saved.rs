@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use weir_lab::report::conclusion::Claim;
 use weir_lab::saved::claims::{self, Judged, Outcome, of_document};
-use weir_lab::saved::diff::{Change, Diff};
+use weir_lab::saved::diff::{Change, Diff, Row};
 use weir_lab::saved::{Saved, parts};
 
 use super::display::width;
@@ -41,8 +41,7 @@ impl Baseline {
     /// Says first what changed, and ends with 4 where a figure is worse, or with 1 where nothing could be judged: a job
     /// that relies on it must not pass for that.
     pub fn against(&self, part: Part) -> Part {
-        let document = (part.document)();
-        let diffs = diffs(&self.saved, &parts(&document));
+        let diffs = diffs(&self.saved, &parts(&part.document));
         let rows = || diffs.iter().flat_map(|diff| &diff.rows);
         let count = |change| rows().filter(|row| row.change == change).count();
         if rows().count() == count(Change::TooFewRounds) {
@@ -67,10 +66,13 @@ impl Baseline {
             count(Change::WithinNoise),
             count(Change::TooFewRounds)
         );
+        diffs.iter().flat_map(Diff::together).for_each(|line| said += &format!("  {line}\n"));
         let mut worse: Vec<_> = rows().filter(|row| row.change == Change::Worse).collect();
         worse.sort_by(|a, b| a.own_ratio.total_cmp(&b.own_ratio));
         for row in worse.iter().take(MOST_NAMED) {
-            said += &format!("  WORSE: {} under {}: {:.2} of it\n", row.spec, row.load, row.ratio);
+            let Row { spec, load, own_ratio, .. } = row;
+            said +=
+                &format!("  WORSE: {spec} under {load}: {own_ratio:.2} times as good by itself\n");
         }
         if worse.len() > MOST_NAMED {
             said += &format!("  … and {} more\n", worse.len() - MOST_NAMED);
@@ -98,7 +100,7 @@ pub fn diffs(before: &Saved, after: &[weir_lab::saved::Part]) -> Vec<Diff> {
 
 /// Says first which claims of a saved result hold, and ends with 4 where one does not.
 pub fn reproduced(before: &Saved, claims: &[(String, Claim)], part: Part) -> Part {
-    let mut judged = (part.judge)(claims);
+    let mut judged = part.judge(claims);
     // A comparison that did not come about says nothing of its claims.
     for (kind, claim) in claims {
         if !judged.iter().any(|one| one.claim == *claim) {
@@ -111,9 +113,8 @@ pub fn reproduced(before: &Saved, claims: &[(String, Claim)], part: Part) -> Par
         exit::OK | exit::DATA_ERRORS if failed => exit::REGRESSION,
         other => other,
     };
-    let document = (part.document)();
     let mut said = String::new();
-    for diff in diffs(before, &parts(&document)) {
+    for diff in diffs(before, &parts(&part.document)) {
         if !diff.comparable {
             let names: Vec<&str> = diff.machines.iter().map(|(name, ..)| name.as_str()).collect();
             said += &format!("{}: the machine differs: {}\n", diff.kind, names.join(", "));
@@ -138,6 +139,26 @@ pub fn claims_of(saved: &Saved) -> Result<Vec<(String, Claim)>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::part::{Content, Made};
+
+    /// Results that hold each claim of UDP.
+    struct AllOfUdpHeld;
+
+    impl Made for AllOfUdpHeld {
+        fn details(&self) -> String {
+            String::new()
+        }
+
+        fn judge(&self, claims: &[(String, Claim)]) -> Vec<Judged> {
+            let of_udp = claims.iter().filter(|(kind, _)| kind == "udp");
+            let judged = |(_, claim): &(String, Claim)| Judged {
+                claim: claim.clone(),
+                outcome: Outcome::Held,
+                why: String::new(),
+            };
+            of_udp.map(judged).collect()
+        }
+    }
 
     #[test]
     fn claims_of_a_comparison_that_did_not_come_about_are_not_decided() {
@@ -151,20 +172,11 @@ mod tests {
         let claims = [("udp".to_owned(), claim("one")), ("tcp".to_owned(), claim("two"))];
         let document = json!({ "schema_version": 1, "kind": "udp", "loads": [] });
         let before = Saved { path: "x".into(), document: document.clone() };
-        let held = |claims: &[(String, Claim)]| {
-            let of_udp = claims.iter().filter(|(kind, _)| kind == "udp");
-            let judged = |(_, claim): &(String, Claim)| Judged {
-                claim: claim.clone(),
-                outcome: Outcome::Held,
-                why: String::new(),
-            };
-            of_udp.map(judged).collect()
-        };
-        let part =
-            Part { judge: Box::new(held), ..Part::of(exit::FAILED, String::new(), document) };
+        let content = Content::One(Box::new(AllOfUdpHeld));
+        let part = Part { content, ..Part::of(exit::FAILED, String::new(), document) };
         let part = reproduced(&before, &claims, part);
         assert_eq!(part.code, exit::FAILED);
-        let outcomes = (part.document)()["claims"].clone();
+        let outcomes = part.document["claims"].clone();
         assert_eq!(
             (&outcomes[0]["outcome"], &outcomes[1]["outcome"]),
             (&json!("held"), &json!("undecided"))
@@ -189,7 +201,7 @@ mod tests {
         let saved = Saved { path: "x".into(), document: of(&["a", "b"]) };
         let baseline = Baseline { path: "x".into(), saved };
         let part = baseline.against(Part::of(exit::OK, String::new(), of(&["a"])));
-        let said = (part.screen)(24);
+        let said = part.screen(24);
         assert!(said.contains("In the baseline and not here: 1: b under l"), "{said}");
     }
 }

@@ -7,8 +7,6 @@ use clap::{Args, ValueEnum};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::machine::Machine;
-use weir_lab::report::document::plan as plan_document;
-use weir_lab::stats::random::fresh_seed;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
 use weir_lab::tcp::peers;
@@ -18,14 +16,12 @@ use weir_lab::tcp::plan::{
 use weir_lab::tcp::processes::Processes;
 use weir_lab::tcp::results::Results;
 use weir_lab::tcp::rows::{self, title};
-use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
+use weir_load::quantity::{parse_count, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, say_plan, warned};
-use super::output::OutputArgs;
+use super::common::{CommonArgs, Planned, depth};
 use super::part::{Context, OfAll, Part};
-use super::plan::PlanArgs;
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
 
@@ -107,20 +103,16 @@ pub struct TcpArgs {
     #[arg(long)]
     sweep: bool,
 
-    /// The experiment of the original study: 7000 connections as fast as they can, 12,000 with 200,000
-    /// bytes/s for each block of 1000, and the most that each design can hold.
-    #[arg(long, conflicts_with_all = FIXED_BY_CLASSIC)]
+    #[arg(long, conflicts_with_all = FIXED_BY_CLASSIC, help = format!(
+        "The experiment of the original study: 7000 connections as fast as they can, 12,000 with 200,000 bytes/s for \
+         each block of 1000, and the most that each design can hold; {ROUNDS_OF_CLASSIC} rounds unless --rounds says \
+         otherwise"
+    ))]
     classic: bool,
 
     /// The most connections that are tried with --classic (k = 1000).
     #[arg(long, default_value = "50k", requires = "classic", value_parser = parse_count)]
     most: u64,
-
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50), help = format!(
-        "Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the time \
-         allows, with --classic {ROUNDS_OF_CLASSIC}]"
-    ))]
-    rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or more \
@@ -131,11 +123,6 @@ pub struct TcpArgs {
     ))]
     time: Option<Duration>,
 
-    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
-    /// this share of its figure.
-    #[arg(long, default_value = "5%", value_parser = parse_percent)]
-    confidence: f64,
-
     #[arg(long, help = format!(
         "Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most {MOST_SERVER_CORES}]"
     ))]
@@ -145,23 +132,8 @@ pub struct TcpArgs {
     #[arg(long, visible_alias = "generator-cpu")]
     client_cpu: Option<Cores>,
 
-    /// Seed of the order, to reproduce it.
-    #[arg(long)]
-    seed: Option<u64>,
-
-    /// Print every command before it is started.
-    #[arg(short, long)]
-    verbose: bool,
-
-    /// Print the plan and run nothing.
-    #[arg(long)]
-    pub(super) dry_run: bool,
-
     #[command(flatten)]
-    pub(super) plan: PlanArgs,
-
-    #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) common: CommonArgs,
 }
 
 /// What a connection does, as written.
@@ -179,14 +151,10 @@ impl TcpArgs {
         Self {
             connections: vec![CONNECTIONS_OF_ALL],
             quick: of.quick,
-            rounds: of.rounds,
             time: of.time,
-            confidence: of.confidence,
             server_cpu: of.server_cpu.clone(),
             client_cpu: of.generator_cpu.clone(),
-            seed: Some(of.seed),
-            verbose: of.verbose,
-            dry_run: of.dry_run,
+            common: of.common.clone(),
             ..super::defaults()
         }
     }
@@ -207,8 +175,6 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     let rows = rows(args, server_cores.len())?;
     let program = super::program()?;
     let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
-    results.seed = args.seed.unwrap_or_else(fresh_seed);
-    results.asked_half_width = args.confidence;
     results.own.server_cores = server_cores.clone();
     results.own.client_cores = client_cores.clone();
     if let Some(core) = client_cores.iter().find(|core| server_cores.contains(core)) {
@@ -220,7 +186,7 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     if args.classic {
         results.own.classic = Some(Classic::up_to(connections(args.most)?));
     }
-    let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
+    let warnings = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
     let most = results.own.classic.as_ref().map(|classic| {
         format!("and the search for the most connections, up to {}, ", classic.most)
     });
@@ -230,38 +196,24 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         results.own.server_cores,
         results.own.client_cores
     );
-    say_plan(&results, &settings, args.dry_run || args.verbose, &places, title);
-    say_on!("{}", warned(&short));
-    if args.dry_run {
-        let plan = plan_document(&results, &settings);
-        return Ok(Part::planned(plan));
-    }
-    let interrupt = context.interrupt.clone();
-    let tell: Option<fn(&str)> =
-        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
-    let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
-    let mut display = Display::new(&results, &settings, context);
-    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        display.show(&progress, title)
-    });
-    display.clear();
-    Ok(Part::made(results))
+    let planned =
+        Planned { results, settings, common: &args.common, context, places, title, warnings };
+    planned.make(|results, settings, making| {
+        let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
+        let mut bench = Processes::new(program, server_cores, client_cores, interrupt, making.tell);
+        experiment::run(&mut bench, results, settings, &mut |progress| {
+            display.show(&progress, title)
+        });
+        Ok(())
+    })
 }
 
 fn settings(args: &TcpArgs) -> Settings {
     Settings {
-        depth: if args.classic { Depth::Full } else { depth(args) },
-        rounds: args.rounds.or(args.classic.then_some(ROUNDS_OF_CLASSIC)),
+        depth: if args.classic { Depth::Full } else { depth(args.quick, args.sweep) },
+        rounds: args.common.rounds.or(args.classic.then_some(ROUNDS_OF_CLASSIC)),
         budget_s: args.time.map(|time| time.as_secs_f64()),
         is_bound: args.time.is_some(),
-    }
-}
-
-fn depth(args: &TcpArgs) -> Depth {
-    match (args.quick, args.sweep) {
-        (true, _) => Depth::Quick,
-        (_, true) => Depth::Full,
-        _ => Depth::Standard,
     }
 }
 
@@ -290,7 +242,7 @@ fn asked(args: &TcpArgs) -> Result<Asked, Failure> {
         patterns: args.pattern.iter().map(does).collect(),
         outstanding: args.outstanding,
         buffer_bytes: args.buffer.map(buffer).transpose()?,
-        ..Asked::new(depth(args))
+        ..Asked::new(depth(args.quick, args.sweep))
     };
     let streams = |load: &Load| load.pattern == Pattern::Streaming;
     if asked.outstanding.is_some() && !asked.loads().iter().any(streams) {

@@ -5,8 +5,6 @@ mod options;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
-use weir_lab::report::document::plan as plan_document;
-use weir_lab::stats::random::fresh_seed;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
@@ -17,7 +15,7 @@ use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
-use super::display::{Display, say_plan, warned};
+use super::common::{Planned, depth};
 use super::part::{Context, Part};
 use crate::cores;
 use crate::exit::Failure;
@@ -25,7 +23,7 @@ use crate::exit::Failure;
 fn compare_memory(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let (server_cores, _) = cores::share_out(&args.server_cpu, &args.generator_cpu, 1)?;
     let rows = designs(args, server_cores.len())?;
-    crate::memory::compare(&super::program()?, &context.interrupt, &rows, &context.command)
+    crate::memory::compare(&super::program()?, &rows, context)
 }
 
 /// Compares them.
@@ -33,7 +31,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     if args.memory {
         return compare_memory(args, context);
     }
-    let depth = depth(args);
+    let depth = depth(args.quick, args.full);
     let asked = asked(args, depth)?;
     let loads = asked.loads();
     let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
@@ -43,8 +41,6 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let rows = rows(args, &asked, server_cores.len())?;
 
     let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
-    results.seed = args.seed.unwrap_or_else(fresh_seed);
-    results.asked_half_width = args.confidence;
     results.own.server_cores = server_cores.clone();
     results.own.generator_cores = generator_cores.clone();
     results.warnings.extend(shared_cores(&results, most_generators));
@@ -52,40 +48,35 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         .time
         .map(|time| time.as_secs_f64())
         .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
-    let settings = Settings { depth, rounds: args.rounds, budget_s, is_bound: args.time.is_some() };
-    let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
+    let rounds = args.common.rounds;
+    let settings = Settings { depth, rounds, budget_s, is_bound: args.time.is_some() };
+    let warnings = descriptors::heed(&mut results, weir_load::tcp::descriptors());
     let places = format!(
         "server on core {:?}, generator on core {:?}; ",
         results.own.server_cores, results.own.generator_cores
     );
-    let all = args.dry_run || args.verbose;
-    say_plan(&results, &settings, all, &places, |row| {
+    let title = |row: &Row| {
         let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
         format!("{row}{swept}")
-    });
-    say_on!("{}", warned(&short));
-    if args.dry_run {
-        let plan = plan_document(&results, &settings);
-        return Ok(Part::planned(plan));
-    }
-    let interrupt = context.interrupt.clone();
-    let tell: Option<fn(&str)> =
-        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
-    let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
-    let mut bench = Processes::new(program, server_cores, first, interrupt, tell)
-        .with_more_generator_cores(more.unwrap_or_default().to_vec());
-    if args.on == On::Veth {
-        // This thread is at the generator's end of it from now on.
-        let link = Link::make().map_err(weir::Error::from)?;
-        results.own.link = Some(link.describe().into());
-        bench = bench.at(Site::Link(link));
-    }
-    let mut display = Display::new(&results, &settings, context);
-    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        display.show(&progress, Row::to_string)
-    });
-    display.clear();
-    Ok(Part::made(results))
+    };
+    let planned =
+        Planned { results, settings, common: &args.common, context, places, title, warnings };
+    planned.make(|results, settings, making| {
+        let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
+        let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
+        let mut bench = Processes::new(program, server_cores, first, interrupt, making.tell)
+            .with_more_generator_cores(more.unwrap_or_default().to_vec());
+        if args.on == On::Veth {
+            // This thread is at the generator's end of it from now on.
+            let link = Link::make().map_err(weir::Error::from)?;
+            results.own.link = Some(link.describe().into());
+            bench = bench.at(Site::Link(link));
+        }
+        experiment::run(&mut bench, results, settings, &mut |progress| {
+            display.show(&progress, Row::to_string)
+        });
+        Ok(())
+    })
 }
 
 /// Whether all variants are compared under the usual loads, and nothing that takes longer was asked for.
@@ -93,18 +84,10 @@ fn is_plain_variants(args: &UdpArgs, loads: &[Load]) -> bool {
     let ordinary = loads.len() <= 2 && loads.iter().all(|load| load.takes == Takes::default());
     let usual_rows = args.on == On::Loopback && args.threads.is_empty();
     args.variants
-        && depth(args) == Depth::Standard
+        && depth(args.quick, args.full) == Depth::Standard
         && ordinary
         && usual_rows
-        && args.rounds.is_none()
-}
-
-fn depth(args: &UdpArgs) -> Depth {
-    match (args.quick, args.full) {
-        (true, _) => Depth::Quick,
-        (_, true) => Depth::Full,
-        _ => Depth::Standard,
-    }
+        && args.common.rounds.is_none()
 }
 
 /// What was asked for, as the plan takes it.
@@ -241,7 +224,7 @@ mod tests {
 
     fn loads(words: &[&str]) -> Vec<String> {
         let args = args(words);
-        let asked = asked(&args, depth(&args)).unwrap();
+        let asked = asked(&args, depth(args.quick, args.full)).unwrap();
         asked.loads().iter().map(Load::to_string).collect()
     }
 
@@ -282,7 +265,7 @@ mod tests {
     fn rows_follow_from_designs_threads_and_offload() {
         let of = |words: &[&str]| -> Vec<String> {
             let args = args(words);
-            let asked = asked(&args, depth(&args)).unwrap();
+            let asked = asked(&args, depth(args.quick, args.full)).unwrap();
             rows(&args, &asked, 1).unwrap().iter().map(Row::title).collect()
         };
         let words = ["--design", "blocking", "--threads", "1,2"];
@@ -312,7 +295,7 @@ mod tests {
     fn all_variants_have_their_time_where_nothing_more_is_asked_for() {
         let of = |words: &[&str]| {
             let args = args(words);
-            is_plain_variants(&args, &asked(&args, depth(&args)).unwrap().loads())
+            is_plain_variants(&args, &asked(&args, depth(args.quick, args.full)).unwrap().loads())
         };
         assert!(of(&["--variants"]) && of(&["--variants", "-l", "1024"]));
         for more in [
@@ -332,7 +315,7 @@ mod tests {
     fn a_row_or_a_load_given_twice_is_there_once() {
         assert_eq!(loads(&["--load", "50k,50k"]), ["paced at 50000/s, 64 B"]);
         let args = args(&["--design", "blocking", "--threads", "2,2"]);
-        let asked = asked(&args, depth(&args)).unwrap();
+        let asked = asked(&args, depth(args.quick, args.full)).unwrap();
         let rows = rows(&args, &asked, 1).unwrap();
         assert_eq!(rows.len(), 2, "one, and again: {rows:?}");
     }

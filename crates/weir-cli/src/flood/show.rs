@@ -33,7 +33,7 @@ impl Finding for FloodReport {
         match (failure_of(self), invalid(self)) {
             (Some(reason), _) => Ending::Failed(reason),
             (None, Some(reason)) => Ending::Invalid(reason),
-            (None, None) => Ending::Ok,
+            (None, None) => self.lost_too_much().map_or(Ending::Ok, Ending::LimitExceeded),
         }
     }
 
@@ -118,7 +118,15 @@ fn lost(shown: &Shown, flood: &FloodReport) {
         ("dropped_socket", "at its socket"),
     ]
     .iter()
-    .filter_map(|(name, place)| Some(format!("{} {place}", dropped(name).filter(|n| *n > 0)?)))
+    .filter_map(|(name, place)| {
+        let count = dropped(name).filter(|count| *count > 0)?;
+        // Where the count is the whole machine's, whose that is.
+        let source = system.and_then(|system| system.get(format!("{name}_source"))?.as_str());
+        Some(match source {
+            Some(source) => format!("{count} at sockets ({source})"),
+            None => format!("{count} {place}"),
+        })
+    })
     .collect();
     let at = match (lost, places.is_empty()) {
         (0, _) => String::new(),

@@ -84,7 +84,8 @@ pub(super) struct PartFailed {
     pub(super) code: u8,
 }
 
-/// How many processes it takes to have the descriptors for so many connections, each with so many threads.
+/// How many processes it takes to have the descriptors for so many connections, each with so many threads, and no
+/// more connections in one than it waits for well, as far as there may be so many processes.
 ///
 /// # Errors
 /// If there can be no such number, since the one that leads them needs descriptors, too.
@@ -92,15 +93,18 @@ pub(super) fn needed(
     connections: u64,
     threads: usize,
     descriptors: Option<u64>,
+    of_process: Option<u64>,
 ) -> Result<u32, LoadError> {
-    let Some(descriptors) = descriptors else { return Ok(1) };
+    let wished = of_process.map_or(1, |most| connections.div_ceil(most));
+    let wished = wished.clamp(1, PROCESSES_MAX.into()) as u32;
+    let Some(descriptors) = descriptors else { return Ok(wished) };
     let others = OTHER_DESCRIPTORS + DESCRIPTORS_OF_THREAD * threads as u64;
     let room = descriptors.saturating_sub(others);
     let led = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_OF_PART;
     let most = led.clamp(1, PROCESSES_MAX.into());
     match connections.checked_div(room) {
         Some(_) if connections <= room.saturating_mul(most) => {
-            Ok(connections.div_ceil(room).max(1) as u32)
+            Ok((connections.div_ceil(room) as u32).max(wished))
         }
         _ => Err(Unavailable::new(
             format!("a load of {connections} connections"),
@@ -351,7 +355,11 @@ mod tests {
 
     #[test]
     fn as_many_processes_as_the_descriptors_ask_for() {
-        let needed = |connections, descriptors| needed(connections, 1, descriptors);
+        for (connections, processes) in [(1, 1), (4096, 1), (4097, 2), (4_000_000, PROCESSES_MAX)] {
+            assert_eq!(needed(connections, 1, None, Some(4096)).unwrap(), processes);
+        }
+        assert_eq!(needed(19_985, 1, Some(20_000), Some(4096)).unwrap(), 5);
+        let needed = |connections, descriptors| needed(connections, 1, descriptors, None);
         assert_eq!(needed(1_000_000, None).unwrap(), 1);
         assert_eq!(needed(19_984, Some(20_000)).unwrap(), 1);
         assert_eq!(needed(19_985, Some(20_000)).unwrap(), 2);

@@ -9,7 +9,6 @@ use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire::SocketReport;
 
-use super::account::both;
 use super::handler::Measured;
 use super::window::{Reading, Readings};
 
@@ -113,26 +112,15 @@ impl Course {
     }
 
     /// Datagrams dropped at the server's sockets since it began; where those cannot be told, at all
-    /// sockets of its addresses, and where not even these can, at all of the machine.
-    pub fn dropped_at_sockets(
-        &self,
-        now: &[SocketState],
-        addresses: &[SocketAddr],
-        system: &SystemUsage,
-    ) -> Option<u64> {
+    /// sockets of its addresses.
+    pub fn dropped_at_sockets(&self, now: &[SocketState], addresses: &[SocketAddr]) -> Option<u64> {
         let each = self.dropped_at_each(now);
         if let Some(Some(dropped)) =
             (!each.is_empty()).then(|| each.iter().map(|socket| socket.dropped).sum())
         {
             return Some(dropped);
         }
-        match self.at_addresses.as_ref().zip(SocketUsage::bound_to(addresses)) {
-            Some((then, now)) => now.since(then).drops,
-            None => {
-                let udp = system.udp();
-                both(udp.receive_buffer_errors, udp.memory_errors.or(Some(0)))
-            }
-        }
+        SocketUsage::bound_to(addresses)?.since(self.at_addresses.as_ref()?).drops
     }
 }
 

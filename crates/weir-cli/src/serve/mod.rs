@@ -56,9 +56,8 @@ pub enum Serve {
 
 /// What a caller of a UDP server may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed; 2 wrong usage; 3 data or counts of a run are wrong, or a run was not \
-ended by its generator, for instance because the server was stopped in the middle of it; 5 it cannot run \
-here.";
+Exit codes: 0 success; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
+run are wrong, or a run was not ended by its generator; 5 it cannot run here.";
 
 /// Options of `weir serve udp`.
 #[derive(Debug, Args)]
@@ -500,7 +499,7 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
 
 /// Stops the server and prints its report. Gives the exit code: data errors if a run's data
 /// were wrong, if a generator went away without a word, so that its counts are open, or if the
-/// kernel kept slices.
+/// kernel kept slices; failed if nothing was wrong but that whoever stopped it cut a run off.
 fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure> {
     let mut report = watch.report();
     if let Some(server) = watch.take_server() {
@@ -536,7 +535,21 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
         crate::print_report(&text::report(&report, args.work))?;
     }
     let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
-    Ok(if wrong { exit::DATA_ERRORS } else { exit::OK })
+    Ok(code_of("udp", wrong, watch.was_stopped_in_a_run()))
+}
+
+/// The exit code of a server that gave its report, and what there is to say of it.
+fn code_of(name: &str, wrong: bool, stopped_in_a_run: bool) -> u8 {
+    if wrong {
+        return exit::DATA_ERRORS;
+    }
+    if stopped_in_a_run {
+        say!(
+            "weir serve {name}: it was stopped in the middle of a run, so how much was sent is not known"
+        );
+        return exit::FAILED;
+    }
+    exit::OK
 }
 
 /// A line for people: on standard output unless documents go there.

@@ -34,9 +34,10 @@ use report::{Report, Totals};
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 success; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
 pub struct ServeTcp {
-    /// Design with its options, as `weir designs` lists them.
-    #[arg(long, default_value = "epoll")]
-    design: String,
+    /// Design with its options, as `weir designs` lists them [default: the first of epoll, port and blocking that
+    /// this system has].
+    #[arg(long)]
+    design: Option<String>,
 
     /// Address and port to listen on; repeatable. Port 0 takes any free one. [::] alone serves IPv4 too
     /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
@@ -173,14 +174,15 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let descriptors = weir_load::tcp::descriptors();
     let mut sampler = Sampler::new();
     let held_before = KernelHeld::now(&mut sampler);
-    let (running, design) = start(args)?;
+    let asked = args.design.clone().unwrap_or_else(usual_design);
+    let (running, design) = start(args, &asked)?;
     let before = Totals::read(&running, &mut sampler);
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
     let mut ready = settings(args, &running, descriptors, &unbound);
     ready.extend(door.as_ref().map(|door| ("metrics".to_owned(), door.url())));
     let running = Arc::new(running);
-    let about = About::of(&design, &args.design, &ready);
+    let about = About::of(&design, &asked, &ready);
     let pages = metrics::tcp::pages(about, Arc::clone(&running));
     let endpoint = door.map(|door| door.answer(pages)).transpose()?;
     announce(args, &running, ready)?;
@@ -232,8 +234,8 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
 }
 
 /// Starts the server. Gives also the name of its design.
-fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
-    let design = AnyDesign::parse(&args.design)?;
+fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
+    let design = AnyDesign::parse(asked)?;
     let name = design.about().name.to_owned();
     design.availability().map_err(weir::Error::from)?;
     let (first, others) =
@@ -268,6 +270,14 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
     let handlers = handler::handlers(args.work, args.echo);
     let running = server.start(design, filters(args).handlers(handlers))?;
     Ok((running, name))
+}
+
+/// The design of a server of which nothing else is said: what systems have for many connections, the first that this
+/// one has.
+fn usual_design() -> String {
+    const USUAL: [&str; 2] = ["epoll", "port"];
+    let runs = |name: &&str| AnyDesign::parse(name).is_ok_and(|it| it.availability().is_ok());
+    USUAL.into_iter().find(runs).unwrap_or("blocking").into()
 }
 
 /// The default of an active set, as text.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::counters::os::Sampler;
 use weir::process::{Tree, TreeUsage};
-use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
+use weir_lab::child::{Child, CommandLine, Interrupt};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown};
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, ServerReport, Standing, Window};
 use weir_lab::wire;
@@ -77,7 +77,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     let before = KernelHeld::now(&mut sampler);
     // This thread stays until the end, and the program goes with it.
     let mut child =
-        Child::spawn_foreign(PEER, &command, false, &Interrupt::new()).map_err(failure)?;
+        Child::spawn_foreign(PEER, &command, false, &Interrupt::new()).map_err(Failure::failed)?;
     // Who looks on does not wait for a core that the program keeps busy. Where binding is forbidden nothing was bound.
     let _ = weir::affinity::pin_where_permitted(&own_cores);
     until_it_accepts(&mut child, address)?;
@@ -115,7 +115,9 @@ fn free(mut address: SocketAddr) -> Result<SocketAddr, Failure> {
 fn until_it_accepts(child: &mut Child, address: SocketAddr) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_WITHIN;
     while TcpStream::connect_timeout(&address, READY_WITHIN).is_err() {
-        child.is_alive_after("first connection", LOOK_WHETHER_READY_EVERY).map_err(failure)?;
+        child
+            .is_alive_after("first connection", LOOK_WHETHER_READY_EVERY)
+            .map_err(Failure::failed)?;
         if Instant::now() >= deadline {
             return Err(Failure::failed(format!(
                 "{PEER} was ended: it accepted no connection on {address} within {READY_WITHIN:?}"
@@ -123,7 +125,7 @@ fn until_it_accepts(child: &mut Child, address: SocketAddr) -> Result<(), Failur
         }
     }
     // Whatever answered, it is still there.
-    child.is_alive_after("first connection", Duration::ZERO).map_err(failure)
+    child.is_alive_after("first connection", Duration::ZERO).map_err(Failure::failed)
 }
 
 /// A program that is watched.
@@ -143,7 +145,10 @@ impl Watched {
         loop {
             match events.recv_timeout(LOOK_EVERY) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
-                    return self.child.is_alive_after("end", Duration::ZERO).map_err(failure);
+                    return self
+                        .child
+                        .is_alive_after("end", Duration::ZERO)
+                        .map_err(Failure::failed);
                 }
                 Ok(Event::Asked(word)) if word == STANDING => {
                     let usage = self.usage().usage;
@@ -166,7 +171,7 @@ impl Watched {
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    self.child.is_alive_after("end", Duration::ZERO).map_err(failure)?;
+                    self.child.is_alive_after("end", Duration::ZERO).map_err(Failure::failed)?;
                 }
             }
         }
@@ -218,13 +223,4 @@ fn said(report: &ServerReport) -> String {
     let memory = or_unknown(report.resident_bytes.map(|n| n as f64), bytes);
     let threads = report.most_threads.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
     format!("CPU time: {ms} ms\nmemory: {memory}\nthreads: {threads}\n")
-}
-
-/// A program that is not there is no failure of a run: it cannot be measured here.
-fn failure(error: ChildError) -> Failure {
-    let code = match &error {
-        ChildError::Spawn { .. } => exit::UNAVAILABLE,
-        _ => exit::FAILED,
-    };
-    Failure { message: error.to_string(), code }
 }

@@ -100,6 +100,14 @@ pub fn report(report: &ServerReport, work: Work) -> String {
         window.datagrams,
         or_unknown(per_s, |rate| format!("{rate:.0}"))
     );
+    if window.datagrams != report.audit.received && window.datagrams > 0 {
+        let _ = writeln!(
+            text,
+            "that is the measured part, from the first reading of the counters that found datagrams to the last that \
+             was followed by more; {} came in all",
+            report.audit.received
+        );
+    }
     let cpu = window.cpu_ns.map(|ns| ns as f64);
     let per_datagram = cpu.filter(|_| window.handled > 0).map(|ns| ns / window.handled as f64);
     let _ = writeln!(
@@ -137,10 +145,15 @@ fn system(text: &mut String, report: &ServerReport) {
     );
     let _ = writeln!(
         text,
-        "dropped: {} at the device, {} at the queue of a CPU, {} at the socket",
+        "dropped: {} at the device, {} at the queue of a CPU, {} at the socket{}",
         known(system.dropped_device),
         known(system.dropped_cpu_queue),
-        known(system.dropped_socket)
+        known(system.dropped_socket),
+        system
+            .dropped_socket_source
+            .iter()
+            .map(|source| format!(" ({source})"))
+            .collect::<String>()
     );
     // One socket is what the line above says.
     for socket in report.sockets.iter().filter(|_| report.sockets.len() > 1) {
@@ -274,6 +287,10 @@ mod tests {
         }
         assert!(text.contains("latency: p50 4.7 µs"), "{text}");
         assert!(text.starts_with("work per datagram"), "one run is all there is: {text}");
+        assert!(!text.contains("came in all"), "the window has them all: {text}");
+        let audit = Audit { received: 1_000_000, ..all.audit.clone() };
+        let more = report(&ServerReport { audit, ..all.clone() }, Work::default());
+        assert!(more.contains("; 1000000 came in all"), "{more}");
         let last = report(&ServerReport { runs: 3, ..all }, Work::default());
         assert!(last.starts_with("of the last of 3 runs;"), "{last}");
     }

@@ -22,6 +22,9 @@ use super::metrics::udp::Figures as Scraped;
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
 const SYSTEM_EVERY: u32 = 10;
 
+/// Why a run was cut short that was open when the server was stopped.
+const STOPPED: &str = "the server was stopped before the generator had ended the run";
+
 /// What wakes the main thread.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
@@ -63,6 +66,8 @@ struct WatchState {
     wrong_runs: u32,
     /// Runs that have ended.
     runs_ended: u32,
+    /// Whether a run was cut off since this server was stopped.
+    stopped_in_a_run: bool,
     last: Option<wire::ServerReport>,
 }
 
@@ -115,6 +120,7 @@ impl Watch {
             until_system: 0,
             wrong_runs: 0,
             runs_ended: 0,
+            stopped_in_a_run: false,
             last: None,
         };
         state.read(&audit);
@@ -156,6 +162,11 @@ impl Watch {
         self.lock().wrong_runs > 0
     }
 
+    /// Whether a run was cut off since this server was stopped.
+    pub fn was_stopped_in_a_run(&self) -> bool {
+        self.lock().stopped_in_a_run
+    }
+
     /// Takes a reading.
     pub fn read(&self) {
         self.lock().read(&self.audit);
@@ -166,17 +177,12 @@ impl Watch {
         let mut state = self.lock();
         let state = &mut *state;
         let total = total(&state.whole.threads(&state.counters()));
-        let system = state.whole.system(&state.sampler.system());
         let process = state.whole.process(&state.sampler.process());
         Now {
             elapsed_ns: state.whole.elapsed_ns(),
             datagrams: total.datagrams,
             cpu_ns: process.cpu_ns,
-            dropped_socket: state.whole.dropped_at_sockets(
-                &state.sockets(),
-                &self.addresses,
-                &system,
-            ),
+            dropped_socket: state.whole.dropped_at_sockets(&state.sockets(), &self.addresses),
         }
     }
 
@@ -190,7 +196,7 @@ impl Watch {
         let system = state.sampler.system();
         let kernel_bytes = system.total.udp_memory_bytes;
         let system = state.whole.system(&system);
-        let at_sockets = state.whole.dropped_at_sockets(&state.sockets(), &self.addresses, &system);
+        let at_sockets = state.whole.dropped_at_sockets(&state.sockets(), &self.addresses);
         let dropped = Dropped::of(&state.settings(), &total, at_sockets);
         let cpu_queue = system.softnet_total().dropped;
         Scraped {
@@ -258,8 +264,12 @@ impl Watch {
         let system = course.system(&sampler.system());
         let all = sampler.process();
         let process = course.process(&all);
-        let dropped_socket = course.dropped_at_sockets(&sockets, &self.addresses, &system);
+        let dropped_socket = course.dropped_at_sockets(&sockets, &self.addresses);
         let dropped = Dropped::of(&settings, &total, dropped_socket);
+        let (dropped_socket, dropped_socket_source) = match dropped.at_socket {
+            Some(count) => (Some(count), None),
+            None => system.dropped_at_sockets().unzip(),
+        };
         let softnet = system.softnet_total().dropped;
         let mut report = wire::ServerReport {
             design: self.design.clone(),
@@ -290,7 +300,8 @@ impl Watch {
                 interrupts: system.total.interrupts,
                 dropped_device: self.dropped_at_device(course, &dropped, softnet),
                 dropped_cpu_queue: softnet,
-                dropped_socket: dropped.at_socket,
+                dropped_socket,
+                dropped_socket_source: dropped_socket_source.map(String::from),
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -302,6 +313,16 @@ impl Watch {
             report.settings.insert(ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into());
         }
         report
+    }
+
+    /// What lies in the server's sockets, also in those that a provider keeps for itself, where the system tells of
+    /// all by their address.
+    fn queued_bytes(&self, sockets: &[SocketState]) -> Option<u64> {
+        match SocketUsage::bound_to(&self.addresses) {
+            Some(all) => all.queued_bytes,
+            None if sockets.is_empty() => None,
+            None => sockets.iter().map(|socket| socket.usage.queued_bytes).sum(),
+        }
     }
 
     fn tell(&self, event: Event) {
@@ -356,17 +377,19 @@ impl Receiver for Watch {
         let settings = state.settings();
         let is = |name: &str, value: &str| settings.get(name).is_some_and(|v| v.starts_with(value));
         // The sockets of AF_XDP hold a port and are never read.
-        let sockets = (!is("provider", "xdp")).then(|| SocketUsage::bound_to(&self.addresses));
+        let queued_bytes =
+            (!is("provider", "xdp")).then(|| self.queued_bytes(&sockets_now)).flatten();
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         // Elsewhere a device may drop, and with receive offload a drop is of several.
         let accountable = sent.filter(|_| loopback && !is("receive-offload", "true"));
-        let missing = accountable.and_then(|sent| {
+        let missing = accountable.map(|sent| {
             let system = course.system(&state.sampler.system());
-            let at_sockets = course.dropped_at_sockets(&sockets_now, &self.addresses, &system)?;
+            // Where that is not told, what was dropped is missing, too: it is given up after a while.
+            let at_sockets = course.dropped_at_sockets(&sockets_now, &self.addresses).unwrap_or(0);
             let dropped = at_sockets + system.softnet_total().dropped.unwrap_or(0);
-            Some(sent.saturating_sub(self.audit.received(*id) + dropped))
+            sent.saturating_sub(self.audit.received(*id) + dropped)
         });
-        Outstanding { queued_bytes: sockets.flatten().and_then(|all| all.queued_bytes), missing }
+        Outstanding { queued_bytes, missing }
     }
 
     fn cut_short(&self, run: &AgreedRun, reason: &str) {
@@ -381,7 +404,7 @@ impl Receiver for Watch {
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
         let sent = match ending {
             Ending::Signalled(end) => Some(end.sent_per_flow.as_slice()),
-            Ending::NotSignalled { .. } => None,
+            Ending::NotSignalled { .. } | Ending::Stopped => None,
         };
         let mut state = self.lock();
         // The last reading comes first: once the audit has ended the run it knows no count.
@@ -400,14 +423,20 @@ impl Receiver for Watch {
             sent.is_some(),
         );
         if !run.same_host {
-            // The clocks of two machines do not agree to a microsecond.
+            // The clocks of two machines, or systems, have nothing in common.
             report.audit.latency_ns = None;
             report.audit.latency_histogram.clear();
         }
         state.runs_ended += 1;
         report.runs = state.runs_ended;
-        if report.audit.data_errors || !report.end_signalled || report.cut_short.is_some() {
+        let stopped = *ending == Ending::Stopped;
+        let incomplete = !report.end_signalled || report.cut_short.is_some();
+        if report.audit.data_errors || incomplete && !stopped {
             state.wrong_runs += 1;
+        }
+        if stopped {
+            state.stopped_in_a_run = true;
+            report.cut_short.get_or_insert_with(|| STOPPED.into());
         }
         let value = serde_json::to_value(&report).unwrap_or_default();
         state.last = Some(report);

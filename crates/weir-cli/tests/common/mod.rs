@@ -56,6 +56,16 @@ pub fn cannot_run(why: &str) {
     eprintln!("skipped: {why}");
 }
 
+/// Whether a comparison of this kind can be made here; says why not.
+pub fn can_compare(kind: &str) -> bool {
+    let can = match kind {
+        "tcp" => weir::stream::availability(),
+        "iops" => weir::device::availability(),
+        _ => Ok(()),
+    };
+    can.inspect_err(|why| cannot_run(&why.to_string())).is_ok()
+}
+
 /// Runs it to its end.
 pub fn output(words: &[&str]) -> Output {
     weir(words).stdin(Stdio::null()).output().expect("weir can be started")
@@ -168,24 +178,29 @@ pub fn flood_under_way(more: &[&str]) -> Child {
 pub struct Server {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
-    /// Its UDP port.
+    /// Its port.
     pub port: u16,
-    /// Its control channel.
+    /// Its control channel, if it has one.
     pub control: String,
 }
 
 impl Server {
     /// Starts it with a control channel on ports of its own.
     pub fn start(more: &[&str]) -> Self {
-        let mut child =
-            weir(&["serve", "udp", "--bind", "127.0.0.1:0", "--control", "127.0.0.1:0"])
-                .args(["--json", "--interval", "0", "--end-with-input"])
-                .args(more)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("weir can be started");
+        let mut command = weir(&["serve", "udp"]);
+        command.args(["--control", "127.0.0.1:0"]).args(more);
+        Self::begin(command)
+    }
+
+    /// Starts it from a command that lacks what all servers of tests have.
+    pub fn begin(mut command: Command) -> Self {
+        let mut child = command
+            .args(["--bind", "127.0.0.1:0", "--json", "--interval", "0", "--end-with-input"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weir can be started");
         let mut lines = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         lines.read_line(&mut line).expect("a ready line");
@@ -197,7 +212,8 @@ impl Server {
         let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
         let address = text(&ready["ready"]["addresses"][0]);
         let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-        Self { child, lines, port, control: text(&ready["ready"]["control"]) }
+        let control = ready["ready"]["control"].as_str().unwrap_or_default().to_owned();
+        Self { child, lines, port, control }
     }
 
     /// Its process id.

@@ -170,12 +170,43 @@ impl Browser {
         let theme = if dark { "dark" } else { "light" };
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
         self.call("Emulation.setEmulatedMedia", media);
+        self.load(path);
+    }
+
+    /// Loads a file, and waits until it is loaded.
+    fn load(&mut self, path: &Path) {
         self.events.clear();
         self.call("Page.navigate", json!({ "url": format!("file://{}", path.display()) }));
         while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
             let event = self.next();
             self.events.push(event);
         }
+    }
+
+    /// Opens a file in a window that shows its first picture without scrolling, and gives the ms from when it was asked for
+    /// until a frame with that picture was made.
+    pub fn first_picture_ms(&mut self, path: &Path) -> f64 {
+        // A task that is begun in the callback for a frame runs when that frame has been made.
+        const LOOK: &str = "(() => {
+            const look = () => {
+                const picture = document.querySelector('svg[data-plot]');
+                const box = picture && picture.getBoundingClientRect();
+                if (!box || box.height === 0) return requestAnimationFrame(look);
+                requestAnimationFrame(() => setTimeout(() => { window.firstPicture = performance.now(); }));
+            };
+            look();
+        })()";
+        let script = self.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": LOOK }));
+        self.resize(1280, 6000);
+        self.load(path);
+        let drawn = "new Promise(told => {
+            const ask = () => window.firstPicture ? told(window.firstPicture) : requestAnimationFrame(ask);
+            ask();
+        })";
+        let ms = self.value(drawn).as_f64().expect("a number");
+        let removed = json!({ "identifier": script["identifier"] });
+        self.call("Page.removeScriptToEvaluateOnNewDocument", removed);
+        ms
     }
 
     fn resize(&mut self, width: u32, height: u64) {

@@ -123,7 +123,6 @@ const fn metric(name: &'static str, of: fn(&Sample) -> Option<f64>) -> Metric<Sa
         better: Better::Higher,
         text: |value| value.to_string(),
         of,
-        of_latency: None,
     }
 }
 
@@ -267,7 +266,13 @@ pub struct Outcome {
 }
 
 /// One experiment of so many rows, one of which is better than the others by this share.
-pub fn experiment(recording: &Recording, depth: Depth, rows: usize, by: f64, seed: u64) -> Outcome {
+pub fn experiment(
+    recording: &Recording,
+    settings: Settings,
+    rows: usize,
+    by: f64,
+    seed: u64,
+) -> Outcome {
     let mut random = Random::seeded(seed);
     let better = random.below(rows);
     let row = |index| {
@@ -279,7 +284,6 @@ pub fn experiment(recording: &Recording, depth: Depth, rows: usize, by: f64, see
     let mut results = Results::<Simulated>::new(vec![], Machine::default(), rows, vec![Load]);
     results.add_again(random.below(count));
     results.seed = seed;
-    let settings = Settings::new(depth);
     let mut player = Player {
         recording,
         random: Random::seeded(random.next_u64()),
@@ -329,11 +333,11 @@ pub struct Rates {
 }
 
 /// Makes so many experiments, on all cores.
-pub fn rates(recording: &Recording, depth: Depth, rows: usize, by: f64, count: u64) -> Rates {
+pub fn rates(recording: &Recording, settings: Settings, rows: usize, by: f64, count: u64) -> Rates {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let made = |first: u64| {
         let seeds = (first..count).step_by(threads as usize);
-        seeds.map(|seed| experiment(recording, depth, rows, by, seed)).collect::<Vec<_>>()
+        seeds.map(|seed| experiment(recording, settings, rows, by, seed)).collect::<Vec<_>>()
     };
     let all: Vec<Outcome> = std::thread::scope(|scope| {
         let started: Vec<_> = (0..threads).map(|first| scope.spawn(move || made(first))).collect();

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir::device::NAMES;
 use weir_load::engine::Head;
 
 use super::bench::{Made, Run};
@@ -111,7 +112,7 @@ pub fn rows(found: &Result<Fio, String>) -> Vec<Row> {
 /// Why fio cannot read what is to be read.
 pub fn command(peer: &Peer, run: &Run, cores: &[usize]) -> Result<CommandLine, String> {
     let device = &run.load.device;
-    if device == "eventfd:" || run.load.delay().is_some() {
+    if device == NAMES.semaphore || run.load.delay().is_some() {
         return Err("it is a device of weir's own, which fio does not know".into());
     }
     let of_a_file = std::fs::metadata(device).is_ok_and(|found| found.is_file());
@@ -172,7 +173,7 @@ pub fn made(said: &FioDocument, command: &CommandLine) -> Result<Made, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::plan::{DEVICE_FOR_FIO, Load};
+    use crate::device::plan::Load;
     use std::time::Duration;
 
     fn command_of(load: &Load, cores: &[usize]) -> Result<CommandLine, String> {
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_command_has_all_that_the_rival_may_want() {
-        let text = command_of(&Load::new(DEVICE_FOR_FIO, 4096), &[0, 1]).unwrap().to_string();
+        let text = command_of(&Load::new("/dev/zero", 4096), &[0, 1]).unwrap().to_string();
         for wanted in [
             "fio --name=weir --output-format=json --readonly",
             "--ioengine=io_uring --iodepth=128 --registerfiles=1 --fixedbufs=1 --hipri=0",

@@ -3,18 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use weir::device::Direction;
+use weir::device::{Direction, NAMES};
 use weir_load::quantity::parse_time;
 
 use crate::experiment::plan::{Depth, Row, budget};
+use crate::iops::TIMER;
 use crate::stats::bootstrap;
 
 /// What is read if nothing else is said: nothing, as fast as it comes.
-pub const DEVICE: &str = "/dev/null";
+pub const DEVICE: &str = NAMES.null;
 /// What is read beside it where fio takes part, since fio refuses a device of which reads bring nothing.
-pub const DEVICE_FOR_FIO: &str = "/dev/zero";
-/// What a device begins with of which every read takes so long.
-const TIMER: &str = "timer:";
+pub const DEVICE_FOR_FIO: Option<&str> = NAMES.zeroes;
 /// I/Os, one after the other, that a run lasts for at least: of fewer its rate says little, and of less than one
 /// nothing.
 const FEWEST_IOS: u32 = 10;
@@ -131,8 +130,8 @@ mod tests {
         );
         assert_eq!(load.to_string(), "a device that takes 10µs, 4096 B");
         let plain = Load::new(DEVICE, 512);
-        assert_eq!((plain.delay(), plain.to_string().as_str()), (None, "/dev/null, 512 B"));
-        assert_eq!(plain.of(Direction::Write).to_string(), "/dev/null, 512 B, writes");
+        assert_eq!((plain.delay(), plain.to_string()), (None, format!("{DEVICE}, 512 B")));
+        assert_eq!(plain.of(Direction::Write).to_string(), format!("{DEVICE}, 512 B, writes"));
     }
 
     #[test]
@@ -161,7 +160,7 @@ mod tests {
     fn what_was_asked_for_besides_has_its_time() {
         let mut rows = vec![Row::parse("sync").unwrap(); 2];
         rows[1].unavailable = Some("not here".into());
-        let two = [Load::new(DEVICE, 0), Load::new(DEVICE_FOR_FIO, 0)];
+        let two = [Load::new(DEVICE, 0), Load::new("another", 0)];
         let standard = Settings::new(Depth::Standard);
         // One check, and nine rounds of 300 + 60 + 40 ms of each load.
         assert!((Devices::budget_s(&standard, &two, &rows) - (0.3 + 9.0 * 2.0 * 0.4)).abs() < 1e-9);

@@ -2,11 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir::machine::MOST_LOAD_OF_OTHERS;
 
 use super::bench::Made;
 use crate::experiment::cell::{Measured, Metric, When, measured, metrics};
-use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+use crate::experiment::verdict::{Limit, USED_UP, Verdict, others_had};
 use crate::iops::decay;
 use crate::report::number::{
     bytes, microseconds, per_message, percent_of, si, three_figures, whole,
@@ -59,10 +58,14 @@ fn waited(made: &Made) -> Option<bool> {
     told_apart.then_some(for_ios_per_s >= WAITS * made.ios_per_s)
 }
 
-/// What limited a run: its own work where it kept a core busy, or did not wait and others had its core; what it
-/// waited for where it gave its core up.
+/// What limited a run: its own work where it kept a core busy; others where it did not wait and they had its core; what
+/// it waited for where it gave its core up.
 fn verdict(made: &Made) -> Verdict {
-    let of = |limited_by, reason| Verdict { limited_by, lower_bound: false, reason };
+    let of = |limited_by, reason| Verdict {
+        limited_by,
+        lower_bound: limited_by == Limit::Others,
+        reason,
+    };
     let Some(cores) = made.cores_busy else {
         return of(Limit::Unknown, "CPU time is not known".into());
     };
@@ -70,19 +73,12 @@ fn verdict(made: &Made) -> Verdict {
         return of(Limit::Server, format!("it kept {cores:.2} cores busy"));
     }
     let busy = format!("{cores:.2} cores were busy");
-    let others = made.load_of_others.filter(|share| *share > MOST_LOAD_OF_OTHERS);
-    match (waited(made), others) {
-        (Some(false), Some(others)) => of(
-            Limit::Server,
-            format!(
-                "it did not wait: {busy} with it, and others had {:.0} % of all cores",
-                others * 100.0
-            ),
-        ),
-        (Some(false), None) => of(Limit::Unknown, format!("{busy}, and yet it did not wait")),
-        (None, Some(_)) => {
-            of(Limit::Unknown, format!("{busy}, and others had some of them meanwhile"))
+    match (waited(made), others_had(made.load_of_others)) {
+        (Some(false), Some(others)) => {
+            of(Limit::Others, format!("it did not wait: {busy} with it, and {others}"))
         }
+        (Some(false), None) => of(Limit::Unknown, format!("{busy}, and yet it did not wait")),
+        (None, Some(others)) => of(Limit::Unknown, format!("{busy}, and {others}")),
         _ => of(Limit::Load, format!("it waited: {busy}")),
     }
 }
@@ -92,6 +88,7 @@ pub fn word(limit: Limit) -> &'static str {
     match limit {
         Limit::Server => "CPU",
         Limit::Load => "waiting",
+        Limit::Others => limit.word(),
         _ => "unknown",
     }
 }
@@ -113,18 +110,22 @@ metrics! {
     RATE, "ios_per_s", "I/Os/s", "I/Os/s\n", Higher, si, |s| Some(s.made.ios_per_s);
     /// Bytes per second.
     BYTES, "bytes_per_s", "bytes/s", "bytes/s\n", Higher, bytes, |s| Some(s.made.bytes_per_s);
-    /// From when an I/O was issued until it was in the program's hands, of one I/O in 128, all rounds together.
+    /// From when an I/O was issued until it was in the program's hands, of one I/O in 128: the median over the
+    /// rounds of each run's own percentile.
     LATENCY_P50, "latency_ns.p50", "ns", "latency\np50 µs", Lower, short_time,
-        |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
+        |s| Some(s.latency_ns?.p50 as f64);
+    /// 90th percentile of the latency.
+    LATENCY_P90, "latency_ns.p90", "ns", "latency\np90 µs", Lower, short_time,
+        |s| Some(s.latency_ns?.p90 as f64);
     /// 99th percentile of the latency.
     LATENCY_P99, "latency_ns.p99", "ns", "latency\np99 µs", Lower, short_time,
-        |s| Some(s.latency_ns?.p99 as f64), |all| all.p99;
+        |s| Some(s.latency_ns?.p99 as f64);
     /// 99.9th percentile of the latency.
     LATENCY_P999, "latency_ns.p99_9", "ns", "latency\np99.9 µs", Lower, short_time,
-        |s| Some(s.latency_ns?.p999 as f64), |all| all.p999;
+        |s| Some(s.latency_ns?.p999 as f64);
     /// Longest latency of the sample.
     LATENCY_MAX, "latency_ns.max", "ns", "latency\nmax µs", Lower, short_time,
-        |s| Some(s.latency_ns?.max as f64), |all| all.max;
+        |s| Some(s.latency_ns?.max as f64);
     /// What taking latencies costs of an I/O's CPU time.
     SAMPLING, "sampling_percent", "%", "sampling\n", Lower, percent_of, |s| s.made.sampling_percent;
     /// CPU time of the process for each I/O, including its kernel threads; the parts are found by sampling at
@@ -211,7 +212,7 @@ pub(crate) mod tests {
             let made = Made { cores_busy: Some(0.5), waits_per_io, load_of_others, ..made(1e6) };
             word(Sample::of(&When::default(), made).verdict.limited_by)
         };
-        assert_eq!(word_of(Some(3e-5), Some(0.4)), "CPU", "it lost its core, and gave none up");
+        assert_eq!(word_of(Some(3e-5), Some(0.4)), "others", "it lost its core, and gave none up");
         assert_eq!(word_of(Some(2e-6), Some(0.01)), "unknown", "nobody is seen who had it");
         assert_eq!(word_of(Some(1.0 / 1024.0), Some(0.4)), "waiting", "a long queue, as a whole");
         assert_eq!(word_of(Some(1.0), None), "waiting");

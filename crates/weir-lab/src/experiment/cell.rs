@@ -207,8 +207,6 @@ pub struct Metric<S> {
     pub text: fn(f64) -> String,
     /// Takes it from a sample.
     pub of: fn(&S) -> Option<f64>,
-    /// Takes it from the latencies of several samples together, where it is one of them.
-    pub of_latency: Option<fn(&Latency) -> u64>,
 }
 
 /// Metrics of a kind of sample, each by a name, and all of them in the order of the document: its meaning, its
@@ -216,7 +214,7 @@ pub struct Metric<S> {
 macro_rules! metrics {
     ($Sample:ty; $(
         $(#[doc = $about:literal])* $ident:ident, $name:literal, $unit:literal, $heading:literal,
-        $better:ident, $text:expr, $of:expr $(, $latency:expr)?;
+        $better:ident, $text:expr, $of:expr;
     )*) => {
         $(
             $(#[doc = $about])*
@@ -229,14 +227,11 @@ macro_rules! metrics {
                     better: $crate::experiment::cell::Better::$better,
                     text: $text,
                     of: $of,
-                    of_latency: $crate::experiment::cell::metrics!(@latency $($latency)?),
                 };
         )*
         /// Every metric, in the order of the document.
         pub const METRICS: &[$crate::experiment::cell::Metric<$Sample>] = &[$($ident),*];
     };
-    (@latency) => { None };
-    (@latency $latency:expr) => { Some($latency) };
 }
 pub(crate) use metrics;
 

@@ -193,15 +193,34 @@ pub trait Course: Study {
 
     /// The seconds that loads and rows take with all the rounds of each load.
     fn estimate_s(settings: &Settings, loads: &[Self::Load], rows: &[Row]) -> f64 {
-        let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
         let of_load = |load: &Self::Load| {
             let run_ms = Self::planned_run_ms(load) + budget::WARMUP_MS + Self::PLANNED_OVERHEAD_MS;
             let rows = Self::count_rows(load, rows) as u64;
             let rounds = u64::from(Self::rounds_of(settings, load));
             rounds * rows * (run_ms + Self::preparing_ms(load))
         };
-        let before_ms = can_run as u64 * Self::PLANNED_CHECK_MS + Self::planned_before_ms(loads);
-        (before_ms + loads.iter().map(of_load).sum::<u64>()) as f64 / 1000.0
+        (Self::before_ms(loads, rows) + loads.iter().map(of_load).sum::<u64>()) as f64 / 1000.0
+    }
+
+    /// What is planned of each load: its part of the time that checks leave, and the rounds that it makes of it.
+    fn planned(settings: &Settings, loads: &[Self::Load], rows: &[Row]) -> Vec<Planned> {
+        let of: Vec<(Self::Load, usize)> =
+            loads.iter().map(|load| (load.clone(), Self::count_rows(load, rows))).collect();
+        let before_s = Self::before_ms(loads, rows) as f64 / 1000.0;
+        let left_s = (Self::budget_s(settings, loads, rows) - before_s).max(0.0);
+        let planned = |((load, rows), share_s): (&(Self::Load, usize), f64)| {
+            let overhead_ms = Self::PLANNED_OVERHEAD_MS + Self::preparing_ms(load);
+            let schedule = Self::schedule(settings, load, share_s, *rows, overhead_ms);
+            let fits = schedule.total_ms(*rows, overhead_ms) as f64 <= share_s * 1000.0;
+            Planned { rows: *rows, share_s, schedule, fits: fits || !settings.is_bound }
+        };
+        of.iter().zip(Self::shares(settings, &of, left_s)).map(planned).collect()
+    }
+
+    /// Milliseconds that go by before the first load: what the checks take by the plan, and what comes before them.
+    fn before_ms(loads: &[Self::Load], rows: &[Row]) -> u64 {
+        let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
+        can_run as u64 * Self::PLANNED_CHECK_MS + Self::planned_before_ms(loads)
     }
 
     /// Notes with what a row was checked.
@@ -283,6 +302,19 @@ pub trait Course: Study {
     fn in_vain(cell: &Cell<Self::Sample>) -> u32 {
         if cell.samples.is_empty() { cell.failed_runs } else { 0 }
     }
+}
+
+/// What is planned of a load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Planned {
+    /// The rows that take part and may run here.
+    pub rows: usize,
+    /// Its part of the time, in seconds.
+    pub share_s: f64,
+    /// Its rounds; more or fewer are made if runs cost less or more than planned, or once all is decided.
+    pub schedule: Schedule,
+    /// Whether they fit into the time, where that is a limit.
+    pub fits: bool,
 }
 
 /// Why there is nothing to run of a row under a load.

@@ -12,8 +12,7 @@ use crate::experiment::plan::{Role, Row, Schedule};
 use crate::experiment::ranking::{Contest, Ranking};
 use crate::machine::Machine;
 use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
-use crate::stats::{CONFIDENCE, Estimate, latency, median};
-use crate::wire::Latency;
+use crate::stats::{CONFIDENCE, Estimate, median};
 
 /// What is compared: what rows are run under, what comes of it, and what is known of it besides.
 pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
@@ -243,18 +242,10 @@ impl<K: Study> Results<K> {
         (self.status(load, row), figure)
     }
 
-    /// The median of a metric of a row under a load.
+    /// The median of a metric of a row under a load, over its rounds: so every figure is told, percentiles of latencies
+    /// too, of which each run has its own.
     pub fn median(&self, load: usize, row: usize, metric: &Metric<K::Sample>) -> Option<f64> {
         Some(self.cells[load][row].estimate(metric, self.seed)?.median)
-    }
-
-    /// A metric of a row under a load as it is told: of latencies that of all runs together, where they can be
-    /// merged, and else the median of the runs' own.
-    pub fn figure(&self, load: usize, row: usize, metric: &Metric<K::Sample>) -> Option<f64> {
-        let merged = |of: fn(&Latency) -> u64| {
-            latency::merged(&self.cells[load][row].samples).map(|all| of(&all) as f64)
-        };
-        metric.of_latency.and_then(merged).or_else(|| self.median(load, row, metric))
     }
 
     /// What a metric of a row under a load is compared by: of entries into the kernel only a number that leaves none
@@ -295,6 +286,15 @@ impl<K: Study> Results<K> {
     /// Ranks the rows of a group by what the load is ranked by.
     pub fn ranking(&self, load: usize, group: K::Group) -> Ranking {
         self.ranking_by(load, group, self.ranked_by(load))
+    }
+
+    /// The rankings of all groups, by load.
+    pub fn rankings(&self) -> Vec<Vec<(K::Group, Ranking)>> {
+        let of_load = |load: usize| {
+            let groups = self.groups(load).into_iter();
+            groups.map(|group| (group, self.ranking(load, group))).collect()
+        };
+        (0..self.loads.len()).map(of_load).collect()
     }
 
     /// Ranks the rows of a group. Where the rows of a load are not compared, none has a place.

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// A share of a core, or of the generator's maximum, from which it counts as used up.
 pub const USED_UP: f64 = 0.95;
@@ -20,6 +21,8 @@ pub enum Limit {
     Memory,
     /// Nothing: the paced load was offered and taken.
     Load,
+    /// Other programs had the cores: neither side used its own up.
+    Others,
     /// Nothing that can be seen: neither side was busy, and still no more came through.
     Unknown,
 }
@@ -33,6 +36,7 @@ impl Limit {
             Self::Both => "both",
             Self::Memory => "memory",
             Self::Load => "load",
+            Self::Others => "others",
             Self::Unknown => "unknown",
         }
     }
@@ -47,6 +51,13 @@ pub struct Verdict {
     pub lower_bound: bool,
     /// What the verdict rests on, in words.
     pub reason: String,
+}
+
+/// What is said where other programs had so much of the cores (a share of all cores, 0 to 1) that a row which did not
+/// use up its own may have waited for them; `None` where they had little.
+pub fn others_had(load_of_others: Option<f64>) -> Option<String> {
+    let share = load_of_others.filter(|share| *share > MOST_LOAD_OF_OTHERS)?;
+    Some(format!("other programs had {:.0} % of all cores", share * 100.0))
 }
 
 /// The verdict of several runs: the one that most of them have, the first of them on a

@@ -13,7 +13,7 @@ mod target;
 pub use cost::{PAIRS, sampling_cost};
 pub use decay::{Decay, FEWEST as FEWEST_SECONDS, decay};
 pub use measure::measure;
-pub use target::open;
+pub use target::{TIMER, open};
 
 use crate::stats::Estimate;
 use serde::{Deserialize, Serialize};

@@ -3,30 +3,32 @@
 use std::path::{Path, PathBuf};
 use weir::{
     Error,
-    device::{Device, Direction},
+    device::{Device, Direction, NAMES},
 };
 use weir_load::quantity::parse_time;
 
-/// Opens what a text names: a path (see [`Device::open`], also for `named`); `eventfd:`, an eventfd that
-/// never runs out; or `timer:` and a delay, as in `timer:10us`, a device of which every read takes so long. To
-/// be written to only a path (see [`Device::open_for_writing`]).
+/// What a device begins with of which every read takes so long.
+pub const TIMER: &str = "timer:";
+
+/// Opens what a text names: a path (see [`Device::open`], also for `named`); the [semaphore](Device::semaphore) by its
+/// name; or [`TIMER`] and a delay, as in `timer:10us`, a device of which every read takes so long. To be written to
+/// only a path (see [`Device::open_for_writing`]).
 ///
 /// # Errors
 /// As those say; [`Error::Option`] for what is no delay.
 pub fn open(text: &Path, named: &[PathBuf], direction: Direction) -> Result<Device, Error> {
     let words = text.to_str().unwrap_or_default();
     if direction == Direction::Write {
-        if words == "eventfd:" || words.starts_with("timer:") {
-            let reason =
-                "it is there to be read; weir writes only to /dev/null and /dev/zero".into();
+        if words == NAMES.semaphore || words.starts_with(TIMER) {
+            let reason = format!("it is there to be read; weir writes only to {}", NAMES.writable);
             return Err(Error::Refused { path: text.to_owned(), reason });
         }
         return Device::open_for_writing(text);
     }
-    if words == "eventfd:" {
+    if words == NAMES.semaphore {
         return Device::semaphore();
     }
-    let Some(delay) = words.strip_prefix("timer:") else { return Device::open(text, named) };
+    let Some(delay) = words.strip_prefix(TIMER) else { return Device::open(text, named) };
     let delay = parse_time(delay).map_err(|problem| Error::Option {
         name: "timer".into(),
         problem: format!("{problem}; a timer has a delay, as in timer:10us"),

@@ -5,7 +5,7 @@ use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::report::Told;
-use crate::report::number::{UNKNOWN, or_unknown, percent};
+use crate::report::number::{UNKNOWN, factor, or_unknown, percent};
 use crate::stats::compare::Difference;
 use crate::stats::{Estimate, bootstrap};
 
@@ -39,7 +39,7 @@ impl<K: Told> At<'_, K> {
 
     /// A metric as it is written.
     pub fn text(&self, metric: &Metric<K::Sample>) -> String {
-        or_unknown(self.results.figure(self.load, self.row, metric), metric.text)
+        or_unknown(self.median(metric), metric.text)
     }
 
     fn has_lower_bound(&self) -> bool {
@@ -159,17 +159,20 @@ impl<K: Told> Column<K> {
 
     /// What limited its runs, or why there are no figures.
     pub fn limited_by() -> Self {
-        Self::words("limited\nby", K::LIMITS, |at| {
-            match at.results.status(at.load, at.row).without_figures() {
-                Some(word) => word.into(),
-                None if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
-                None => match (K::doubted(at.results, at.load, at.row), at.cell().verdict()) {
-                    (Some(word), _) => word.into(),
-                    (None, Some(verdict)) => K::word(verdict.limited_by).into(),
-                    (None, None) => UNKNOWN.into(),
-                },
-            }
-        })
+        Self::words("limited\nby", K::LIMITS, |at| limit(at.results, at.load, at.row).into())
+    }
+}
+
+/// What limited the runs of a row under a load, in a word, or why there are no figures.
+pub(crate) fn limit<K: Told>(results: &Results<K>, load: usize, row: usize) -> &'static str {
+    match results.status(load, row).without_figures() {
+        Some(word) => word,
+        None if results.is_invalid(load, row) => "INVALID",
+        None => match (K::doubted(results, load, row), results.cells[load][row].verdict()) {
+            (Some(word), _) => word,
+            (None, Some(verdict)) => K::word(verdict.limited_by),
+            (None, None) => UNKNOWN,
+        },
     }
 }
 
@@ -196,10 +199,7 @@ fn spread_of<S: Measured>(cell: &Cell<S>, metric: &Metric<S>, seed: u64) -> Stri
 
 /// A ratio with a sign that says what it is worth.
 pub(crate) fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
-    let text = |ratio: &Estimate| match of(ratio.median) {
-        ratio if ratio < 99.5 => format!("{ratio:.2}"),
-        ratio => format!("{ratio:.0}"),
-    };
+    let text = |ratio: &Estimate| factor(of(ratio.median));
     match difference {
         Difference::Real(ratio) => text(ratio),
         Difference::Tie(ratio) => format!("~{}", text(ratio)),

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::cell::{Better, Metric};
 use crate::experiment::ranking::{Lead, Place, Ranking};
-use crate::experiment::results::Results;
+use crate::experiment::results::{Results, Study};
+use crate::experiment::verdict::Limit;
 use crate::report::Told;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
@@ -90,15 +91,19 @@ pub enum Verdict {
     Tie,
 }
 
-/// What these results conclude. Without a load that compares rows there is no conclusion but why.
-pub fn conclusion<K: Told>(results: &Results<K>) -> Conclusion {
+/// The rankings of the groups under each load.
+type Rankings<K> = [Vec<(<K as Study>::Group, Ranking)>];
+
+/// What these results conclude, of which these are all rankings. Without a load that compares rows there is no
+/// conclusion but why.
+pub fn conclusion<K: Told>(results: &Results<K>, rankings: &Rankings<K>) -> Conclusion {
     let Some(load) = main_load(results) else {
         return Conclusion { headline: nothing(results), ..Conclusion::default() };
     };
     let mut all = Conclusion::default();
-    for (index, group) in results.groups(load).into_iter().enumerate() {
-        let ranking = results.ranking(load, group);
-        let found = Found { results, load, ranking: &ranking, among: among(results, load, group) };
+    for index in 0..rankings[load].len() {
+        let found = Found::among(results, load, &rankings[load], index);
+        let ranking = found.ranking;
         all.claims.extend(found.claims());
         if index == 0 {
             all.headline = found.verdict();
@@ -111,14 +116,14 @@ pub fn conclusion<K: Told>(results: &Results<K>) -> Conclusion {
             all.sentences.push(found.verdict());
         }
     }
-    let (said, claims) = other_loads(results, load);
+    let (said, claims) = other_loads(results, load, rankings);
     all.sentences.extend(said);
     all.claims.extend(claims);
     all.sentences.extend(K::turning_points(results));
     all
 }
 
-/// The load that the first screen shows: the first that compares rows and has figures.
+/// The load that decides, and that the first screen shows: the first that compares rows and has figures.
 pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
     let has_figures = |load: &usize| {
         let mut cells = results.cells[*load].iter();
@@ -127,14 +132,6 @@ pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
             && cells.any(|cell| !cell.samples.is_empty())
     };
     (0..results.loads.len()).find(has_figures)
-}
-
-/// Which rows a sentence is about, where there are several groups.
-fn among<K: Told>(results: &Results<K>, load: usize, group: K::Group) -> &'static str {
-    match results.groups(load).len() {
-        0 | 1 => "",
-        _ => K::beside(group).trim_start_matches(", "),
-    }
 }
 
 /// Why there is no figure.
@@ -161,7 +158,19 @@ struct Found<'a, K: Told> {
     among: &'static str,
 }
 
-impl<K: Told> Found<'_, K> {
+impl<'a, K: Told> Found<'a, K> {
+    /// One of the groups under a load.
+    fn among(
+        results: &'a Results<K>,
+        load: usize,
+        groups: &'a [(K::Group, Ranking)],
+        index: usize,
+    ) -> Self {
+        let (group, ranking) = &groups[index];
+        let among = if groups.len() > 1 { K::beside(*group).trim_start_matches(", ") } else { "" };
+        Self { results, load, ranking, among }
+    }
+
     fn name(&self, row: usize) -> String {
         short_name(self.results, row)
     }
@@ -265,9 +274,12 @@ impl<K: Told> Found<'_, K> {
         let winner = self.ranking.winner()?;
         let verdict = self.results.cells[self.load][winner.row].verdict()?;
         let counts = self.results.ranked_by(self.load).better == Better::Higher;
+        let what = match verdict.limited_by {
+            Limit::Others => "Other programs had the cores",
+            _ => "The server was not the limit",
+        };
         (counts && verdict.lower_bound).then(|| {
-            "The server was not the limit: figures marked ≥ are lower bounds, and may hide differences."
-                .into()
+            format!("{what}: figures marked ≥ are lower bounds, and may hide differences.")
         })
     }
 
@@ -390,18 +402,22 @@ impl<K: Told> Found<'_, K> {
 }
 
 /// Who leads under the other loads that have a table.
-fn other_loads<K: Told>(results: &Results<K>, main: usize) -> (Vec<String>, Vec<Claim>) {
+fn other_loads<K: Told>(
+    results: &Results<K>,
+    main: usize,
+    rankings: &Rankings<K>,
+) -> (Vec<String>, Vec<Claim>) {
     let (mut said, mut claims) = (vec![], vec![]);
     let others = (0..results.loads.len()).filter(|load| {
         *load != main && K::has_table(&results.loads[*load]) && results.compares(*load)
     });
     for load in others {
-        let Some(group) = results.groups(load).into_iter().next() else { continue };
-        let ranking = results.ranking(load, group);
-        let among = among(results, load, group);
-        let found = Found { results, load, ranking: &ranking, among };
+        if rankings[load].is_empty() {
+            continue;
+        }
+        let found = Found::among(results, load, &rankings[load], 0);
         claims.extend(found.claims());
-        if ranking.winner().is_some() {
+        if found.ranking.winner().is_some() {
             said.push(format!("Under {}: {}", results.loads[load], lower_first(&found.decide())));
         }
     }
@@ -410,8 +426,7 @@ fn other_loads<K: Told>(results: &Results<K>, main: usize) -> (Vec<String>, Vec<
         said.truncate(MOST_OTHER_LOADS);
         said.push(format!("{} more in the report.", number_of(more, "load")));
     }
-    let has_winner =
-        results.groups(main).iter().any(|g| results.ranking(main, *g).winner().is_some());
+    let has_winner = rankings[main].iter().any(|(_, ranking)| ranking.winner().is_some());
     if has_winner && claims.is_empty() && said.is_empty() {
         said.push(format!(
             "This applies to {}; other loads may rank designs differently: {}.",

@@ -6,11 +6,13 @@ use serde_json::{Map, Value, json};
 
 use crate::exit;
 use crate::experiment::cell::{Cell, Conformance, Measured, Metric, Skipped};
+use crate::experiment::course::Planned;
 use crate::experiment::plan::{Role, Row, Settings};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::report::Told;
-use crate::report::conclusion::conclusion;
+use crate::report::columns::limit;
+use crate::report::conclusion::{conclusion, main_load, short_name};
 use crate::stats::compare::Difference;
 use crate::stats::{CONFIDENCE, Estimate, latency};
 
@@ -28,10 +30,9 @@ pub fn with(mut fields: Value, more: Value) -> Value {
 /// The whole document.
 pub fn document<K: Told>(results: &Results<K>) -> Value {
     let (mut loads, mut rows) = (vec![], vec![]);
-    for load in 0..results.loads.len() {
-        let rankings: Vec<(K::Group, Ranking)> =
-            results.groups(load).into_iter().map(|g| (g, results.ranking(load, g))).collect();
-        loads.push(of_load(results, load, &rankings));
+    let rankings = results.rankings();
+    for (load, rankings) in rankings.iter().enumerate() {
+        loads.push(of_load(results, load, rankings));
         for row in (0..results.rows.len()).filter(|row| results.takes_part(load, *row)) {
             let group = results.group_of(row);
             let ranking = rankings.iter().find(|(of, _)| *of == group).map(|(_, ranking)| ranking);
@@ -41,7 +42,8 @@ pub fn document<K: Told>(results: &Results<K>) -> Value {
     }
     let common = json!({
         "confidence_percent": CONFIDENCE * 100.0,
-        "conclusion": conclusion(results),
+        "conclusion": conclusion(results, &rankings),
+        "main_load": main_load(results),
         "loads": loads,
         "answers": K::answers(results).iter().map(|answer| json!({
             "question": answer.question,
@@ -58,10 +60,14 @@ pub fn document<K: Told>(results: &Results<K>) -> Value {
 /// The document of an experiment that was only planned: its loads, the rows and rounds of each, and no results.
 pub fn plan<K: Told>(results: &Results<K>, settings: &Settings) -> Value {
     let rows = &results.rows;
-    let of_load = |load: &K::Load| {
+    let planned = K::planned(settings, &results.loads, rows);
+    let of_load = |(load, planned): (&K::Load, &Planned)| {
         let more = json!({
-            "rows": K::count_rows(load, rows),
+            "rows": planned.rows,
             "rounds_aimed_at": K::rounds_of(settings, load),
+            "rounds_planned": planned.schedule.rounds,
+            "run_ms": planned.schedule.run_ms,
+            "fits": planned.fits,
         });
         with(K::load_value(load), more)
     };
@@ -69,7 +75,7 @@ pub fn plan<K: Told>(results: &Results<K>, settings: &Settings) -> Value {
     let common = json!({
         "planned": rows.iter().map(Row::spec).collect::<Vec<_>>(),
         "planned_s": seconds,
-        "loads": results.loads.iter().map(of_load).collect::<Vec<_>>(),
+        "loads": results.loads.iter().zip(&planned).map(of_load).collect::<Vec<_>>(),
         "results": [],
         "error": null,
     });
@@ -145,6 +151,7 @@ fn of_row<K: Told>(
         "provider": row.shown_provider(),
         "options": options(row),
         "spec": row.spec(),
+        "name": short_name(results, index),
         "role": match row.role {
             Role::Plain => "plain",
             Role::Traditional => "traditional",
@@ -165,6 +172,7 @@ fn of_row<K: Told>(
             .and(place)
             .map(|place| place.ties_with_winner()),
         "winner_to_it": place.and_then(|place| place.winner_to_it).map(difference),
+        "limit": limit(results, load, index),
         "limited_by": cell.verdict().map(|verdict| K::word(verdict.limited_by)),
         "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
         "limit_reason": cell.verdict().map(|verdict| verdict.reason),

@@ -3,13 +3,11 @@
 
 use serde_json::Value;
 
-use crate::device::results::Devices;
-use crate::experiment::cell::Metric;
-use crate::report::Told;
-use crate::report::number::UNKNOWN;
-use crate::saved::{KINDS, Part, is_under, load_name, metric_of, parts, spec_of};
-use crate::tcp::results::Tcp;
-use crate::udp::results::Udp;
+use crate::report::deciding::{self, BEST, Column, LIMIT, Line};
+use crate::report::model::{
+    INTERRUPTED, MEMORY_COLUMNS, Standing, Study, errors, is_memory, items, memory_rows, texts,
+};
+use crate::saved::{is_under, load_name, parts, spec_of};
 
 /// The columns of the CSV.
 const COLUMNS: [&str; 13] = [
@@ -57,11 +55,42 @@ pub fn csv(document: &Value) -> String {
             }
         }
     }
+    let of_memory_alone = items(&document["results"]).filter(|_| is_memory(document));
+    lines.extend(of_memory_alone.flat_map(of_memory));
     for line in lines {
         writer.write_record(line).expect("memory takes every record, and all have as many fields");
     }
     let bytes = writer.into_inner().expect("memory takes everything");
     String::from_utf8(bytes).expect("it is made of text")
+}
+
+/// The records of a row of `weir compare udp --memory`, which has medians alone.
+fn of_memory(row: &Value) -> Vec<Vec<String>> {
+    let of_metric = |name: &str| {
+        let median = plain(&row[name]);
+        let rounds = row["samples"].as_array().map_or(0, Vec::len).to_string();
+        let [spec, provider, status] = ["spec", "provider", "status"].map(|name| plain(&row[name]));
+        let (none, kind, unit) = (String::new, "memory".to_owned(), "bytes".to_owned());
+        let record = [
+            kind,
+            none(),
+            spec,
+            provider,
+            status,
+            none(),
+            none(),
+            name.into(),
+            unit,
+            median,
+            none(),
+            none(),
+            rounds,
+        ];
+        record.iter().map(|field| no_formula(field)).collect()
+    };
+    let known =
+        ["registered_bytes", "kernel_bytes"].into_iter().filter(|name| row[*name].is_number());
+    known.map(of_metric).collect()
 }
 
 /// A text that no spreadsheet takes for a formula, whatever somebody called a program or a load.
@@ -72,104 +101,83 @@ fn no_formula(text: &str) -> String {
     }
 }
 
-/// The conclusion and a table of each load; what failed or was ended early stands first.
+/// The conclusion, warnings, and a table of each load; what failed or was ended early stands first.
 pub fn markdown(document: &Value) -> String {
-    let of = |part: Part| match part.kind() {
-        Udp::KIND => of_kind::<Udp>(part),
-        Tcp::KIND => of_kind::<Tcp>(part),
-        Devices::KIND => of_kind::<Devices>(part),
-        _ => String::new(),
-    };
-    let of_kinds = parts(document).into_iter().map(of).filter(|text| !text.is_empty());
-    warnings(document).into_iter().chain(of_kinds).collect::<Vec<_>>().join("\n")
-}
-
-/// What a reader must know of the document as a whole, a paragraph each.
-fn warnings(document: &Value) -> Vec<String> {
-    let mut all = vec![];
-    if let Some(error) = document["error"].as_str() {
-        all.push(format!("**It failed: {}**\n", escaped(error)));
-    }
-    for kind in KINDS {
-        if let Some(error) = document[kind]["error"].as_str() {
-            all.push(format!("**weir compare {kind}: {}**\n", escaped(error)));
-        }
+    let mut text = String::new();
+    for error in errors(document) {
+        text += &format!("**{}**\n\n", escaped(&error));
     }
     if document["interrupted"] == true {
-        all.push(
-            "**It was ended before its plan was complete: these are the results until then.**\n"
-                .into(),
-        );
+        text += &format!("**{INTERRUPTED}**\n\n");
     }
-    all
+    let studies = Study::all(document);
+    let of_kinds = studies.iter().filter(|study| !study.is_plan()).map(of_kind);
+    text += &of_kinds.collect::<Vec<_>>().join("\n");
+    let memory = memory_rows(document);
+    if !memory.is_empty() {
+        text += &format!("## Memory of servers that wait\n\n{}", table(MEMORY_COLUMNS, memory));
+    }
+    text
 }
 
-fn of_kind<K: Told>(part: Part) -> String {
-    let machine = ["cpu_model", "cores", "kernel"].map(|name| part.machine(name));
-    let [cpu, cores, kernel] =
-        machine.map(|property| escaped(&property.unwrap_or_else(|| UNKNOWN.into())));
-    let title = K::UNIT.title;
-    let mut text = format!("## {title}\n\nOn {cpu}, {cores} cores, kernel {kernel}.\n\n");
-    let conclusion = &part.0["conclusion"];
-    let sentences = conclusion["sentences"].as_array().into_iter().flatten();
-    if let Some(headline) = part.headline() {
-        text += &format!("**{}**\n", escaped(headline));
-        sentences.filter_map(Value::as_str).for_each(|one| text += &format!("{}\n", escaped(one)));
-        text.push('\n');
+fn of_kind(study: &Study) -> String {
+    let mut text = format!("## {}\n\n", study.kind.title);
+    let machine = study.machine();
+    if !machine.is_empty() {
+        text += &format!("On {}.\n\n", escaped(&machine.join(", ")));
     }
-    for load in part.loads() {
-        let (name, by) = (load_name(load), plain(&load["ranked_by"]));
-        let mut rows: Vec<&Value> =
-            part.rows().filter(|row| is_under(row, load) && row["role"] != "again").collect();
-        text += &format!("### {}\n\n", escaped(&name));
-        let Some(ranked_by) = K::METRICS.iter().find(|metric| metric.name == by) else { continue };
-        let figure = |row: &Value, metric: &Metric<K::Sample>| {
-            let value = metric_of(row, metric.name);
-            ["median", "low", "high"].map(|field| value[field].as_f64())
-        };
-        rows.sort_by(|a, b| {
-            let rank = |row: &Value| row["rank"].as_u64().unwrap_or(u64::MAX);
-            let median = |row: &Value| figure(row, ranked_by)[0].unwrap_or(f64::NAN);
-            rank(a).cmp(&rank(b)).then(ranked_by.better.first(median(a), median(b)))
-        });
-        let shown: Vec<&Metric<K::Sample>> = [ranked_by, K::UNIT.cpu]
-            .into_iter()
-            .chain(K::UNIT.latency)
-            .chain(K::METRICS.iter().filter(|metric| metric.name == "batch_datagrams.p50"))
-            .collect();
-        let headings: Vec<String> =
-            shown.iter().map(|metric| escaped(&metric.heading.replace('\n', " "))).collect();
-        text += &format!("| # | design | {} | limited by |\n", headings.join(" | "));
-        text += &format!("| --: | --- | {}--- |\n", "--: | ".repeat(shown.len()));
-        for row in rows {
-            let written = |metric: &&Metric<K::Sample>| {
-                let [Some(median), low, high] = figure(row, metric) else {
-                    return UNKNOWN.to_owned();
-                };
-                match low.zip(high).filter(|_| metric.name == ranked_by.name) {
-                    Some((low, high)) => {
-                        let [median, low, high] = [median, low, high].map(metric.text);
-                        format!("{median} ({low} to {high})")
-                    }
-                    None => (metric.text)(median),
-                }
-            };
-            let figures: Vec<String> = shown.iter().map(written).collect();
-            let provider =
-                row["provider"].as_str().filter(|_| !plain(&row["spec"]).contains("--provider"));
-            let provider =
-                provider.map(|name| format!(" on {}", escaped(name))).unwrap_or_default();
-            let rank =
-                row["rank"].as_u64().map_or_else(|| UNKNOWN.to_owned(), |rank| rank.to_string());
-            let spec = escaped(&spec_of(row, load).unwrap_or_default());
-            let last = match &row["reason"] {
-                Value::String(reason) => escaped(reason),
-                _ => escaped(&plain(&row["limited_by"])),
-            };
-            text += &format!("| {rank} | {spec}{provider} | {} | {last} |\n", figures.join(" | "));
+    let conclusion = &study.value["conclusion"];
+    if let Some(headline) = conclusion["headline"].as_str() {
+        text += &format!("**{}**\n", escaped(headline));
+        for sentence in texts(&conclusion["sentences"]) {
+            text += &format!("{}\n", escaped(&sentence));
         }
         text.push('\n');
     }
+    let warnings = study.warnings();
+    warnings.iter().for_each(|warning| text += &format!("- Warning: {}\n", escaped(warning)));
+    for load in &study.loads {
+        text += &format!("\n### {}\n", escaped(&load.name));
+        let decides = deciding::table(study, load);
+        let columns = decides.columns.iter().enumerate();
+        let columns = columns.map(|(place, of)| (of.heading.as_str(), Column::is_words(place)));
+        for (group, lines) in &decides.groups {
+            if !group.title.is_empty() {
+                text += &format!("\n#### {}\n", escaped(group.title));
+            }
+            let lines = lines.iter().filter(|line| line.row.standing != Standing::Again);
+            text += &format!("\n{}", table(columns.clone(), lines.map(fields)));
+        }
+    }
+    text
+}
+
+/// The fields of a line: beside a ratio its interval, and of a row without a rank the reason.
+fn fields(line: &Line) -> [String; deciding::COLUMNS] {
+    let mut fields = line.fields.clone();
+    if let Some(within) = &line.best_within {
+        fields[BEST] += &format!(" {within}");
+    }
+    if let Some(reason) = line.row.value["reason"].as_str() {
+        fields[LIMIT] = reason.into();
+    }
+    fields
+}
+
+/// A table of Markdown, whose columns have these headings, and say whether words stand in them.
+fn table<'a, const N: usize>(
+    columns: impl IntoIterator<Item = (&'a str, bool)>,
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let (headings, words): (Vec<&str>, Vec<bool>) = columns.into_iter().unzip();
+    let line = |fields: &[String]| {
+        let fields: Vec<String> = fields.iter().map(|field| escaped(field)).collect();
+        format!("| {} |\n", fields.join(" | "))
+    };
+    let rules: Vec<&str> = words.iter().map(|words| if *words { "---" } else { "--:" }).collect();
+    let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
+    let mut text = format!("{}| {} |\n", line(&headings), rules.join(" | "));
+    rows.into_iter().for_each(|row| text += &line(&row));
     text
 }
 
@@ -312,7 +320,7 @@ mod tests {
         });
         let text = markdown(&all);
         assert!(
-            text.contains("weir compare tcp: no memory") && text.contains("ended before"),
+            text.contains("weir compare tcp: no memory") && text.contains(INTERRUPTED),
             "{text}"
         );
         assert!(text.contains("&lt;b&gt;") && !text.contains("<b>"), "{text}");
@@ -322,7 +330,7 @@ mod tests {
     #[test]
     fn markdown_has_the_conclusion_and_a_table_of_each_load() {
         let mut document = of_udp();
-        document["results"][0]["spec"] = "a|b<script>*x*".into();
+        document["results"][0]["name"] = "a|b<script>*x*".into();
         let text = markdown(&document);
         let headline = document["conclusion"]["headline"].as_str().unwrap();
         assert!(text.contains(&format!("**{headline}**")), "{text}");
@@ -334,5 +342,39 @@ mod tests {
         let bars = |line: &str| line.replace(r"\|", "").matches('|').count();
         let widths: Vec<usize> = tables.map(bars).collect();
         assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
+        assert!(text.contains("× best") && text.contains(r"| \~1.00 ("), "{text}");
+        assert!(text.contains("- Warning: the machine is virtual"), "{text}");
+    }
+
+    #[test]
+    fn markdown_has_a_table_for_each_group() {
+        let text = markdown(&document(&crate::udp::report::fixture::with_offload()));
+        let title = "#### designs with receive offload, in the same rounds";
+        assert_eq!(text.matches(title).count(), 1, "{text}");
+        assert!(text.contains("#### designs without receive offload"), "{text}");
+    }
+
+    #[test]
+    fn memory_is_a_table_and_records() {
+        let row = |status: &str, kernel: Value| {
+            serde_json::json!({
+                "design": "port", "spec": "port --outstanding 100", "provider": "uring", "outstanding": 100,
+                "status": status, "reason": if status == "ok" { Value::Null } else { "no ring".into() },
+                "registered_bytes": kernel, "kernel_bytes": kernel, "samples": [{}, {}, {}],
+            })
+        };
+        let document = serde_json::json!({
+            "schema_version": 1, "kind": "memory", "noise_bytes": 0,
+            "results": [row("ok", 65_536.into()), row("failed", Value::Null)],
+        });
+        let text = markdown(&document);
+        assert!(text.contains("| port --outstanding 100 | uring | 100 | 64 KiB |"), "{text}");
+        assert!(text.contains("| no ring |"), "{text}");
+        let records = csv(&document);
+        assert_eq!(records.lines().count(), 3, "{records}");
+        assert!(
+            records
+                .contains("memory,,port --outstanding 100,uring,ok,,,kernel_bytes,bytes,65536,,,3")
+        );
     }
 }

@@ -2,11 +2,13 @@
 
 pub mod columns;
 pub mod conclusion;
+pub mod deciding;
 pub mod document;
 pub mod explain;
 pub mod export;
 pub mod html;
 pub mod layout;
+pub mod model;
 pub mod number;
 pub(crate) mod peers;
 pub mod schema;

@@ -61,6 +61,11 @@ pub fn per_message(value: f64) -> String {
     }
 }
 
+/// How many times one figure another is: `0.98`, `1.00`, `20979`.
+pub fn factor(ratio: f64) -> String {
+    if ratio < 99.5 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
+}
+
 /// A share (0.03) as percent (`3 %`); small ones keep a decimal place.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;

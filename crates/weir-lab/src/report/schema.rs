@@ -54,6 +54,8 @@ struct Comparison<O, L, R, S> {
     confidence_percent: f64,
     /// What it concludes.
     conclusion: Conclusion,
+    /// The load that decides, by its place among the loads; null if none has figures that are compared.
+    main_load: Option<usize>,
     /// The loads, in the order in which they ran.
     loads: Vec<Load<L>>,
     /// What the figures say to each question that such a comparison can be asked.
@@ -162,6 +164,8 @@ struct Row<R, S> {
     options: BTreeMap<String, String>,
     /// The row with its options, as they are typed.
     spec: String,
+    /// The row as it is called in tables and sentences: with its provider where another row has the same name.
+    name: String,
     /// plain, traditional (the measure of others) or again (a row under a second name, which shows the noise).
     role: String,
     load_name: String,
@@ -176,7 +180,9 @@ struct Row<R, S> {
     tied_with_winner: Option<bool>,
     /// The winner's figure to this one's.
     winner_to_it: Option<Difference>,
-    /// server, generator, both, … : what kept it from more.
+    /// What stands in tables under "limit": what kept it from more, INVALID, or why there are no figures.
+    limit: String,
+    /// server, generator, both, others, … : what kept it from more.
     limited_by: Option<String>,
     /// Whether it could have done more than it was asked to.
     lower_bound: Option<bool>,
@@ -637,6 +643,8 @@ struct Memory {
     #[serde(flatten)]
     dated: Dated,
     schema_version: u32,
+    /// memory.
+    kind: String,
     command: Vec<String>,
     status: String,
     machine: BTreeMap<String, Value>,

@@ -1,11 +1,10 @@
 //! The first screen: the conclusion, and the table that decides, in as many lines as a terminal has.
 
-use crate::experiment::ranking::Ranking;
-use crate::experiment::results::Results;
-use crate::report::Told;
-use crate::report::columns::{At, Column};
-use crate::report::conclusion::{conclusion, main_load, short_name};
+use serde_json::Value;
+
+use crate::report::deciding::{Column, DESIGN, LIMIT, Line, RATE, SPREAD, Table, table};
 use crate::report::layout::{chars, paragraph};
+use crate::report::model::{Load, Row, Standing, Study, text, texts};
 use crate::report::number::{UNKNOWN, percent};
 use crate::report::words::number_of;
 
@@ -18,29 +17,30 @@ pub const LINES_OF_A_PART: usize = 7;
 
 /// Most characters of the bars.
 const BAR: usize = 14;
-/// What stands for a rank that is not decided.
-const UNDECIDED: &str = "?";
 /// Fewest lines of rows that a table is worth its place with.
 const FEWEST_ROWS: usize = 3;
 
-/// The first screen, at most so wide and so high; both at least what a few rows need.
-pub fn screen<K: Told>(results: &Results<K>, width: usize, lines: usize) -> String {
+/// The first screen of the document of one kind of comparison, at most so wide and so high; both at least what a few
+/// rows need.
+pub fn screen(document: &Value, width: usize, lines: usize) -> String {
+    let studies = Study::all(document);
+    let Some(study) = studies.first() else { return String::new() };
     let width = width.min(COLUMNS);
     let airy = lines > LINES_OF_A_PART;
-    let mut text = vec![cut(&heading(results), width)];
+    let mut text = vec![cut(&heading(study), width)];
     let foot: Vec<String> =
-        if airy { foot(results).iter().map(|line| cut(line, width)).collect() } else { vec![] };
+        if airy { foot(study).iter().map(|line| cut(line, width)).collect() } else { vec![] };
     if airy {
         text.push(String::new());
     }
     let blanks = if airy { 2 } else { 0 };
-    // In little place the first group stands for all.
-    let table = table(results, width, airy);
+    let table = study.main().map(|load| lines_of(&table(study, load), width, airy));
+    let table = table.unwrap_or_default();
     let least = if table.is_empty() { 0 } else { 1 + FEWEST_ROWS.min(table.len() - 1) };
     let left = lines.saturating_sub(text.len() + foot.len() + blanks + least).max(2);
     // The table has a third of the screen at least.
     let most = if airy && !table.is_empty() { left.min(lines / 3) } else { left };
-    text.extend(said(results, width, most));
+    text.extend(said(study, width, most));
     if !table.is_empty() {
         if airy {
             text.push(String::new());
@@ -56,40 +56,31 @@ pub fn screen<K: Told>(results: &Results<K>, width: usize, lines: usize) -> Stri
 }
 
 /// What was compared, and where.
-fn heading<K: Told>(results: &Results<K>) -> String {
-    let load = main_load(results).or((!results.loads.is_empty()).then_some(0));
-    let load = load.map(|load| format!(": {}", results.loads[load])).unwrap_or_default();
-    let property = |name| results.machine.text(name);
-    let machine = [
-        property("cpu_model"),
-        property("cores").map(|cores| format!("{cores} cores")),
-        property("kernel").map(kernel),
-    ];
-    let machine: Vec<String> = machine.into_iter().flatten().collect();
+fn heading(study: &Study) -> String {
+    let load = study.main().or(study.loads.first());
+    let load = load.map(|load| format!(": {}", load.name)).unwrap_or_default();
+    let machine = study.machine();
     let separator = if machine.is_empty() { "" } else { " — " };
     let busy =
-        results.busy_share().map(|share| format!(", {} busy with other programs", percent(share)));
-    format!("{}{load}{separator}{}{}", K::UNIT.title, machine.join(", "), busy.unwrap_or_default())
-}
-
-/// A kernel by its name, where it is told by its version alone.
-fn kernel(version: String) -> String {
-    match version.starts_with(|first: char| first.is_ascii_digit()) {
-        true => format!("kernel {version}"),
-        false => version,
-    }
+        study.busy_share().map(|share| format!(", {} busy with other programs", percent(share)));
+    format!(
+        "{}{load}{separator}{}{}",
+        study.kind.title,
+        machine.join(", "),
+        busy.unwrap_or_default()
+    )
 }
 
 /// The conclusion: the headline, and as many of its sentences as there is place for.
-fn said<K: Told>(results: &Results<K>, width: usize, lines: usize) -> Vec<String> {
-    let found = conclusion(results);
+fn said(study: &Study, width: usize, lines: usize) -> Vec<String> {
+    let found = &study.value["conclusion"];
     let laid_out = |words: &str| {
         let mut text = String::new();
         paragraph(&mut text, words, width);
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let mut words = found.headline;
-    for sentence in found.sentences {
+    let mut words = text(found, "headline").unwrap_or_default();
+    for sentence in texts(&found["sentences"]) {
         let more = format!("{words} {sentence}");
         if laid_out(&more).len() <= lines {
             words = more;
@@ -105,94 +96,6 @@ fn said<K: Told>(results: &Results<K>, width: usize, lines: usize) -> Vec<String
     all
 }
 
-/// A row of the table.
-struct Line {
-    /// By column.
-    fields: Vec<String>,
-    /// Its figure to the largest, of which there is a bar.
-    share: Option<f64>,
-}
-
-/// The rows, best first, by group: a heading, and a line for each.
-fn table<K: Told>(results: &Results<K>, width: usize, all_groups: bool) -> Vec<String> {
-    let Some(load) = main_load(results) else { return vec![] };
-    let mut groups = results.groups(load);
-    groups.truncate(if all_groups { groups.len() } else { 1 });
-    let several = groups.len() > 1;
-    let mut rows: Vec<Line> = vec![];
-    let mut titles: Vec<(usize, String)> = vec![];
-    let by = results.ranked_by(load);
-    let largest = (0..results.rows.len())
-        .filter(|row| results.unranked(load, *row).is_none())
-        .filter_map(|row| results.median(load, row, by))
-        .fold(0.0, f64::max);
-    for group in groups {
-        let ranking = results.ranking(load, group);
-        if several {
-            titles.push((rows.len(), K::beside(group).trim_start_matches(", ").to_owned()));
-        }
-        let order =
-            ranking.order(None, results.rows_of(load, group), |row| results.shown(load, row));
-        let shown = order.into_iter().filter(|row| {
-            results.first_of(*row).is_none() && results.median(load, *row, by).is_some()
-        });
-        for row in shown {
-            let at = At { results, ranking: &ranking, load, row };
-            let text = |column: Column<K>| (column.text)(&at);
-            let median = results.median(load, row, by).unwrap_or(0.0);
-            let is_ranked = ranking.place(row).is_some();
-            let fields = vec![
-                rank(&ranking, row),
-                short_name(results, row),
-                text(Column::bounded(by)),
-                text(Column::spread(by)),
-                String::new(),
-                text(Column::to_best()),
-                text(Column::of(K::UNIT.cpu)),
-                latency(&at),
-                text(Column::limited_by()),
-            ];
-            rows.push(Line { fields, share: is_ranked.then(|| median / largest) });
-        }
-    }
-    let heading = vec![
-        "#".into(),
-        "design".into(),
-        by.heading.replace('\n', " ").trim_end().to_owned(),
-        "±".into(),
-        String::new(),
-        "× best".into(),
-        "CPU ns".into(),
-        "p50/p99 µs".into(),
-        "limit".into(),
-    ];
-    lines_of(heading, rows, &titles, width)
-}
-
-/// A rank as it is shown: rows that are tied share one, and one that is undecided has none yet.
-fn rank(ranking: &Ranking, row: usize) -> String {
-    match (ranking.rank(row), ranking.place(row)) {
-        (Some(rank), _) => rank.to_string(),
-        (None, Some(_)) => UNDECIDED.into(),
-        (None, None) => UNKNOWN.into(),
-    }
-}
-
-/// Median and 99th percentile under this load, or, where they are unknown for all rows, under the first load that
-/// knows them.
-fn latency<K: Told>(at: &At<K>) -> String {
-    let [p50, p99] = K::UNIT.latency;
-    let known = |load: usize| {
-        let figure = |metric| at.results.figure(load, at.row, metric);
-        Some((figure(p50)?, figure(p99)?))
-    };
-    let loads = std::iter::once(at.load).chain(0..at.results.loads.len());
-    match loads.into_iter().find_map(known) {
-        Some((median, high)) => format!("{}/{}", (p50.text)(median), (p99.text)(high)),
-        None => UNKNOWN.into(),
-    }
-}
-
 /// A bar for a share of the largest figure, which has so many characters.
 fn bar(share: f64, characters: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -204,59 +107,113 @@ fn bar(share: f64, characters: usize) -> String {
     text
 }
 
-/// The columns that stand to the left: names, bars and limits. Figures stand to the right.
-const TO_LEFT: [usize; 3] = [NAMES, BARS, 8];
-const NAMES: usize = 1;
-const BARS: usize = 4;
-/// Fewest characters of names that do not fit.
+/// What parts two columns where there is place.
+const GAP: usize = 2;
+/// The least of it.
+const LEAST_GAP: usize = 1;
+/// Fewest characters of words that do not fit: of what limited a row, and of names, which are cut last.
+const LEAST_LIMIT: usize = 6;
 const LEAST_NAME: usize = 12;
-/// What parts two columns.
-const GAP: &str = "  ";
 
-/// The table as lines, the heading first: columns as wide as what they hold, and none where nothing is known. Where
-/// the place does not suffice bars become shorter, then names.
-fn lines_of(
-    heading: Vec<String>,
-    rows: Vec<Line>,
-    titles: &[(usize, String)],
-    width: usize,
-) -> Vec<String> {
-    if rows.is_empty() {
-        return vec![];
-    }
-    let is_known = |column: usize| rows.iter().any(|row| row.fields[column] != UNKNOWN);
-    let kept: Vec<usize> =
-        (0..heading.len()).filter(|column| *column <= NAMES || is_known(*column)).collect();
-    let mut widths: Vec<usize> = (0..heading.len())
-        .map(|column| {
-            let fields = rows.iter().map(|row| &row.fields[column]).chain([&heading[column]]);
-            fields.map(|field| chars(field)).max().unwrap_or(0)
-        })
-        .collect();
-    let needed: usize =
-        kept.iter().map(|column| widths[*column]).sum::<usize>() + GAP.len() * (kept.len() - 1);
-    widths[BARS] = width.saturating_sub(needed).min(BAR);
-    widths[NAMES] -= needed.saturating_sub(width).min(widths[NAMES].saturating_sub(LEAST_NAME));
-    let line = |fields: &[String], share: Option<f64>| {
-        let field = |column: &usize| {
-            let width = widths[*column];
-            let field = match (*column, share) {
-                (BARS, Some(share)) => bar(share, width),
-                _ => cut(&fields[*column], width),
+/// How the columns of a table are laid out: how wide each is, 0 where nothing is known, the bars, and what parts two.
+struct Widths {
+    columns: Vec<usize>,
+    bar: usize,
+    gap: usize,
+    /// Whether headings are the short ones.
+    short: bool,
+}
+
+impl Widths {
+    /// Those for these lines in so many characters. Where they do not suffice, bars go first, then what parts the columns,
+    /// then headings become short, then words of what limited a row are cut, and names last.
+    fn of(table: &Table, lines: &[&Line], width: usize) -> Self {
+        let columns = |short: bool| -> Vec<usize> {
+            let widest = |place: usize| {
+                let fields = || lines.iter().map(|line| line.fields[place].as_str());
+                // The rank and the name are always there.
+                let is_known = place <= DESIGN || fields().any(|field| field != UNKNOWN);
+                let heading = heading_of(&table.columns[place], short);
+                let widest = fields().chain([heading]).map(chars).max().unwrap_or(0);
+                if is_known { widest } else { 0 }
             };
-            match TO_LEFT.contains(column) {
+            (0..table.columns.len()).map(widest).collect()
+        };
+        let mut all = Self { columns: columns(false), bar: 0, gap: GAP, short: false };
+        if all.needed() <= width {
+            let has_bars = lines.iter().any(|line| line.share.is_some());
+            let left = (width - all.needed()).saturating_sub(GAP).min(BAR);
+            all.bar = if has_bars { left } else { 0 };
+            return all;
+        }
+        all.gap = LEAST_GAP;
+        if all.needed() > width {
+            (all.columns, all.short) = (columns(true), true);
+        }
+        for (place, least) in [(LIMIT, LEAST_LIMIT), (DESIGN, LEAST_NAME)] {
+            let over = all.needed().saturating_sub(width);
+            let column = &mut all.columns[place];
+            *column -= over.min(column.saturating_sub(least));
+        }
+        all
+    }
+
+    /// The characters of a line without bars.
+    fn needed(&self) -> usize {
+        let shown = self.columns.iter().filter(|width| **width > 0);
+        self.columns.iter().sum::<usize>() + self.gap * shown.count().saturating_sub(1)
+    }
+
+    /// A line of these fields.
+    fn line(&self, fields: &[&str], bar: &str) -> String {
+        let mut shown = vec![];
+        for (place, width) in
+            self.columns.iter().copied().enumerate().filter(|(_, width)| *width > 0)
+        {
+            let field = cut(fields[place], width);
+            shown.push(match Column::is_words(place) {
                 true => format!("{field:<width$}"),
                 false => format!("{field:>width$}"),
+            });
+            if place == SPREAD && self.bar > 0 {
+                shown.push(format!("{bar:<width$}", width = self.bar));
             }
-        };
-        kept.iter().map(field).collect::<Vec<_>>().join(GAP).trim_end().to_owned()
-    };
-    let mut all = vec![line(&heading, None)];
-    for (index, row) in rows.iter().enumerate() {
-        if let Some((_, title)) = titles.iter().find(|(before, _)| *before == index) {
+        }
+        shown.join(&" ".repeat(self.gap)).trim_end().to_owned()
+    }
+}
+
+fn heading_of(column: &Column, short: bool) -> &str {
+    if short { &column.short } else { &column.heading }
+}
+
+/// The table as lines, the heading first, then the rows that have a figure, best first, by group. In little place the
+/// first group stands for all.
+fn lines_of(table: &Table, width: usize, all_groups: bool) -> Vec<String> {
+    let is_shown =
+        |line: &&Line| line.row.standing != Standing::Again && line.fields[RATE] != UNKNOWN;
+    let groups = table.groups.iter().take(if all_groups { usize::MAX } else { 1 });
+    let groups: Vec<(&str, Vec<&Line>)> = groups
+        .map(|(group, lines)| (group.title, lines.iter().filter(is_shown).collect()))
+        .filter(|(_, lines): &(_, Vec<_>)| !lines.is_empty())
+        .collect();
+    if groups.is_empty() {
+        return vec![];
+    }
+    let lines: Vec<&Line> = groups.iter().flat_map(|(_, lines)| lines).copied().collect();
+    let widths = Widths::of(table, &lines, width);
+    let headings: Vec<&str> =
+        table.columns.iter().map(|column| heading_of(column, widths.short)).collect();
+    let mut all = vec![widths.line(&headings, "")];
+    for (title, lines) in &groups {
+        if !title.is_empty() && groups.len() > 1 {
             all.push(format!("   {title}:"));
         }
-        all.push(line(&row.fields, row.share));
+        for line in lines {
+            let fields: Vec<&str> = line.fields.iter().map(String::as_str).collect();
+            let bar = line.share.map(|share| bar(share, widths.bar)).unwrap_or_default();
+            all.push(widths.line(&fields, &bar));
+        }
     }
     all
 }
@@ -276,36 +233,32 @@ fn fitting(mut table: Vec<String>, lines: usize, counts: bool) -> Vec<String> {
 }
 
 /// What a reader must know: rows without a figure, and warnings.
-fn foot<K: Told>(results: &Results<K>) -> Vec<String> {
+fn foot(study: &Study) -> Vec<String> {
     let mut said = vec![];
-    if let Some(load) = main_load(results) {
-        let mut unranked = (0..results.rows.len())
-            .filter(|row| results.takes_part(load, *row) && results.first_of(*row).is_none())
-            .filter_map(|row| Some((row, results.unranked(load, row)?)))
-            .peekable();
-        if let Some((row, reason)) = unranked.peek().cloned() {
-            let count = unranked.count();
-            let name = short_name(results, row);
-            let who = if count == 1 { name } else { format!("{count} designs; {name}") };
-            said.push(format!("Not ranked: {who}: {reason}"));
-        }
+    let reason = |row: &Row| text(row.value, "reason").filter(|_| row.standing != Standing::Again);
+    let rows = study.main().into_iter().flat_map(Load::rows);
+    let unranked: Vec<(&Row, String)> = rows.filter_map(|row| Some((row, reason(row)?))).collect();
+    if let Some((row, reason)) = unranked.first() {
+        let who = match unranked.len() {
+            1 => row.name.clone(),
+            count => format!("{count} designs; {}", row.name),
+        };
+        said.push(format!("Not ranked: {who}: {reason}"));
     }
-    let mut warnings = results.machine.warnings.iter().chain(&results.warnings).collect::<Vec<_>>();
-    // What spoils the figures most is the last one, and shown.
-    let worst = results.busy_machine();
-    warnings.sort_by_key(|warning| Some(*warning) == worst.as_ref());
-    if let Some(error) = &results.error {
+    if let Some(error) = text(study.value, "error") {
         said.push(format!("error: {error}"));
     }
-    if results.interrupted {
+    if study.value["interrupted"] == true {
         said.push("warning: interrupted; the results are partial".into());
     }
-    if let Some(first) = warnings.pop() {
+    // What spoils the figures most is the last one, and shown.
+    let mut warnings = study.warnings();
+    if let Some(worst) = warnings.pop() {
         let more = match warnings.len() {
             0 => String::new(),
             more => format!(" ({more} more: --details)"),
         };
-        said.push(format!("warning{more}: {first}"));
+        said.push(format!("warning{more}: {worst}"));
     }
     said
 }
@@ -322,11 +275,12 @@ fn cut(line: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::document::document;
     use crate::udp::report::fixture::results;
 
     #[test]
     fn the_first_screen_keeps_to_its_lines_and_columns() {
-        let results = results();
+        let results = document(&results());
         for lines in [LINES, LINES_OF_A_PART, 10] {
             for width in [80, 100, 200] {
                 let text = screen(&results, width, lines);
@@ -341,11 +295,29 @@ mod tests {
     fn what_is_undecided_has_no_rank() {
         let mut results = results();
         results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
-        let text = screen(&results, COLUMNS, LINES);
+        let text = screen(&document(&results), COLUMNS, LINES);
         let rows = text.lines().skip_while(|line| !line.starts_with("#  design")).skip(1);
         let ranked = rows.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with('-'));
         let ranks: Vec<char> = ranked.filter_map(|line| line.chars().next()).collect();
         assert!(ranks.len() > 2 && ranks.iter().all(|rank| *rank == '?'), "{text}");
+    }
+
+    #[test]
+    fn names_stay_whole_in_80_columns_and_other_things_become_shorter() {
+        let mut document = document(&results());
+        let longest = "rio-hybrid --threads 12 on uring";
+        for row in document["results"].as_array_mut().unwrap() {
+            if row["name"] == "blocking" {
+                row["name"] = longest.into();
+            }
+        }
+        let text = screen(&document, 80, LINES);
+        let line = text.lines().find(|line| line.contains(longest));
+        assert!(line.is_some_and(|line| line.ends_with("server")), "{text}");
+        assert!(text.lines().all(|line| chars(line) <= 80), "{text}");
+        let narrower = screen(&document, 60, LINES);
+        assert!(narrower.contains("rio-hybrid") && narrower.contains('…'), "{narrower}");
+        assert!(narrower.lines().all(|line| chars(line) <= 60), "{narrower}");
     }
 
     #[test]

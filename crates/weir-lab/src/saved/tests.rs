@@ -61,6 +61,27 @@ fn what_became_slower_is_a_regression_and_what_became_faster_is_none() {
 }
 
 #[test]
+fn what_all_rows_changed_together_is_said_once_and_taken_out() {
+    let before = document(&results());
+    let mut slower = results();
+    for row in 0..slower.rows.len() {
+        slower.cells[0][row] = changed(row, 0.5).cells[0][row].clone();
+    }
+    let all = diff(&before, &document(&slower));
+    assert_eq!(change_of(&all, "blocking"), Change::WithinNoise, "{all:#?}");
+    let common = all.commons.iter().find(|common| common.load == "saturation, 64 B").unwrap();
+    assert_eq!(common.change, Some(Change::Worse), "{common:?}");
+    assert!((common.ratio - 0.5).abs() < 1e-9 && common.rows >= 3, "{common:?}");
+    assert!(all.has_regressed() && all.together().count() == 1);
+    assert_eq!(all.text(300).matches("WORSE").count(), 1, "{}", all.text(300));
+    // One that changed by itself besides is told all the same.
+    slower.cells[0][1] = changed(1, 0.25).cells[0][1].clone();
+    let one = diff(&before, &document(&slower));
+    assert_eq!(change_of(&one, "blocking"), Change::Worse, "{one:#?}");
+    assert_eq!(one.rows.iter().filter(|row| row.change == Change::Worse).count(), 1);
+}
+
+#[test]
 fn on_another_machine_only_what_a_row_changed_against_the_others_counts() {
     let before = document(&results());
     let mut all_slower = results();

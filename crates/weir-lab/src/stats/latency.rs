@@ -1,7 +1,8 @@
 //! The latencies of several runs as those of one.
 //!
-//! A percentile of a cell is taken from all its datagrams together: the median of a few runs'
-//! 99.9th percentiles would be none, and the median of their maxima no maximum.
+//! That is the distribution of a cell, as its document keeps it. What tables, pictures and rankings show of latencies is
+//! another figure, the median over the rounds of each run's own percentile, as of every other metric: it has an
+//! interval, and one disturbed run of nine does not decide it.
 
 use crate::experiment::cell::Measured;
 use crate::wire::Latency;

@@ -3,8 +3,10 @@
 //! Samples of a run are few (6 to 15) and not normal: the machine may change speed in the
 //! middle. So everything rests on medians and on resampling ([`bootstrap`]), never on a
 //! mean and its standard deviation, and designs are compared in pairs of the same block
-//! ([`compare`]). Where many are compared, their intervals hold together ([`together`]).
+//! ([`compare`]). Where many are compared, their intervals hold together ([`together`]). Between two
+//! experiments, what all rows changed in common is told from what each did ([`mod@apart`]).
 
+pub mod apart;
 pub mod bootstrap;
 pub mod compare;
 pub mod latency;

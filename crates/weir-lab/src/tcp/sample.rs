@@ -9,7 +9,7 @@ use super::bench::Made;
 use super::plan::Load;
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured, Metric, When, measured, metrics};
-use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+use crate::experiment::verdict::{Limit, USED_UP, Verdict, others_had};
 use crate::report::number::{
     bytes, microseconds, per_message, percent_of, si, three_figures, whole,
 };
@@ -157,7 +157,7 @@ impl Sample {
             unanswered: load.messages_unanswered,
             cause: load.worst_cause(),
             invalid: made.invalid.clone(),
-            verdict: verdict(at, asked, server_cpu, client_cpu),
+            verdict: verdict(at, asked, server_cpu, client_cpu, made.load_of_others),
             settings: server.settings.clone(),
         }
     }
@@ -218,12 +218,13 @@ impl Sample {
     }
 }
 
-/// What limited a run: whoever's cores were used up.
+/// What limited a run: whoever's cores were used up, or other programs that had them.
 fn verdict(
     at: &Circumstances,
     asked: &Load,
     server_cpu: Option<f64>,
     client_cpu: Option<f64>,
+    load_of_others: Option<f64>,
 ) -> Verdict {
     let used_up = |share: Option<f64>| share.filter(|share| *share >= USED_UP);
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -248,11 +249,14 @@ fn verdict(
         (None, None) if server_cpu.is_none() || client_cpu.is_none() => {
             of(Limit::Unknown, true, "CPU time is not known".into())
         }
-        (None, None) => of(
-            Limit::Unknown,
-            false,
-            "neither side's cores were busy: each waited for the other".into(),
-        ),
+        (None, None) => match others_had(load_of_others) {
+            Some(others) => of(Limit::Others, true, others),
+            None => of(
+                Limit::Unknown,
+                false,
+                "neither side's cores were busy: each waited for the other".into(),
+            ),
+        },
     }
 }
 
@@ -309,18 +313,21 @@ metrics! {
     /// Share of its cores that the client used.
     CLIENT_CPU, "client_cpu_utilization_percent", "%", "client\nof cores", Lower, percent_of,
         |s| s.client_cpu.map(|c| c * 100.0);
-    /// From when a message was to be sent to its last byte, of all rounds together.
+    /// From when a message was to be sent to its last byte: the median over the rounds of each run's own percentile.
     LATENCY_P50, "round_trip_ns.p50", "ns", "round trip\np50 µs", Lower, microseconds,
-        |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
+        |s| Some(s.latency_ns?.p50 as f64);
+    /// 90th percentile of the round trip.
+    LATENCY_P90, "round_trip_ns.p90", "ns", "round trip\np90 µs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p90 as f64);
     /// 99th percentile of the round trip.
     LATENCY_P99, "round_trip_ns.p99", "ns", "round trip\np99 µs", Lower, microseconds,
-        |s| Some(s.latency_ns?.p99 as f64), |all| all.p99;
+        |s| Some(s.latency_ns?.p99 as f64);
     /// 99.9th percentile of the round trip.
     LATENCY_P999, "round_trip_ns.p99_9", "ns", "round trip\np99.9 µs", Lower, microseconds,
-        |s| Some(s.latency_ns?.p999 as f64), |all| all.p999;
+        |s| Some(s.latency_ns?.p999 as f64);
     /// Longest round trip.
     LATENCY_MAX, "round_trip_ns.max", "ns", "round trip\nmax µs", Lower, microseconds,
-        |s| Some(s.latency_ns?.max as f64), |all| all.max;
+        |s| Some(s.latency_ns?.max as f64);
     /// Entries into the kernel per message.
     KERNEL_ENTRIES, "kernel_entries_per_message", "1", "calls\n/message", Lower, per_message,
         |s| s.kernel_entries_per_message;
@@ -476,6 +483,10 @@ pub(crate) mod tests {
         assert_eq!(limit(5000.0, 499_000_000, None), (Limit::Generator, true));
         assert_eq!(limit(5000.0, 300_000_000, None), (Limit::Unknown, false));
         assert_eq!(limit(9999.0, 300_000_000, Some(true)), (Limit::Unknown, false));
+        let others = Made { load_of_others: Some(0.4), ..made(100_000.0, 5000.0) };
+        let others = Sample::of(&at(0), &load(), &others).verdict;
+        assert_eq!((others.limited_by, others.lower_bound), (Limit::Others, true));
+        assert_eq!(others.reason, "other programs had 40 % of all cores");
         assert_eq!((word(Limit::Generator), word(Limit::Unknown)), ("client", "neither"));
     }
 

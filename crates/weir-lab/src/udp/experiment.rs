@@ -105,7 +105,9 @@ pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, te
     course::conclude(results, went);
     let found =
         [unequal_settings(results), unlike_calibration(results), nothing_polled(results)].concat();
-    results.warnings.extend(found);
+    // That the machine was busy weighs most, and stays the last.
+    let before = results.warnings.len() - usize::from(results.busy_machine().is_some());
+    results.warnings.splice(before..before, found);
 }
 
 /// Finds what the generator can do at most with each kind of load.

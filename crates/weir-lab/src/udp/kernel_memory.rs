@@ -19,6 +19,7 @@ use weir::udp::{AnyDesign, Datagram, Replies, Server, Spec};
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::experiment::plan::Row;
 use crate::machine::Machine;
+use crate::report::document::SCHEMA_VERSION;
 use crate::report::number::{UNKNOWN, bytes};
 use crate::stats::quantile;
 
@@ -26,6 +27,9 @@ use crate::stats::quantile;
 pub const OUTSTANDING: [u32; 5] = [100, 1000, 5000, 32_768, 150_000];
 /// Servers started for each figure.
 pub const REPETITIONS: usize = 3;
+
+/// What its document is about.
+pub const KIND: &str = "memory";
 
 /// Options that say how many receives are posted, and how many of them the kernel is given.
 const POSTED: &str = "outstanding";
@@ -112,6 +116,47 @@ pub struct Line {
     found: Result<Vec<Probe>, String>,
 }
 
+impl Line {
+    /// Its row.
+    pub fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// What the kernel holds, in bytes, or why that is not known.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn kernel_bytes(&self) -> Result<f64, &str> {
+        let probes = self.found.as_ref().map_err(String::as_str)?;
+        median(probes, |probe| Some(probe.kernel_bytes)).ok_or("nothing was measured")
+    }
+
+    /// The line in the document: its figures, with every sample.
+    pub fn document(&self) -> Value {
+        let Self { row, outstanding, found } = self;
+        let (reason, probes) = match found {
+            Ok(probes) => (None, &probes[..]),
+            Err(reason) => (Some(reason), &[][..]),
+        };
+        let status = match (reason, &row.unavailable) {
+            (None, _) => "ok",
+            (_, Some(_)) => "unavailable",
+            _ => "failed",
+        };
+        json!({
+            "design": row.design,
+            "provider": row.shown_provider(),
+            "spec": row.spec(),
+            "outstanding": outstanding.as_ref().and_then(|n| n.parse::<u32>().ok()),
+            "status": status,
+            "reason": reason,
+            "registered_bytes": probes.first().map(|probe| probe.registered_bytes),
+            "kernel_bytes": median(probes, |probe| Some(probe.kernel_bytes)),
+            "samples": probes,
+        })
+    }
+}
+
 /// All lines, and what changes where no server is started.
 #[derive(Debug)]
 pub struct Survey {
@@ -147,8 +192,17 @@ pub fn lines(rows: &[Row]) -> Vec<(Row, Option<String>)> {
     lines
 }
 
-/// Measures every line, with `program` (the `weir` command) as the child. `tell` hears of each line
-/// before it is measured.
+/// What happens, for whoever watches.
+pub enum Progress<'a> {
+    /// These rows will be measured.
+    Begin(&'a Machine, &'a [(Row, Option<String>)]),
+    /// A row is measured: which of how many.
+    Measuring(&'a Row, usize, usize),
+    /// What was found of it.
+    Measured(&'a Line),
+}
+
+/// Measures every line, with `program` (the `weir` command) as the child. `tell` hears what happens.
 ///
 /// # Errors
 /// [`ChildError::Interrupted`], and whatever a process failed with that starts no server.
@@ -156,9 +210,11 @@ pub fn survey(
     program: &std::path::Path,
     interrupt: &Interrupt,
     rows: &[Row],
-    mut tell: impl FnMut(&str),
+    mut tell: impl FnMut(Progress),
 ) -> Result<Survey, ChildError> {
     let machine = Machine::watch();
+    let lines = lines(rows);
+    tell(Progress::Begin(&machine, &lines));
     let run = |spec: Option<&str>| {
         let command =
             CommandLine::new(program).arguments(["probe-memory"]).option("--design", spec);
@@ -173,11 +229,12 @@ pub fn survey(
     };
     let nothing = run(None)?;
     let mut measured = vec![];
-    for (mut row, outstanding) in lines(rows) {
+    let count = lines.len();
+    for (mut row, outstanding) in lines {
         let found = match &row.unavailable {
             Some(reason) => Err(reason.clone()),
             None => {
-                tell(&row.spec());
+                tell(Progress::Measuring(&row, measured.len() + 1, count));
                 match run(Some(&row.spec())) {
                     Err(ChildError::Interrupted) => return Err(ChildError::Interrupted),
                     Err(ChildError::Reported(failure)) if failure.unavailable => {
@@ -188,7 +245,9 @@ pub fn survey(
                 }
             }
         };
-        measured.push(Line { row, outstanding, found });
+        let line = Line { row, outstanding, found };
+        tell(Progress::Measured(&line));
+        measured.push(line);
     }
     Ok(Survey { machine, lines: measured, nothing })
 }
@@ -274,37 +333,16 @@ impl Survey {
 
     /// The document: every figure, with every sample.
     pub fn document(&self, command: &[String]) -> Value {
-        let line = |Line { row, outstanding, found }: &Line| {
-            let (reason, probes) = match found {
-                Ok(probes) => (None, &probes[..]),
-                Err(reason) => (Some(reason), &[][..]),
-            };
-            let status = match (reason, &row.unavailable) {
-                (None, _) => "ok",
-                (_, Some(_)) => "unavailable",
-                _ => "failed",
-            };
-            json!({
-                "design": row.design,
-                "provider": row.shown_provider(),
-                "spec": row.spec(),
-                "outstanding": outstanding.as_ref().and_then(|n| n.parse::<u32>().ok()),
-                "status": status,
-                "reason": reason,
-                "registered_bytes": probes.first().map(|probe| probe.registered_bytes),
-                "kernel_bytes": median(probes, |probe| Some(probe.kernel_bytes)),
-                "samples": probes,
-            })
-        };
         json!({
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
+            "kind": KIND,
             "command": command,
             "status": if self.has_figures() { "ok" } else { "failed" },
             "machine": self.machine,
             "repetitions": REPETITIONS,
             "noise_bytes": self.noise_bytes(),
             "without_a_server": self.nothing,
-            "results": self.lines.iter().map(line).collect::<Vec<_>>(),
+            "results": self.lines.iter().map(Line::document).collect::<Vec<_>>(),
         })
     }
 }

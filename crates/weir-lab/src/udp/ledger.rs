@@ -10,6 +10,9 @@
 //! Where the system counts no drops at sockets, the last place of its own that a datagram passes, what is missing
 //! may have been dropped there. Nobody knows: it is lost, place unknown, and the run is valid. Where the system
 //! counts them, what is missing beyond its count is held against the run.
+//!
+//! A count of the whole machine may stand in for that of the server's own sockets. It may count too much, since other
+//! programs lose datagrams too, and too little; so it explains no more than what is missing, and proves nothing wrong.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +42,9 @@ pub struct Ledger {
     pub dropped_cpu_queue: Option<u64>,
     /// Dropped because a socket's receive buffer was full.
     pub dropped_socket: Option<u64>,
+    /// What counted those, where that was not each socket but the whole machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped_socket_source: Option<String>,
     /// Datagrams that belong to no run or to another, counted apart.
     pub strangers: u64,
 }
@@ -53,11 +59,28 @@ pub enum Balance {
 }
 
 impl Ledger {
+    /// Where a count of the whole machine stands in for that of the server's sockets, no more of it is taken than is
+    /// missing.
+    pub fn with_drops_of_the_machine(mut self) -> Self {
+        if self.dropped_socket_source.is_some() {
+            let counted = self.dropped_socket.take();
+            let missing = u64::try_from(self.unexplained()).unwrap_or(0);
+            self.dropped_socket = counted.map(|counted| counted.min(missing));
+        }
+        self
+    }
+
+    /// Whether the system tells of every drop at the server's sockets.
+    fn tells_of_sockets(&self) -> bool {
+        self.dropped_socket.is_some() && self.dropped_socket_source.is_none()
+    }
+
     /// With receive offload Linux counts a drop at the socket once, however many datagrams came as
     /// one. So what is missing was dropped there, where each drop accounts for 1 to 128 of it; what
     /// is more than that, or was not accompanied by a drop, stays unexplained.
     pub fn with_drops_of_several(mut self) -> Self {
-        if let Some(drops) = self.dropped_socket
+        if self.tells_of_sockets()
+            && let Some(drops) = self.dropped_socket
             && let Ok(missing) = u64::try_from(self.unexplained())
             && drops.saturating_add(missing) <= drops.saturating_mul(MOST_AS_ONE)
         {
@@ -79,11 +102,11 @@ impl Ledger {
         rest.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
-    /// Datagrams that did not arrive, where the system does not tell what was dropped at sockets: beyond the
-    /// places that can be seen. `None` where it does tell.
+    /// Datagrams that did not arrive, where the system does not tell what was dropped at the server's sockets: beyond
+    /// the places that can be seen. `None` where it does tell.
     pub fn lost_place_unknown(&self) -> Option<u64> {
         let missing = u64::try_from(self.unexplained()).unwrap_or(0);
-        self.dropped_socket.is_none().then_some(missing)
+        (!self.tells_of_sockets()).then_some(missing)
     }
 
     /// Received as percent of sent; `None` if nothing was sent.
@@ -114,7 +137,7 @@ impl Ledger {
         if unexplained.unsigned_abs() as f64 <= self.sent as f64 * TOLERANCE {
             return Balance::Balanced;
         }
-        if unexplained > 0 && self.dropped_socket.is_none() {
+        if unexplained > 0 && !self.tells_of_sockets() {
             return Balance::Balanced;
         }
         if unexplained < 0 {
@@ -148,6 +171,9 @@ impl Ledger {
         self.dropped_device = both(self.dropped_device, other.dropped_device);
         self.dropped_cpu_queue = both(self.dropped_cpu_queue, other.dropped_cpu_queue);
         self.dropped_socket = both(self.dropped_socket, other.dropped_socket);
+        if self.dropped_socket_source.is_none() {
+            self.dropped_socket_source.clone_from(&other.dropped_socket_source);
+        }
         self.strangers += other.strangers;
     }
 }
@@ -165,6 +191,7 @@ mod tests {
             dropped_device: Some(0),
             dropped_cpu_queue: Some(20_000),
             dropped_socket: Some(79_500),
+            dropped_socket_source: None,
             strangers: 3,
         }
     }
@@ -223,6 +250,39 @@ mod tests {
         }
         let all = Ledger { received: 1_000_000, ..unseen };
         assert_eq!(all.lost_place_unknown(), Some(0));
+    }
+
+    #[test]
+    fn a_count_of_the_machine_explains_no_more_than_is_missing_and_proves_nothing_wrong() {
+        let of = |counted, received| {
+            let source = Some("the machine".to_owned());
+            let (dropped_socket, dropped_socket_source) = (Some(counted), source);
+            Ledger { dropped_socket, dropped_socket_source, received, ..balanced() }
+                .with_drops_of_the_machine()
+        };
+        // Others dropped some, too; this count has only a part of it; and it has nothing.
+        for (counted, taken, lost) in
+            [(100_000, 80_000, 0), (70_000, 70_000, 10_000), (0, 0, 80_000)]
+        {
+            let ledger = of(counted, 900_000);
+            assert_eq!(
+                (ledger.balance(), ledger.dropped_socket, ledger.lost_place_unknown()),
+                (Balance::Balanced, Some(taken), Some(lost)),
+                "{counted}"
+            );
+        }
+        // More than was sent is wrong whatever the machine counted.
+        assert_eq!(of(5, 1_000_000).dropped_socket, Some(0));
+        sentence(&of(5, 1_000_000));
+        let told = balanced();
+        assert_eq!(told.clone().with_drops_of_the_machine(), told);
+        let mut sum = balanced();
+        sum.add(&of(100_000, 900_000));
+        assert_eq!(sum.dropped_socket, Some(159_500));
+        assert_eq!(sum.dropped_socket_source.as_deref(), Some("the machine"));
+        // That each of its drops is of several datagrams is not known.
+        let few = of(1000, 900_000);
+        assert_eq!(few.clone().with_drops_of_several(), few);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::results::Udp;
 use serde_json::Value;
 use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
-use weir_load::engine::Head;
+use weir_load::engine::{Head, WITHOUT_OFFLOAD};
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit::DATA_ERRORS;
@@ -154,7 +154,7 @@ impl Processes {
             .option(limit, Some(format!("{run_ms}ms")))
             .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
         if !load.send_offload {
-            command = command.arguments(["--engine", "sendmmsg"]);
+            command = command.arguments(["--engine", WITHOUT_OFFLOAD]);
         } else if self.site.link().is_some() {
             command = command.arguments(["--engine", link::ENGINE]);
         }

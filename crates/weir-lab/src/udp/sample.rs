@@ -120,6 +120,8 @@ impl Sample {
             divide(cpu_ns?, elapsed_ns as f64 * cores.max(1) as f64)
         };
         let server_cpu = busy(cpu_ns, server.window.elapsed_ns, at.server_cores);
+        let usable_cores = at.server_cores.min(server.threads_used as usize);
+        let server_cpu_of_threads = busy(cpu_ns, server.window.elapsed_ns, usable_cores);
         let generator_cpu =
             busy(flood.cpu_ns.map(|ns| ns as f64), flood.elapsed_ns, at.generator_cores);
         let handled = server.counters.get("datagrams").copied().unwrap_or(server.audit.received);
@@ -132,8 +134,10 @@ impl Sample {
             dropped_device: server.system.dropped_device,
             dropped_cpu_queue: server.system.dropped_cpu_queue,
             dropped_socket: server.system.dropped_socket,
+            dropped_socket_source: server.system.dropped_socket_source.clone(),
             strangers: server.audit.strangers,
         };
+        let ledger = ledger.with_drops_of_the_machine();
         let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
         let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
         let pace_kept = flood
@@ -151,8 +155,10 @@ impl Sample {
             dropped_cpu_queue: server.system.dropped_cpu_queue,
             place_unknown: ledger.lost_place_unknown().is_some_and(|lost| lost > 0),
             server_cpu,
+            server_cpu_of_threads,
             generator_cpu,
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),
+            load_of_others: at.when.load_of_others,
         });
         Self {
             when: at.when,
@@ -317,20 +323,22 @@ metrics! {
     /// Share of its cores that the generator used.
     GENERATOR_CPU, "generator_cpu_utilization_percent", "%", "generator\nof cores", Lower, percent_of,
         |s| s.generator_cpu.map(|c| c * 100.0);
-    /// Median one-way latency of all rounds together, evenly paced, from the time at which a datagram was due,
-    /// however late the generator sent it, to the handler; ± is that of the rounds' medians, by which rows
-    /// are ranked.
+    /// Median one-way latency, evenly paced, from the time at which a datagram was due, however late the generator
+    /// sent it, to the handler: the median over the rounds of each run's own.
     LATENCY_P50, "latency_ns.p50", "ns", "p50\nµs", Lower, microseconds,
-        |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
+        |s| Some(s.latency_ns?.p50 as f64);
+    /// 90th percentile of the same.
+    LATENCY_P90, "latency_ns.p90", "ns", "p90\nµs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p90 as f64);
     /// 99th percentile of the same.
     LATENCY_P99, "latency_ns.p99", "ns", "p99\nµs", Lower, microseconds,
-        |s| Some(s.latency_ns?.p99 as f64), |all| all.p99;
+        |s| Some(s.latency_ns?.p99 as f64);
     /// 99.9th percentile of it.
     LATENCY_P999, "latency_ns.p99_9", "ns", "p99.9\nµs", Lower, microseconds,
-        |s| Some(s.latency_ns?.p999 as f64), |all| all.p999;
+        |s| Some(s.latency_ns?.p999 as f64);
     /// The longest of them.
     LATENCY_MAX, "latency_ns.max", "ns", "max\nµs", Lower, microseconds,
-        |s| Some(s.latency_ns?.max as f64), |all| all.max;
+        |s| Some(s.latency_ns?.max as f64);
     /// A tenth of the batches were at most this.
     BATCH_P10, "batch_datagrams.p10", "datagrams", "batch\np10", Higher, whole, |s| Some(s.batches.p10? as f64);
     /// Half of the batches were at most this.

@@ -1,6 +1,6 @@
 //! What limited a flood of datagrams.
 
-use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+use crate::experiment::verdict::{Limit, USED_UP, Verdict, others_had};
 
 /// A share of the datagrams sent that may be lost before the server counts as overwhelmed.
 pub const NO_LOSS: f64 = 0.001;
@@ -39,17 +39,22 @@ pub struct Evidence {
     pub place_unknown: bool,
     /// Share of its cores' time that the server used.
     pub server_cpu: Option<f64>,
+    /// The same, of no more cores than it has threads at work: others are no use to it.
+    pub server_cpu_of_threads: Option<f64>,
     /// Share of its core's time that the generator used.
     pub generator_cpu: Option<f64>,
     /// Rate sent as a share of what the generator sends into a sink that drops.
     pub of_calibrated_maximum: Option<f64>,
+    /// Share (0 to 1) of all cores that other programs had meanwhile.
+    pub load_of_others: Option<f64>,
 }
 
 /// Gives the verdict.
 ///
 /// Loss decides first, because it needs no threshold of CPU time and holds for designs that
 /// poll: a server that lost datagrams was offered more than it took, unless it lost few of them
-/// and the generator was at its end as well. Then what stopped the sender: memory, or the
+/// and the generator was at its end as well, or other programs had the cores that the server did not
+/// use. Then what stopped the sender: memory, or the
 /// generator itself. The server's CPU time comes last and proves nothing alone: one that polls is
 /// always busy. Without loss every figure is a lower bound.
 pub fn judge(evidence: &Evidence) -> Verdict {
@@ -90,10 +95,18 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         if e.place_unknown {
             reason += ", place unknown";
         }
-        if let Some(cpu) = used_up(e.server_cpu) {
-            reason += &format!(", server's cores {} busy", percent(cpu));
-        }
-        return verdict(Limit::Server, false, reason);
+        let others = others_had(e.load_of_others);
+        let others = others.filter(|_| used_up(e.server_cpu_of_threads).is_none());
+        return match (used_up(e.server_cpu), others) {
+            (Some(cpu), _) => {
+                reason += &format!(", server's cores {} busy", percent(cpu));
+                verdict(Limit::Server, false, reason)
+            }
+            (None, Some(others)) => {
+                verdict(Limit::Others, true, format!("{reason}, while {others}"))
+            }
+            (None, None) => verdict(Limit::Server, false, reason),
+        };
     }
     if refused > REFUSED {
         let reason = format!("the system refused {} of what was offered", percent(refused));
@@ -101,14 +114,17 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     }
     if e.paced {
         let late = share(e.late_skipped, e.offered + e.late_skipped);
-        return if late > REFUSED {
-            let reason = format!("the generator skipped {} as too late", percent(late));
-            verdict(Limit::Generator, true, reason)
-        } else if let Some(kept) = e.pace_kept.filter(|kept| *kept < PACE_KEPT) {
-            let reason = format!("the generator kept its pace in {} of its windows", percent(kept));
-            verdict(Limit::Generator, true, reason)
-        } else {
-            verdict(Limit::Load, true, "everything offered was received".into())
+        let uneven = e.pace_kept.filter(|kept| *kept < PACE_KEPT);
+        let reason = match uneven {
+            _ if late > REFUSED => format!("the generator skipped {} as too late", percent(late)),
+            Some(kept) => {
+                format!("the generator kept its pace in {} of its windows", percent(kept))
+            }
+            None => return verdict(Limit::Load, true, "everything offered was received".into()),
+        };
+        return match others_had(e.load_of_others).filter(|_| used_up(e.generator_cpu).is_none()) {
+            Some(others) => verdict(Limit::Others, true, format!("{reason}, while {others}")),
+            None => verdict(Limit::Generator, true, reason),
         };
     }
     if let Some(of_maximum) = used_up(e.of_calibrated_maximum) {
@@ -127,7 +143,10 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         );
         return verdict(Limit::Server, true, reason);
     }
-    verdict(Limit::Unknown, true, "nothing was lost and neither side was busy".into())
+    match others_had(e.load_of_others) {
+        Some(others) => verdict(Limit::Others, true, format!("nothing was lost, and {others}")),
+        None => verdict(Limit::Unknown, true, "nothing was lost and neither side was busy".into()),
+    }
 }
 
 #[cfg(test)]
@@ -171,6 +190,29 @@ mod tests {
         assert!(judge(&lossy).reason.contains("queue of a CPU"));
         let socket = Evidence { dropped_cpu_queue: Some(10_000), ..lossy };
         assert_eq!(limit(&socket), (Limit::Server, false));
+    }
+
+    #[test]
+    fn who_had_the_cores_is_the_limit_and_not_the_server() {
+        let busy = Evidence { load_of_others: Some(0.45), generator_cpu: Some(0.6), ..saturated() };
+        let lossy = Evidence { received: 900_000, ..busy };
+        assert_eq!(limit(&lossy), (Limit::Others, true));
+        let said = "10.0 % lost, while other programs had 45 % of all cores";
+        assert_eq!(judge(&lossy).reason, said);
+        assert_eq!(limit(&busy), (Limit::Others, true));
+        // It had its cores to itself, whatever others did.
+        let own = Evidence { server_cpu: Some(0.99), ..lossy };
+        assert_eq!(limit(&own), (Limit::Server, false));
+        // One thread of it had, and has no use for the others.
+        let thread = Evidence { server_cpu_of_threads: Some(0.99), ..lossy };
+        assert_eq!(limit(&thread), (Limit::Server, false));
+        // A little is no reason.
+        let little = Evidence { load_of_others: Some(0.05), ..lossy };
+        assert_eq!(limit(&little), (Limit::Server, false));
+        let late = Evidence { paced: true, late_skipped: 50_000, ..busy };
+        assert_eq!(limit(&late), (Limit::Others, true));
+        let spinning = Evidence { generator_cpu: Some(1.0), ..late };
+        assert_eq!(limit(&spinning), (Limit::Generator, true));
     }
 
     #[test]

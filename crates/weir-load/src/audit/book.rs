@@ -19,7 +19,7 @@ use crate::{
 const WORDS: usize = (CHUNK_NUMBERS / 64) as usize;
 
 /// How many bytes of bitmaps there may still be, over all runs and threads of an audit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Room {
     bytes: AtomicUsize,
 }
@@ -78,7 +78,7 @@ impl Chunk {
 /// Flow and number of a chunk within it.
 pub(super) type ChunkKey = (u16, u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Book {
     /// All datagrams of the run that arrived, whatever was wrong with them.
     pub received: Counter,
@@ -111,26 +111,11 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(bitmap_bytes_max: usize, room: &Arc<Room>) -> Self {
         Self {
-            received: Counter::default(),
-            bytes: Counter::default(),
-            warm_up: Counter::default(),
-            warm_up_bytes: Counter::default(),
-            unstamped: Counter::default(),
-            wrong_size: Counter::default(),
-            unknown_flow: Counter::default(),
-            bodies_checked: Counter::default(),
-            corrupt_bodies: Counter::default(),
-            duplicates: Counter::default(),
-            reordered: Counter::default(),
-            untracked: Counter::default(),
-            clock_disagreements: Counter::default(),
-            first_ns: AtomicU64::new(0),
-            last_ns: AtomicU64::new(0),
-            latencies: Latencies::default(),
             proofs: Mutex::new(Sieve::with_room()),
             chunks_max: bitmap_bytes_max / Chunk::BYTES,
             room: Arc::clone(room),
             chunks: Mutex::new(Some(HashMap::new())),
+            ..Self::default()
         }
     }
 

@@ -112,7 +112,7 @@ pub struct Proof {
     pub key: Option<String>,
     /// Under the fingerprint of the build, if it is known.
     pub build: Option<String>,
-    /// Identity of the machine since it was started, where it has one: on the same machine
+    /// Identity of the machine since it was started, where the system has one: under the same
     /// one-way latencies have a meaning.
     pub host: Option<String>,
 }

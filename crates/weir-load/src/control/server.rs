@@ -81,7 +81,7 @@ pub struct AgreedRun {
     pub peer: IpAddr,
     /// The address at which it reached us: its datagrams go here.
     pub local: IpAddr,
-    /// Whether both run on one machine, so that their clocks are the same.
+    /// Whether both run on one machine under one system, so that their clocks are the same.
     pub same_host: bool,
 }
 
@@ -97,6 +97,8 @@ pub enum Ending {
         /// What happened.
         reason: String,
     },
+    /// The server was stopped in the middle of it, which is no fault of the generator's. What was sent is not known.
+    Stopped,
 }
 
 /// How a server behaves on the control channel.
@@ -563,7 +565,7 @@ impl Conversation {
         let prove = |secret| nonces.proof(Side::Server, secret);
         let host = sys::host_id();
         let same_host =
-            (host.is_some() && host == proof.host) || self.wire.peer.ip() == self.wire.local.ip();
+            is_same_host(host.as_deref(), proof.host.as_deref(), self.wire.peer, self.wire.local);
         self.wire.write(&Message::Proof(Proof {
             key: key.map(prove),
             build: build.map(prove),
@@ -600,6 +602,10 @@ impl Conversation {
                 );
                 let report = receiver.end(&run, &Ending::Signalled(end));
                 self.wire.write(&Message::Report { run: run.ask.run, report })
+            }
+            Err(_) if self.shared.is_stopping() => {
+                receiver.end(&run, &Ending::Stopped);
+                Ok(())
             }
             Err(error) => {
                 // Who sends what nobody agreed to may never be quiet.
@@ -787,14 +793,15 @@ impl Conversation {
     /// Quiet alone is no end: a server that has no core for a while is quiet too, with datagrams
     /// in its sockets. So those must be empty. What the kernel has handed over and no thread has
     /// looked at yet is in no socket any more, but is missing in the account of what was `sent`: it
-    /// is waited for longer.
+    /// is waited for longer. And it counts from now: what was sent last is only on its way.
     fn wait_until_drained(&self, run: &AgreedRun, phase: &str, quiet: Duration, sent: Option<u64>) {
         let ControlShared { receiver, settings, .. } = &*self.shared;
-        let deadline = Instant::now() + settings.quiet_within;
+        let since = Instant::now();
+        let deadline = since + settings.quiet_within;
         let step = (quiet / 8).max(Duration::from_millis(1));
         let mut outstanding = Outstanding::default();
         while Instant::now() < deadline && !self.shared.is_stopping() {
-            let quiet_ns = u128::from(receiver.quiet_ns(run));
+            let quiet_ns = u128::from(receiver.quiet_ns(run)).min(since.elapsed().as_nanos());
             outstanding = Outstanding::default();
             if quiet_ns >= quiet.as_nanos() {
                 outstanding = receiver.outstanding(run, sent);
@@ -819,6 +826,18 @@ struct RunWatch {
     renew_at: Instant,
     /// When the generator last gave a sign.
     alive_at: Instant,
+}
+
+/// Whether both sides run on one machine under one system, so that their clocks are the same. Where both are without an
+/// identity it is told by their addresses. Where one has it and the other has not, they are different systems, even at
+/// one address (a virtual machine, a tunnel, Wine), and each has a clock of its own.
+pub(super) fn is_same_host(
+    own: Option<&str>,
+    theirs: Option<&str>,
+    peer: SocketAddr,
+    local: SocketAddr,
+) -> bool {
+    own == theirs && (own.is_some() || peer.ip() == local.ip())
 }
 
 /// Why a run is ended although something of it was still to come.

@@ -3,8 +3,8 @@
 //! An [`Engine`] takes a batch of datagrams of one flow and hands it over, as many as it
 //! carries in one call, without copying: it owns a buffer that was filled once, and writes
 //! only stamps. What every engine must do is with the trait. To add one: write its file,
-//! and a line in the table of the operating systems that have it (`linux/mod.rs`,
-//! `elsewhere.rs`).
+//! and a line in the table of each operating system, saying where it lacks it (`linux/mod.rs`,
+//! `windows/mod.rs`).
 //!
 //! Sockets are connected, one per flow, each from a port of its own: the kernel looks its
 //! route up once, and a datagram that nobody received comes back as an error instead of
@@ -16,8 +16,8 @@ mod lane;
 mod refusal;
 mod send;
 
-#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 #[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
+#[cfg_attr(windows, path = "windows/mod.rs")]
 mod table;
 
 use std::{io, net::Ipv4Addr, time::Duration};
@@ -116,16 +116,22 @@ pub fn engines() -> &'static [About] {
     &table::ENGINES
 }
 
+/// Whether an engine has the system cut datagrams from larger sends.
+pub fn has_offload(name: &str) -> bool {
+    matches!(name, "gso" | "uso")
+}
+
+/// The name of the best engine that hands each datagram over by itself, without segmentation offload.
+pub const WITHOUT_OFFLOAD: &str = table::WITHOUT_OFFLOAD;
+
 /// The engine of a name.
 ///
 /// # Errors
 /// With the names that exist.
 pub fn named(name: &str) -> Result<&'static About, weir::Error> {
-    engines().iter().find(|about| about.name == name).ok_or_else(|| weir::Error::UnknownName {
-        kind: "engine",
-        name: name.into(),
-        known: engines().iter().map(|about| about.name).collect::<Vec<_>>().join(", "),
-    })
+    let names = || engines().iter().map(|about| about.name);
+    let engine = engines().iter().find(|about| about.name == name);
+    engine.ok_or_else(|| weir::Error::unknown_name("engine", name, names()))
 }
 
 /// Opens the first engine of the table that can be opened for these datagrams and lanes: `send` at the

@@ -10,7 +10,7 @@ use super::{
     generator::{Obtained, Outcome},
 };
 use crate::{
-    engine::Refusals,
+    engine::{self, Refusals},
     pacing::{Load, windows::WITHIN_MIN},
     stop::{Stop, StopReason},
 };
@@ -246,7 +246,7 @@ pub(super) fn assemble(
         engine: obtained.engine,
         engine_settings: obtained.settings.into_iter().collect(),
         engines_passed_over: obtained.passed_over.iter().map(ToString::to_string).collect(),
-        send_offload: if obtained.engine == "gso" { "gso" } else { "none" },
+        send_offload: if engine::has_offload(obtained.engine) { obtained.engine } else { "none" },
         size_bytes: spec.size_bytes,
         flows: spec.flows_in_all(),
         generators: spec.generators,

@@ -3,7 +3,7 @@
 //! Where nothing comes back there is nothing to compare, and what is sent is the same each time, as by other
 //! clients that only send: making it anew would take time from sending.
 //!
-//! A file is one message, over and over. It is sent by sendfile(2), which hands the pages that the system
+//! A file is one message, over and over. It is sent by sendfile(2) or TransmitFile, which hands the pages that the system
 //! has of it to the socket, so that no byte is copied before the receiver takes it; or, to compare,
 //! it is read and sent. MSG_ZEROCOPY is not used: it spares the same copy for memory of the program's own,
 //! but on loopback, the only way that a load goes, the kernel copies such bytes all the same.
@@ -31,7 +31,7 @@ const COMPARED_BYTES: usize = 64 * 1024;
 /// How a file is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FileBy {
-    /// By sendfile(2): nothing is copied here.
+    /// By sendfile(2), or TransmitFile: nothing is copied here.
     #[default]
     Sendfile,
     /// It is read and sent.
@@ -68,8 +68,8 @@ impl SentFile {
     pub(super) fn describe(&self) -> String {
         let Self { path, bytes, by, .. } = self;
         let by = match by {
-            FileBy::Sendfile => "by sendfile",
-            FileBy::Copy => "read and sent",
+            FileBy::Sendfile => format!("by {}", system::SENDS_FILES_BY),
+            FileBy::Copy => "read and sent".into(),
         };
         format!("{bytes}, the file {}, {by}", path.display())
     }
@@ -262,6 +262,15 @@ impl<'a> Content<'a> {
         Ok(Sending { asked, taken })
     }
 
+    /// Whether what was taken of a file was there.
+    #[inline]
+    pub(super) fn mind_the_file(&self, socket: &Socket) -> Result<(), Amiss> {
+        match &self.file {
+            Some((file, _)) if socket.file_was_short() => Err(file.changed()),
+            _ => Ok(()),
+        }
+    }
+
     /// The first of `bytes` that does not belong at its offset of a stream: its place, and what does.
     #[inline]
     pub(super) fn difference(
@@ -279,7 +288,7 @@ impl<'a> Content<'a> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -351,13 +360,17 @@ mod tests {
         let directory = std::env::temp_dir();
         let empty = Temporary::of(b"");
         for (path, said) in [
-            (Path::new("/no/such/file"), "No such file"),
+            // What the system says of it.
+            (Path::new("/no/such/file"), "os error"),
             (&directory, "directory"),
             (&empty.0, "empty"),
-            (Path::new("/dev/null"), "regular"),
         ] {
             let error = bytes_of_file(path).unwrap_err().to_string();
             assert!(error.contains(said) && error.contains(&*path.to_string_lossy()), "{error}");
+        }
+        if cfg!(target_os = "linux") {
+            let error = bytes_of_file(Path::new("/dev/null")).unwrap_err().to_string();
+            assert!(error.contains("regular"), "{error}");
         }
         assert_eq!(bytes_of_file(&Temporary::of(&[1; 77]).0).unwrap(), 77);
     }

@@ -91,6 +91,10 @@ pub enum LoadError {
     Panicked(String),
 }
 
+/// So many connections are better shared by several processes, each waiting for its own; none where their number costs
+/// a wait nothing.
+pub const CONNECTIONS_OF_PROCESS: Option<u64> = system::CONNECTIONS_OF_PROCESS;
+
 /// How many descriptors this process may have, after asking for as many as it may ask for: each
 /// connection takes one. None where there is no such limit, or it cannot be known.
 pub fn descriptors() -> Option<u64> {

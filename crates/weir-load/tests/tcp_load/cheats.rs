@@ -1,6 +1,6 @@
 //! Servers that pretend to echo: none of them gets a valid run.
 
-use crate::support::*;
+use crate::{support::*, wine};
 use weir_load::tcp::{LoadReport, LoadSpec, Sizes};
 
 const CONNECTIONS: u32 = 6;
@@ -68,6 +68,9 @@ fn no_cheat_has_a_valid_run() {
         let honest = Server::cheating(None);
         assert_clean(&run(&load_of(&honest, outstanding)), CONNECTIONS.into(), SENDS);
         for Found { cheat, one_by_one, several } in CHEATS {
+            if cheat == Cheat::Reset && wine::RESETS.is_left_out() {
+                continue;
+            }
             let server = Server::cheating(Some(cheat));
             let ways = if outstanding == 1 { one_by_one } else { several };
             // Where answers do not come they are not waited for, however long they take elsewhere.

@@ -1,5 +1,4 @@
 //! Loads of connections on servers of the standard library, right ones and wrong ones.
-#![cfg(target_os = "linux")]
 
 mod cheats;
 mod faults;
@@ -7,3 +6,5 @@ mod files;
 mod paces;
 mod support;
 mod whole;
+#[path = "../../../weir/src/wine.rs"]
+mod wine;

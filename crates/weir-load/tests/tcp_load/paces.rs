@@ -151,8 +151,15 @@ fn the_report_is_one_document_without_a_nan() {
     assert_eq!(value["ended_by"], "connections");
 }
 
+/// Only Linux gives a thread a network of its own.
+#[cfg(not(target_os = "linux"))]
+fn with_few_ports() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Moves the calling thread, and those that it starts, into a network of its own, in which a source
 /// address has 10 ports. It is gone when they are.
+#[cfg(target_os = "linux")]
 fn with_few_ports() -> io::Result<()> {
     // SAFETY: takes a number and touches no memory of ours.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {

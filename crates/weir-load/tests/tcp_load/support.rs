@@ -78,8 +78,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.store(true, SeqCst);
-        // It wakes who accepts, also where there is no port left to connect from.
-        socket2::SockRef::from(&self.listener).shutdown(Shutdown::Read).unwrap();
+        // Either wakes who accepts: the one also where there is no port left to connect from, the other also where no
+        // shutdown does.
+        if TcpStream::connect(self.address).is_err() {
+            socket2::SockRef::from(&self.listener).shutdown(Shutdown::Read).unwrap();
+        }
         if let Some(accepting) = self.accepting.take() {
             accepting.join().unwrap();
         }

@@ -27,7 +27,8 @@ fn one_a_hundred_and_a_thousand_connections_are_echoed() {
         assert!(report.open_max <= connections.into());
         let window = report.window.as_ref().expect("it is the whole load");
         assert_eq!(window.messages, report.counts.messages_over);
-        assert!(window.cpu_ns.is_some_and(|ns| ns > 0), "{window:?}");
+        // Windows counts it in ticks, of which it may have had none.
+        assert!(window.cpu_ns.is_some_and(|ns| ns > 0 || cfg!(windows)), "{window:?}");
         assert!(report.connects_per_s.is_some_and(|rate| rate > 0.0));
     }
 }

@@ -30,6 +30,11 @@ pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What a thread starts is bound as it is.
+pub(super) fn keep_to(cores: &[usize]) -> io::Result<()> {
+    pin_current_thread_to(cores)
+}
+
 pub(super) fn forbidden() -> Option<io::Error> {
     pin_current_thread_to(&super::allowed_cores()).err()
 }

@@ -56,7 +56,20 @@ pub fn forbidden() -> Option<io::Error> {
 /// # Errors
 /// As [`pin_current_thread_to`], where it is these cores that are refused.
 pub fn pin_where_permitted(cores: &[usize]) -> io::Result<Option<io::Error>> {
-    match pin_current_thread_to(cores) {
+    where_permitted(pin_current_thread_to(cores))
+}
+
+/// Binds the calling thread to a set of cores and with it those that it starts afterwards, on Windows all of this
+/// process. Otherwise as [`pin_where_permitted`].
+///
+/// # Errors
+/// As there.
+pub fn keep_to_where_permitted(cores: &[usize]) -> io::Result<Option<io::Error>> {
+    where_permitted(native::keep_to(cores))
+}
+
+fn where_permitted(bound: io::Result<()>) -> io::Result<Option<io::Error>> {
+    match bound {
         Ok(()) => Ok(None),
         Err(error) => match forbidden() {
             Some(why) => Ok(Some(why)),

@@ -5,7 +5,7 @@ use windows_sys::Win32::{
     Foundation::ERROR_INVALID_PARAMETER,
     System::Threading::{
         GetCurrentProcess, GetCurrentProcessorNumber, GetCurrentThread, GetNumaProcessorNode,
-        GetProcessAffinityMask, SetThreadAffinityMask,
+        GetProcessAffinityMask, SetProcessAffinityMask, SetThreadAffinityMask,
     },
 };
 
@@ -35,14 +35,26 @@ pub(super) fn allowed_cores() -> Option<Vec<usize>> {
     Some((0..usize::BITS as usize).filter(|core| mask >> core & 1 == 1).collect())
 }
 
-pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
+fn mask_of(cores: &[usize]) -> io::Result<usize> {
     if cores.iter().any(|core| *core >= usize::BITS as usize) {
         return Err(io::Error::from_raw_os_error(ERROR_INVALID_PARAMETER as i32));
     }
-    let mask = cores.iter().fold(0, |mask, core| mask | 1 << core);
+    Ok(cores.iter().fold(0, |mask, core| mask | 1 << core))
+}
+
+pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
+    let mask = mask_of(cores)?;
     // SAFETY: the handle of the current thread is a constant and always valid.
     let previous = unsafe { SetThreadAffinityMask(GetCurrentThread(), mask) };
     if previous != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What a thread starts is not bound as it is, so the process is.
+pub(super) fn keep_to(cores: &[usize]) -> io::Result<()> {
+    let mask = mask_of(cores)?;
+    // SAFETY: the handle of the current process is a constant and always valid.
+    let kept = unsafe { SetProcessAffinityMask(GetCurrentProcess(), mask) };
+    if kept != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// There is nothing that forbids it but the cores themselves, so nothing is tried either.

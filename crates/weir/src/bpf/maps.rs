@@ -1,8 +1,13 @@
 //! Maps: what programs and this process share.
 
 use super::{call, call_for_descriptor, pair};
+use nix::{
+    errno::Errno,
+    sys::mman::{MapFlags, ProtFlags, mmap, munmap},
+};
 use std::{
     fs, io,
+    num::NonZeroUsize,
     os::fd::{AsRawFd, OwnedFd, RawFd},
     ptr::NonNull,
     sync::atomic::AtomicU64,
@@ -25,6 +30,23 @@ const HASH: u32 = 1;
 /// BPF_F_MMAPABLE.
 const CAN_BE_MAPPED: u32 = 1 << 10;
 
+/// Makes a map with room for so many values of so many bytes, whose keys have four.
+fn make(kind: u32, value_bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    // map_type, key_size; value_size, max_entries; map_flags.
+    let mut attributes = [pair(kind, 4), pair(value_bytes, entries), pair(flags, 0)];
+    // SAFETY: as MAP_CREATE takes them; they point at nothing.
+    unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }
+}
+
+/// Puts a value of four bytes into a map of such.
+fn put(map: &OwnedFd, key: u32, value: u32) -> io::Result<()> {
+    let (key, value) = (&raw const key as u64, &raw const value as u64);
+    // map_fd; key; value; no flags.
+    let mut attributes = [pair(map.as_raw_fd() as u32, 0), key, value, 0];
+    // SAFETY: key and value are four bytes each, as the map was made, and outlive the call.
+    unsafe { call(MAP_UPDATE, &mut attributes) }.map(drop)
+}
+
 /// A map from the number of a queue to the socket that has it.
 #[derive(Debug)]
 pub struct SocketMap(OwnedFd);
@@ -35,10 +57,7 @@ impl SocketMap {
     /// # Errors
     /// What the kernel answered.
     pub fn new(queues: u32) -> io::Result<Self> {
-        // map_type, key_size; value_size, max_entries; no flags.
-        let mut attributes = [pair(SOCKETS, 4), pair(4, queues), 0];
-        // SAFETY: as MAP_CREATE takes them; they point at nothing.
-        unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
+        make(SOCKETS, 4, queues, 0).map(Self)
     }
 
     /// Its descriptor, for a program.
@@ -51,11 +70,7 @@ impl SocketMap {
     /// # Errors
     /// What the kernel answered.
     pub fn set(&self, queue: u32, socket: RawFd) -> io::Result<()> {
-        let (key, value) = (&raw const queue as u64, &raw const socket as u64);
-        // map_fd; key; value; no flags.
-        let mut attributes = [pair(self.fd() as u32, 0), key, value, 0];
-        // SAFETY: key and value are four bytes each, as the map was made, and outlive the call.
-        unsafe { call(MAP_UPDATE, &mut attributes) }.map(drop)
+        put(&self.0, queue, socket as u32)
     }
 
     /// Takes a queue's socket out. That there is none is as well.
@@ -76,10 +91,7 @@ impl Threads {
     /// # Errors
     /// What the kernel answered.
     pub fn new(most: u32) -> io::Result<Self> {
-        // map_type, key_size; value_size, max_entries; no flags.
-        let mut attributes = [pair(HASH, 4), pair(4, most), 0];
-        // SAFETY: as MAP_CREATE takes them; they point at nothing.
-        unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
+        make(HASH, 4, most, 0).map(Self)
     }
 
     /// Its descriptor, for a program.
@@ -92,12 +104,7 @@ impl Threads {
     /// # Errors
     /// What the kernel answered: E2BIG where there is no more room.
     pub fn add(&self, thread: u32) -> io::Result<()> {
-        let there = 1u32;
-        let (key, value) = (&raw const thread as u64, &raw const there as u64);
-        // map_fd; key; value; no flags.
-        let mut attributes = [pair(self.fd() as u32, 0), key, value, 0];
-        // SAFETY: key and value are four bytes each, as the map was made, and outlive the call.
-        unsafe { call(MAP_UPDATE, &mut attributes) }.map(drop)
+        put(&self.0, thread, 1)
     }
 }
 
@@ -115,11 +122,7 @@ impl<const N: usize> Counts<N> {
     /// What the kernel answered, or if it cannot be found out how many cores there may be.
     pub fn new() -> io::Result<Self> {
         let cores = possible_cores()?;
-        // map_type, key_size; value_size, max_entries; no flags.
-        let mut attributes = [pair(ARRAY_FOR_EACH_CORE, 4), pair(N as u32 * 8, 1), 0];
-        // SAFETY: as MAP_CREATE takes them; they point at nothing.
-        let map = unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }?;
-        Ok(Self { map, cores })
+        Ok(Self { map: make(ARRAY_FOR_EACH_CORE, N as u32 * 8, 1, 0)?, cores })
     }
 
     /// Its descriptor, for a program.
@@ -170,25 +173,11 @@ impl SharedMemory {
     /// What the kernel answered (Linux 5.5).
     pub fn new(count: usize) -> io::Result<Self> {
         let bytes = count * size_of::<u64>();
-        // map_type, key_size; value_size, max_entries; map_flags.
-        let mut attributes = [pair(ARRAY, 4), pair(bytes as u32, 1), pair(CAN_BE_MAPPED, 0)];
-        // SAFETY: as MAP_CREATE takes them; they point at nothing.
-        let map = unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }?;
+        let map = make(ARRAY, bytes as u32, 1, CAN_BE_MAPPED)?;
+        let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a mapping at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let words = NonNull::new(base.cast()).expect("mmap does not map at address 0");
+        let words = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &map, 0) }?.cast();
         Ok(Self { map, words, count })
     }
 
@@ -208,6 +197,6 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: mapped with this length; nothing borrows it any more.
-        unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * size_of::<u64>()) };
+        let _ = unsafe { munmap(self.words.cast(), self.count * size_of::<u64>()) };
     }
 }

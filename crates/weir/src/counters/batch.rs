@@ -1,6 +1,6 @@
 //! How many datagrams a dequeue brought: a histogram that costs one increment.
 
-use super::Counter;
+use super::counter::Counter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many buckets [`BatchSizes`] has: exact below 16, then 8 to each doubling, up to 2^20.
@@ -22,7 +22,7 @@ impl Default for BatchSizes {
         Self {
             min: AtomicU64::new(u64::MAX),
             max: AtomicU64::new(0),
-            buckets: [const { Counter(AtomicU64::new(0)) }; BATCH_BUCKETS],
+            buckets: [const { Counter::new() }; BATCH_BUCKETS],
         }
     }
 }

@@ -12,13 +12,13 @@
 //! memory) is in [`os`].
 
 mod batch;
+mod counter;
 pub mod device;
 pub mod os;
 pub mod stream;
 
 pub use batch::{BATCH_BUCKETS, BatchSizes, BatchSnapshot};
-
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+pub use counter::Counter;
 
 /// The setting in effect that says what the counts `kernel_entries` are of.
 pub const ENTRIES_SOURCE: &str = "kernel-entries-source";
@@ -36,31 +36,6 @@ pub const ENTRIES_BY_KERNEL: &str = "kernel";
 /// What it says of a design.
 pub(crate) fn entries_source(parks_threads: bool) -> &'static str {
     if parks_threads { ENTRIES_WITHOUT_FUTEX } else { ALL_ENTRIES }
-}
-
-/// A count that one thread writes and any thread reads.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n`. Only the owning thread may call this: two writers would lose counts
-    /// (they could not break anything else).
-    #[inline(always)]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    /// Adds one.
-    #[inline(always)]
-    pub fn one(&self) {
-        self.add(1);
-    }
-
-    /// The count as last written.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
 }
 
 macro_rules! counters {

@@ -1,6 +1,5 @@
 //! Who is told what the I/Os brought, or took.
 
-use super::Running;
 use std::any::Any;
 
 /// Told by one thread of a run what its I/Os brought, or took. Made for each thread; comes back with its state

@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     Error,
-    counters::os::{ThreadId, ThreadUsage},
-    lifecycle::{Readiness, contain, lock, text_of},
+    lifecycle::{Readiness, failure_of, live, lock},
     memory::{Layout, Region},
 };
 use std::{
@@ -136,21 +135,15 @@ impl<H: Handler> Job<H> {
         *lock(&common.alive) += 1;
         let spawned =
             thread::Builder::new().name(format!("weir-device-{index}")).spawn(move || {
-                let _ = own_id.set(ThreadId::current());
-                let before = ThreadUsage::current();
-                let error = match contain(|| body(&mut worker)) {
-                    Ok(Ok(())) => None,
-                    Ok(Err(error)) => Some(error),
-                    Err(panic) => {
-                        let message = text_of(&*panic);
-                        Some(match worker.in_handler {
-                            true => Error::HandlerPanicked { thread: index, message },
-                            false => Error::ThreadPanicked { thread: index, message },
-                        })
-                    }
-                };
-                worker.end(error);
-                let usage = ThreadUsage::current().since(&before);
+                let usage = live(&own_id, || {
+                    let error = match failure_of(index, || body(&mut worker)) {
+                        Some(Error::ThreadPanicked { thread, message }) if worker.in_handler => {
+                            Some(Error::HandlerPanicked { thread, message })
+                        }
+                        other => other,
+                    };
+                    worker.end(error);
+                });
                 let (counters, calls) = (worker.counters.snapshot(), worker.calls.snapshot());
                 common.thread_ended();
                 ThreadFinal { handler: Box::new(worker.handler) as Left, counters, calls, usage }

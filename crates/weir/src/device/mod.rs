@@ -51,15 +51,15 @@ mod reads;
 mod running;
 #[forbid(unsafe_code)]
 mod sampling;
-// Its rules hold everywhere; only where devices can be opened is anything found to apply them to.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[forbid(unsafe_code)]
+mod start;
 #[forbid(unsafe_code)]
 pub(crate) mod target;
 #[forbid(unsafe_code)]
 mod worker;
 
-// What a file for an operating system supplies: `Descriptor` (open, read, wait), `Plain` I/Os, the queues,
-// and the completion port.
+// What a file for an operating system supplies: what devices are called there, and which may be opened (`NAMES`,
+// `is_of_this_process`); `Descriptor` (open, read, wait), `Plain` I/Os, the queues, and the completion port.
 #[cfg(target_os = "linux")]
 #[path = "linux/mod.rs"]
 mod native;
@@ -71,7 +71,7 @@ pub use handler::Handler;
 pub use job::Job;
 pub use reads::{DEFAULT_LENGTH, MOST_LENGTH, Reads};
 pub use running::{Final, Running, ThreadFinal};
-pub use target::{Device, Direction, Kind, MOST_DELAY};
+pub use target::{Device, Direction, Kind, MOST_DELAY, NAMES, Names};
 pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
@@ -126,7 +126,7 @@ pub enum Wants {
 }
 
 designs! {
-    Reads => Running<H>, Running<Boxed>;
+    Reads => Running<H>, Running<Boxed>, Running::with_handlers;
     {
         /// What it asks a device for.
         wants: Wants;

@@ -1,23 +1,17 @@
-//! What may be opened, and what was.
+//! A device: what may be opened, how it is named, and what was opened.
 //!
 //! Opening can act: a tape rewinds, a watchdog starts to count and restarts the machine. And what holds
 //! somebody's data is no place for an experiment, even one that only reads. So the path is first looked
-//! at without opening it, the rules below decide, and then exactly what was looked at is opened, for
-//! reading only, or, where that was asked for, for writing only:
+//! at without opening it, rules decide, and then exactly what was looked at is opened, for reading only, or,
+//! where that was asked for, for writing only. The rules are the provider's, since it knows what there is:
 //!
-//! - always: what is in a list of what is known to be harmless. `/dev/null`, `/dev/zero`, `/dev/full`,
-//!   `/dev/random` and `/dev/urandom`, known by their numbers, whose reads compute what they bring and take nothing away
-//!   from anybody; regular files of file systems that hold what was stored, and only that, known by the type of
-//!   the file system; and weir's own nothing device, known by what the kernel says of it, and once it is open by
-//!   its answers. Beside these, what weir makes itself: eventfds, timers, pipes;
-//! - only where the caller names that very path: any other character device, and files of any other file system.
-//!   Opening or reading some of them acts (`/proc`, `/sys`, what a program behind fuse makes up), or brings
-//!   what it brings only once;
-//! - never, and there is no flag for it: pipes, sockets, terminals, eventfds and the like of others, since what is
-//!   read of them is lost to whom it was meant for; block devices, and character devices that are another way to
-//!   storage (flash, generic access to disks); directories;
-//! - for writing: `/dev/null` and `/dev/zero`, which throw away what is written, known by their numbers;
-//!   nothing else, whoever names it.
+//! - read is what is known to be harmless, and what weir makes itself;
+//! - only where the caller names that very path: what may act, but may also be harmless;
+//! - never, and there is no flag for it: what belongs to others, who would lose what is read, and whatever leads to
+//!   somebody's storage;
+//! - written to is only what throws away all that is written, whoever names anything else.
+//!
+//! What that means here, and how devices are written, is in [`NAMES`].
 
 use super::native;
 use crate::{Error, Unavailable};
@@ -28,37 +22,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-
-/// What a path leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// The device that swallows and gives nothing.
-    Null,
-    /// The device that gives zeroes.
-    Zero,
-    /// Another device whose reads are known to act on nothing: full, random, urandom.
-    Harmless,
-    /// A regular file of so many bytes, in a file system that holds what was stored.
-    File(u64),
-    /// A file of so many bytes in any other file system, which is called so.
-    Elsewhere(u64, String),
-    /// weir's own device that does nothing (`drivers/nothing`).
-    Nothing,
-    /// A directory.
-    Directory,
-    /// A block device.
-    Block,
-    /// A character device of this driver, if that is known.
-    Character(Option<String>),
-    /// A pipe, with a name or without.
-    Pipe,
-    /// An eventfd.
-    Event,
-    /// A socket.
-    Socket,
-    /// Something else that can be opened, by its name.
-    Other(String),
-}
 
 /// What each I/O does with a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,15 +45,15 @@ impl fmt::Display for Direction {
 /// What was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `/dev/null`: every read brings nothing.
+    /// The device that swallows and gives nothing: every read brings nothing.
     Null,
-    /// `/dev/zero`: every read brings zeroes.
+    /// The device of zeroes: every read brings those.
     Zero,
     /// A regular file: blocks of it are read in turn.
     File,
     /// A pipe of weir's own: a read waits until something was written, and brings nothing once nobody can write.
     Pipe,
-    /// An eventfd: a read brings 8 bytes, and waits while there is nothing to tell.
+    /// A count of events: a read brings 8 bytes, and waits while there is nothing to tell.
     Event,
     /// Timers, one for each I/O under way: a read takes as long as it is told to, and brings 8 bytes.
     Timer,
@@ -108,7 +71,7 @@ impl fmt::Display for Kind {
             Kind::Zero => "device of zeroes",
             Kind::File => "regular file",
             Kind::Pipe => "pipe",
-            Kind::Event => "eventfd",
+            Kind::Event => NAMES.event,
             Kind::Timer => "timer",
             Kind::Nothing => "nothing device",
             Kind::Character => "character device",
@@ -116,84 +79,27 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Drivers of character devices behind which storage lies: flash, disks by their own commands, and what
-/// was bound to a block device.
-const STORAGE: [&str; 8] =
-    ["mtd", "ubi", "raw", "scsi_generic", "bsg", "nvme", "nvme-generic", "scsi_changer"];
-
-/// Drivers of terminals: what is read is what somebody types for another program.
-const TERMINAL: &str = "tty";
-
-/// What may be read, for whoever is refused.
-const READABLE: &str = "weir reads /dev/null, /dev/zero, /dev/full, /dev/random, /dev/urandom, its own \
-    /dev/nothing, eventfd: and timer:10us, and regular files of ordinary file systems";
-
-/// Whether what was found may be read. `named`: the caller named this very path.
-pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
-    let never = |what: &str| Err(format!("it is {what}; there is no flag for it; {READABLE}"));
-    let unless_named = |what: &str| {
-        Err(format!(
-            "it is {what}; if this one is harmless, also name it with --device; {READABLE}"
-        ))
-    };
-    let of_others = |what: &str| {
-        never(&format!("{what}, and data read from it is lost to its intended reader"))
-    };
-    match found {
-        Found::Null => Ok(Kind::Null),
-        Found::Zero => Ok(Kind::Zero),
-        Found::Harmless => Ok(Kind::Character),
-        Found::File(_) => Ok(Kind::File),
-        Found::Nothing => Ok(Kind::Nothing),
-        Found::Elsewhere(..) if named => Ok(Kind::File),
-        Found::Elsewhere(_, system) => unless_named(&format!(
-            "a file of a file system that is not known to hold only stored data ({system}), and reading \
-             some of these has side effects, or consumes data meant for others"
-        )),
-        Found::Directory => never("a directory"),
-        Found::Block => never("a block device, which may hold somebody's data"),
-        Found::Character(Some(driver)) if driver == TERMINAL => of_others("a terminal"),
-        Found::Character(Some(driver)) if STORAGE.contains(&driver.as_str()) => {
-            never(&format!("another way to storage (its driver is {driver})"))
-        }
-        Found::Character(_) if named => Ok(Kind::Character),
-        Found::Character(driver) => unless_named(&format!(
-            "a character device{}, and opening some of them has side effects (a tape rewinds, a watchdog \
-             begins to count)",
-            driver.as_ref().map_or(String::new(), |driver| format!(" of the driver {driver}"))
-        )),
-        Found::Pipe => of_others("a pipe"),
-        Found::Event => of_others("an eventfd"),
-        Found::Socket => of_others("a socket"),
-        Found::Other(name) => never(name),
-    }
+/// What devices are called, and which of them may be opened, in the words of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    /// The [`Kind::Null`].
+    pub null: &'static str,
+    /// The [`Kind::Zero`], where there is one.
+    pub zeroes: Option<&'static str>,
+    /// weir's own [`Kind::Nothing`], where it can be had.
+    pub nothing: Option<&'static str>,
+    /// What stands for a [`Device::semaphore`], which has no path.
+    pub semaphore: &'static str,
+    /// What a [`Kind::Event`] is.
+    pub event: &'static str,
+    /// What may be read, and what never: the end of a sentence, and more of them.
+    pub readable: &'static str,
+    /// What may be written to: a part of a sentence.
+    pub writable: &'static str,
 }
 
-/// Whether what was found may be written to: only what throws away all that is written.
-pub(super) fn judge_for_writing(found: &Found) -> Result<Kind, String> {
-    let what = match found {
-        Found::Null => return Ok(Kind::Null),
-        Found::Zero => return Ok(Kind::Zero),
-        Found::File(_) => "a regular file",
-        Found::Harmless => "a character device that does not discard what is written",
-        Found::Elsewhere(..) => {
-            "a file of a file system that is not known to hold only stored data, where a write may have \
-             side effects"
-        }
-        Found::Nothing => "weir's own nothing device, which has no writes",
-        Found::Directory => "a directory",
-        Found::Block => "a block device",
-        Found::Character(_) => "a character device that does something with what is written",
-        Found::Pipe => "a pipe, which somebody reads",
-        Found::Event => "an eventfd",
-        Found::Socket => "a socket",
-        Found::Other(name) => name,
-    };
-    Err(format!(
-        "it is {what}; weir writes only to what discards it: /dev/null (1:3) and /dev/zero (1:5), by \
-         their numbers, and there is no flag for anything else"
-    ))
-}
+/// Those of this system.
+pub const NAMES: Names = native::NAMES;
 
 /// A device that was opened, for reading only or for writing only. It is closed when the last run of it is
 /// over and this value has gone.
@@ -208,53 +114,45 @@ pub struct Device {
 
 impl Device {
     /// Opens what a path leads to, if it is known to be harmless: the null device and its like, a regular file of
-    /// an ordinary file system, weir's own nothing device. `-` is the standard input; `/dev/fd/3` the
-    /// descriptor 3 of this process, which stays open. `named`: other character devices, and files of other file
-    /// systems, that may be opened although that, or reading them, may act. Pipes, sockets and terminals are
-    /// never read, whoever names them: what is read of them is taken away from others.
+    /// an ordinary file system, weir's own nothing device; `-` is the standard input. `named`: what may be opened
+    /// although that, or reading it, may act. What others were meant to read is never read, whoever names it.
+    /// [`NAMES`] says what that is here.
     ///
     /// # Errors
     /// [`Error::Refused`] for what must not be opened, [`Error::Io`] with the system's answer,
     /// [`Error::Unavailable`] where devices cannot be read at all.
     pub fn open(path: impl AsRef<Path>, named: &[PathBuf]) -> Result<Self, Error> {
         let path = path.as_ref();
-        let consent = named.iter().any(|name| name == path);
-        Self::judged(path, Direction::Read, |found| judge(found, consent))
+        let named = named.iter().any(|name| name == path);
+        Self::open_for(path, Direction::Read, named)
     }
 
-    /// Opens what a path leads to, to be written to. Only the devices that throw away all that is written may
-    /// be, `/dev/null` and `/dev/zero`, whatever they are called here.
+    /// Opens what a path leads to, to be written to: only what throws away all that is written may be.
     ///
     /// # Errors
     /// As [`Device::open`]. What is refused was not opened.
     pub fn open_for_writing(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::judged(path.as_ref(), Direction::Write, judge_for_writing)
+        Self::open_for(path.as_ref(), Direction::Write, false)
     }
 
-    fn judged(
-        path: &Path,
-        direction: Direction,
-        judge: impl FnOnce(&Found) -> Result<Kind, String>,
-    ) -> Result<Self, Error> {
-        let (descriptor, found, kind) = native::Descriptor::open(path, direction, |found| {
-            let refused = |reason| Error::Refused { path: path.to_owned(), reason };
-            judge(found).map_err(refused)
-        })?;
-        let bytes = match found {
-            Found::File(bytes) | Found::Elsewhere(bytes, _) => bytes,
-            _ => 0,
-        };
+    fn open_for(path: &Path, direction: Direction, named: bool) -> Result<Self, Error> {
+        let (descriptor, kind, bytes) = native::Descriptor::open(path, direction, named)?;
         let (descriptor, path) = (Arc::new(descriptor), path.to_owned());
         Ok(Self { descriptor, path, kind, direction, bytes })
     }
 
-    /// An eventfd that never runs out within a run: each read brings 8 bytes and takes one of 2^64 - 2.
+    /// Whether a path leads to what this process has open, which is something else for each other process.
+    pub fn is_of_this_process(path: &Path) -> bool {
+        native::is_of_this_process(path)
+    }
+
+    /// A count of events that never runs out within a run: each read brings 8 bytes and takes one of 2^64 - 2.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Unavailable`].
     pub fn semaphore() -> Result<Self, Error> {
         let descriptor = Arc::new(native::Descriptor::semaphore()?);
-        let (path, kind, direction) = ("eventfd:".into(), Kind::Event, Direction::Read);
+        let (path, kind, direction) = (NAMES.semaphore.into(), Kind::Event, Direction::Read);
         Ok(Self { descriptor, path, kind, direction, bytes: 0 })
     }
 
@@ -311,7 +209,8 @@ impl Device {
         let (path, kind) = (self.path.display(), self.kind);
         let problem = format!(
             "{design} makes control calls of weir's own nothing device, and {path} is another ({kind}), of \
-             which no call is known to do nothing; name /dev/nothing"
+             which no call is known to do nothing; name {}",
+            NAMES.nothing.unwrap_or("that device")
         );
         Err(Error::Option { name: "design".into(), problem })
     }
@@ -352,98 +251,8 @@ impl Kind {
         matches!(self, Kind::Event | Kind::Timer).then_some(8)
     }
 
-    /// Whether a read may wait for somebody, for ever.
-    pub(super) fn may_wait(self) -> bool {
-        matches!(self, Kind::Pipe | Kind::Event | Kind::Character)
-    }
-
     /// Whether a read that brings nothing says that nothing will come any more.
     pub(super) fn ends(self) -> bool {
         self == Kind::Pipe
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn found() -> impl Strategy<Value = Found> {
-        let driver = prop_oneof![
-            Just(None),
-            prop::sample::select(&STORAGE[..]).prop_map(|name| Some(name.to_owned())),
-            Just(Some(TERMINAL.to_owned())),
-            "[a-z-]{1,12}".prop_map(Some),
-        ];
-        prop_oneof![
-            Just(Found::Null),
-            Just(Found::Zero),
-            Just(Found::Harmless),
-            any::<u64>().prop_map(Found::File),
-            (any::<u64>(), "[a-z]{1,8}").prop_map(|(bytes, name)| Found::Elsewhere(bytes, name)),
-            Just(Found::Directory),
-            Just(Found::Block),
-            driver.prop_map(Found::Character),
-            Just(Found::Pipe),
-            Just(Found::Event),
-            Just(Found::Nothing),
-            Just(Found::Socket),
-            "[a-z]{1,12}".prop_map(Found::Other),
-        ]
-    }
-
-    proptest! {
-        /// Whatever is found: without being named only what is in the list is opened; naming opens other
-        /// character devices and files and nothing else, never what leads to storage or what is read by
-        /// others; and a refusal says what may be read.
-        #[test]
-        fn only_what_is_known_to_be_harmless_is_opened_unless_it_is_named(found in found()) {
-            let (unnamed, named) = (judge(&found, false), judge(&found, true));
-            let listed = matches!(
-                found,
-                Found::Null | Found::Zero | Found::Harmless | Found::File(_) | Found::Nothing
-            );
-            let nameable = match &found {
-                Found::Elsewhere(..) | Found::Character(None) => true,
-                Found::Character(Some(driver)) => {
-                    driver != TERMINAL && !STORAGE.contains(&driver.as_str())
-                }
-                _ => false,
-            };
-            prop_assert_eq!(unnamed.is_ok(), listed);
-            prop_assert_eq!(named.is_ok(), listed || nameable);
-            prop_assert!(!matches!(named, Ok(Kind::Pipe | Kind::Event)), "those are weir's own");
-            for refusal in [unnamed, named].into_iter().filter_map(Result::err) {
-                prop_assert!(refusal.starts_with("it is ") && refusal.contains("weir reads /dev/null"));
-                prop_assert_eq!(refusal.contains("--device"), nameable);
-                prop_assert_eq!(refusal.contains("no flag"), !nameable);
-            }
-        }
-
-        #[test]
-        fn nothing_is_written_to_but_what_throws_it_away(found in found()) {
-            match judge_for_writing(&found) {
-                Ok(kind) => {
-                    prop_assert!(matches!(found, Found::Null | Found::Zero));
-                    prop_assert_eq!(Ok(kind), judge(&found, false));
-                }
-                Err(refusal) => {
-                    prop_assert!(!matches!(found, Found::Null | Found::Zero));
-                    prop_assert!(refusal.starts_with("it is ") && refusal.contains("no flag"));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_refusal_says_what_it_is() {
-        let said = |found: Found| judge(&found, false).expect_err("refused");
-        assert!(said(Found::Block).contains("block device"));
-        assert!(said(Found::Character(Some("mtd".into()))).contains("driver is mtd"));
-        assert!(said(Found::Character(Some("watchdog".into()))).contains("watchdog, and opening"));
-        assert!(said(Found::Character(Some("tty".into()))).contains("a terminal, and data read"));
-        assert!(said(Found::Directory).contains("directory"));
-        assert!(said(Found::Pipe).contains("a pipe, and data read from it is lost"));
-        assert!(said(Found::Elsewhere(0, "nsfs".into())).contains("(nsfs)"));
     }
 }

@@ -7,7 +7,12 @@ use super::{
     positions::Positions,
     sampling::Sampling,
 };
-use crate::{Error, counters::device::Counters, lifecycle::Readiness, wake::Waker};
+use crate::{
+    Error,
+    counters::device::Counters,
+    lifecycle::{Answer, Readiness},
+    wake::Waker,
+};
 use std::{
     io,
     sync::{Arc, mpsc},
@@ -33,7 +38,7 @@ pub struct Worker<H> {
     expected: usize,
     /// None is to be issued any more.
     pub(super) exhausted: bool,
-    ready: Option<mpsc::Sender<Readiness>>,
+    ready: Answer,
 }
 
 impl<H: Handler> Worker<H> {
@@ -59,7 +64,7 @@ impl<H: Handler> Worker<H> {
             sampling,
             expected,
             exhausted: false,
-            ready: Some(ready),
+            ready: Answer::to(Some(ready)),
         }
     }
 
@@ -68,9 +73,7 @@ impl<H: Handler> Worker<H> {
         if let Some(waker) = waker {
             self.common.shared.add_waker(waker);
         }
-        if let Some(ready) = self.ready.take() {
-            let _ = ready.send(Ok(()));
-        }
+        self.ready.give(Ok(()));
         self.common.wait_for_all();
         self.common.began.get_or_init(Instant::now);
     }
@@ -168,16 +171,6 @@ impl<H: Handler> Worker<H> {
     }
 
     pub(super) fn end(&mut self, error: Option<Error>) {
-        match (self.ready.take(), error) {
-            (Some(ready), None) => {
-                let _ = ready.send(Ok(())); // it was asked to stop before it was ready
-            }
-            (Some(ready), Some(error)) => {
-                let _ = ready.send(Err(error));
-                self.common.shared.stop();
-            }
-            (_, Some(error)) => self.common.shared.fail(error),
-            (None, None) => {}
-        }
+        self.ready.end(error, &self.common.shared);
     }
 }

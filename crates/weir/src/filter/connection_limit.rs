@@ -3,7 +3,7 @@
 use super::Filter;
 use crate::{
     lifecycle::lock,
-    tcp::{Asks, Handler, Output, REFUSAL, Reason},
+    tcp::{Handler, Output, REFUSAL, passed_on},
 };
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Refuses connections beyond a number, in all and from one address: such a connection is told why in a
-/// line that begins with [`REFUSAL`], and ended in order ([`Reason::Declined`]). The next handler hears
+/// line that begins with [`REFUSAL`], and ended in order ([`Reason::Declined`](crate::tcp::Reason::Declined)). The next handler hears
 /// nothing of it.
 ///
 /// An address is a host's: of IPv6 the first 64 bits, since a host has all of those that differ
@@ -143,45 +143,7 @@ impl<H: Handler> Handler for Limited<H> {
         }
     }
 
-    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
-        if self.ticket.is_ok() {
-            self.next.on_receive(bytes, output);
-        }
-    }
-
-    fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
-        if self.ticket.is_ok() {
-            self.next.on_sent(bytes, output);
-        }
-    }
-
-    fn on_end(&mut self, output: &mut Output<'_>) {
-        if self.ticket.is_ok() {
-            self.next.on_end(output);
-        }
-    }
-
-    fn on_stop(&mut self, output: &mut Output<'_>) {
-        if self.ticket.is_ok() {
-            self.next.on_stop(output);
-        }
-    }
-
-    fn on_time(&mut self, output: &mut Output<'_>) {
-        if self.ticket.is_ok() {
-            self.next.on_time(output);
-        }
-    }
-
-    fn asks(&self) -> Asks {
-        if self.ticket.is_ok() { self.next.asks() } else { Asks::NOTHING }
-    }
-
-    fn on_close(&mut self, reason: &Reason) {
-        if self.ticket.is_ok() {
-            self.next.on_close(reason);
-        }
-    }
+    passed_on!(next: Limited { ticket: Ok(_), next });
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //!     .then(RateLimit::new(Some(1_000_000), None)) // bytes a second
 //!     .then(ReadTimeout::new(Duration::from_secs(30)));
 //! let server = Server::bind("127.0.0.1:0".parse().unwrap())
-//!     .start(weir::tcp::AnyDesign::parse("epoll --threads 1").unwrap(), chain.handlers(|_peer| {
+//!     .start(weir::tcp::AnyDesign::parse("blocking").unwrap(), chain.handlers(|_peer| {
 //!         |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
 //!     }))
 //!     .unwrap();
@@ -41,7 +41,7 @@ pub use read_timeout::{ReadTimeout, TimedRead};
 #[cfg(feature = "tls")]
 pub use tls::{Secured, Tls};
 
-use crate::tcp::{Asks, Handler, Output, Reason};
+use crate::tcp::{Handler, Output, passed_on};
 use std::{net::SocketAddr, time::Instant};
 
 /// A filter as it is set up: once for a server. It makes what stands around the handler of each connection.
@@ -105,47 +105,15 @@ pub enum Perhaps<A, B> {
     Without(B),
 }
 
-macro_rules! either {
-    ($self:ident, $handler:ident => $call:expr) => {
-        match $self {
-            Perhaps::With($handler) => $call,
-            Perhaps::Without($handler) => $call,
-        }
-    };
-}
-
 impl<A: Handler, B: Handler> Handler for Perhaps<A, B> {
     fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
-        either!(self, handler => handler.on_connect(peer, output));
+        match self {
+            Perhaps::With(next) => next.on_connect(peer, output),
+            Perhaps::Without(next) => next.on_connect(peer, output),
+        }
     }
 
-    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
-        either!(self, handler => handler.on_receive(bytes, output));
-    }
-
-    fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
-        either!(self, handler => handler.on_sent(bytes, output));
-    }
-
-    fn on_end(&mut self, output: &mut Output<'_>) {
-        either!(self, handler => handler.on_end(output));
-    }
-
-    fn on_stop(&mut self, output: &mut Output<'_>) {
-        either!(self, handler => handler.on_stop(output));
-    }
-
-    fn on_time(&mut self, output: &mut Output<'_>) {
-        either!(self, handler => handler.on_time(output));
-    }
-
-    fn asks(&self) -> Asks {
-        either!(self, handler => handler.asks())
-    }
-
-    fn on_close(&mut self, reason: &Reason) {
-        either!(self, handler => handler.on_close(reason));
-    }
+    passed_on!(next: Perhaps::With(next), Perhaps::Without(next));
 }
 
 /// Whether the next handler is to be called for its own time. The time of a filter and of the handlers

@@ -47,7 +47,7 @@ impl<H: Handler> TimedRead<H> {
     }
 
     /// Nothing is to be read from one that has finished.
-    fn mind_the_end(&mut self, output: &Output<'_>) {
+    fn end_if_finished(&mut self, output: &Output<'_>) {
         if output.is_finished() {
             self.due = None;
         }
@@ -58,18 +58,18 @@ impl<H: Handler> Handler for TimedRead<H> {
     fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
         self.begin(output);
         self.next.on_connect(peer, output);
-        self.mind_the_end(output);
+        self.end_if_finished(output);
     }
 
     fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
         self.begin(output);
         self.next.on_receive(bytes, output);
-        self.mind_the_end(output);
+        self.end_if_finished(output);
     }
 
     fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
         self.next.on_sent(bytes, output);
-        self.mind_the_end(output);
+        self.end_if_finished(output);
     }
 
     fn on_end(&mut self, output: &mut Output<'_>) {
@@ -95,7 +95,7 @@ impl<H: Handler> Handler for TimedRead<H> {
         }
         if is_due(&self.next, now) {
             self.next.on_time(output);
-            self.mind_the_end(output);
+            self.end_if_finished(output);
         }
     }
 

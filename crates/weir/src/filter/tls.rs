@@ -55,7 +55,7 @@ impl Tls {
     /// # Errors
     /// [`Error::Option`] where one cannot be read, or the key is not the certificate's.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        let wrong = |name: &str, problem: String| Error::Option { name: name.into(), problem };
+        let wrong = |name: &str, problem: String| Error::option(name, problem);
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<_, _>>()
             .map_err(|e| wrong("certificate", format!("it cannot be read: {e}")))?;

@@ -115,7 +115,8 @@ pub fn warnings(machine: &Machine, load: Load) -> Vec<Check> {
     let [cores, siblings] = of_cores(machine);
     let of_time = [governor(machine), virtualised(machine, None), swap(machine)];
     let rest = [clock_source(machine, None), io_uring(machine)];
-    let all = [cores, siblings].into_iter().chain(of_time).chain(rest).chain(of_load(load));
+    let all = emulated(machine).into_iter().chain([cores, siblings]).chain(of_time).chain(rest);
+    let all = all.chain(of_load(load));
     all.filter(|check| check.effect > Effect::Unknown).collect()
 }
 
@@ -126,7 +127,7 @@ pub fn checks(
     load: Load,
     costs: Costs,
 ) -> Vec<Check> {
-    let mut all = Vec::from(of_cores(machine));
+    let mut all: Vec<Check> = emulated(machine).into_iter().chain(of_cores(machine)).collect();
     all.extend([smt(machine), quota(machine), pinning(), governor(machine), boost(machine)]);
     all.extend([virtualised(machine, Some(costs)), mitigations(machine, costs.call_ns)]);
     all.extend(instruments.checks());
@@ -247,7 +248,7 @@ fn quota(machine: &Machine) -> Check {
                 thousandths as f64 / 1000.0
             ),
             "it is stopped for the rest of each period, which shows as latency and lost datagrams",
-            "run it outside of that control group (cpu.max)",
+            "run it outside of that control group (cpu.max; version 1: cpu.cfs_quota_us)",
         ),
         Some(Limit::Unlimited) => {
             Check::fine("quota", "no control group limits the time of the cores")
@@ -308,6 +309,17 @@ fn boost(machine: &Machine) -> Check {
             Check::fine("boost", "the system does not control boosting of the frequency (turbo)")
         }
     }
+}
+
+fn emulated(machine: &Machine) -> Option<Check> {
+    let emulator = machine.emulator.as_deref()?;
+    Some(Check::bad(
+        "emulated",
+        Effect::Falsifies,
+        format!("this is {emulator}, which only does as {} would", machine.os),
+        "figures and ranks are its own, and say nothing of that system",
+        "measure there",
+    ))
 }
 
 fn virtualised(machine: &Machine, costs: Option<Costs>) -> Check {
@@ -631,6 +643,7 @@ mod tests {
         assert_eq!(with(|m| m.cores.truncate(1)), ["cores"]);
         assert_eq!(with(|m| m.cores.truncate(2)), ["siblings"]);
         assert_eq!(with(|m| m.governors.push("powersave".into())), ["governor"]);
+        assert_eq!(with(|m| m.emulator = Some("Wine 8.0".into())), ["emulated"]);
         assert_eq!(with(|m| m.virtualised = Some(true)), ["virtual"]);
         assert_eq!(with(|m| m.swap_bytes = Some(1 << 30)), ["swap"]);
         assert_eq!(with(|m| m.clocksource = Some("hpet".into())), ["clocksource"]);

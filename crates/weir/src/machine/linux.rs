@@ -3,8 +3,13 @@
 use super::{
     Boost, Instruments, Limit, Machine, Mitigation, NetworkDevice, instruments::switched_on,
 };
+use nix::{
+    sys::resource::{RLIM_INFINITY, Resource, getrlimit},
+    unistd::{SysconfVar, getppid, sysconf},
+};
 use std::{
     fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -14,8 +19,10 @@ pub(super) fn describe() -> Machine {
     let hypervisor = text("/sys/hypervisor/type").or_else(|| text("/sys/class/dmi/id/sys_vendor"));
     Machine {
         cpu_model: cpu_model(&cpu).or_else(|| text("/proc/device-tree/model")),
-        // SAFETY: sysconf takes a number and answers -1 to one it does not know.
-        online_cores: usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok(),
+        online_cores: sysconf(SysconfVar::_NPROCESSORS_ONLN)
+            .ok()
+            .flatten()
+            .and_then(|cores| usize::try_from(cores).ok()),
         kernel: text("/proc/sys/kernel/osrelease"),
         memory_bytes: meminfo_bytes(&memory, "MemTotal"),
         available_bytes: meminfo_bytes(&memory, "MemAvailable"),
@@ -28,7 +35,7 @@ pub(super) fn describe() -> Machine {
         rmem_max_bytes: number("/proc/sys/net/core/rmem_max"),
         wmem_max_bytes: number("/proc/sys/net/core/wmem_max"),
         memlock: locked_memory(),
-        open_files: limit(libc::RLIMIT_NOFILE as i32),
+        open_files: limit(Resource::RLIMIT_NOFILE),
         clocksource: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         io_uring_disabled: number("/proc/sys/kernel/io_uring_disabled"),
         huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -65,8 +72,7 @@ pub(super) fn instruments() -> Instruments {
 
 /// Makes the smallest system call there is. Says that it did.
 pub(super) fn call() -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::getppid() >= 0 }
+    getppid().as_raw() >= 0
 }
 
 /// The settings that the kernel was built with, where they can be read.
@@ -170,17 +176,59 @@ fn boost() -> Option<Boost> {
     intel.or_else(|| number(BOOST).map(|on| Boost { on: on > 0, path: BOOST, off: '0' }))
 }
 
-/// The smallest limit of this process's control group and of those above it.
+/// The smallest limit of this process's control group and of those above it: that of version 2, or of version 1 where
+/// that has the controller of the CPU.
 fn cpu_quota_thousandths() -> Option<Limit> {
-    // Which controllers version 2 has; where it has not that of the CPU, version 1 has its limits in other places.
-    let controllers = text("/sys/fs/cgroup/cgroup.controllers")?;
-    controllers.split_whitespace().find(|name| *name == "cpu")?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let above = std::path::Path::new(group).ancestors();
-    let file = |group: &std::path::Path| format!("/sys/fs/cgroup{}/cpu.max", group.display());
-    let least = above.filter_map(|group| quota_thousandths(&text(&file(group))?)).min();
+    let controllers = text("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let least = match controllers.split_whitespace().any(|name| name == "cpu") {
+        true => {
+            let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+            least_quota(Path::new("/sys/fs/cgroup"), group, |folder| {
+                quota_thousandths(&text(folder.join("cpu.max").to_str()?)?)
+            })
+        }
+        false => {
+            let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+            let (mounted, group) = version_1_of_cpu(&mounts, &groups)?;
+            least_quota(&mounted, &group, |folder| {
+                let read = |name: &str| text(folder.join(name).to_str()?);
+                // -1 is no limit.
+                let line = format!("{} {}", read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+                quota_thousandths(&line)
+            })
+        }
+    };
     Some(least.map_or(Limit::Unlimited, Limit::AtMost))
+}
+
+/// The smallest quota of a group and of those above it, whose files are below this folder.
+fn least_quota(mounted: &Path, group: &str, quota: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
+    let groups = Path::new(group).ancestors();
+    let folder = |group: &Path| mounted.join(group.strip_prefix("/").unwrap_or(group));
+    groups.filter_map(|group| quota(&folder(group))).min()
+}
+
+/// Where version 1 has its controller of the CPU, and the group of this process below that: in a container the mount
+/// shows only what is below the container's own group.
+fn version_1_of_cpu(mounts: &str, groups: &str) -> Option<(PathBuf, String)> {
+    let has_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
+    // `4:cpu,cpuacct:/docker/1f2e`
+    let group = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, group) = rest.split_once(':')?;
+        has_cpu(controllers).then_some(group)
+    })?;
+    // `33 24 0:29 /docker/1f2e /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct`
+    let (root, mounted) = mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let is_it = after.next() == Some("cgroup") && has_cpu(after.nth(1)?);
+        let mut before = before.split(' ').skip(3);
+        is_it.then_some(before.next().zip(before.next())?)
+    })?;
+    let below = Path::new(group).strip_prefix(root).ok().and_then(Path::to_str);
+    Some((mounted.into(), format!("/{}", below.unwrap_or_default())))
 }
 
 /// Of a line `50000 100000`: so many microseconds in each period; `max 100000` is no limit.
@@ -248,20 +296,15 @@ fn locked_memory() -> Option<Limit> {
     let effective = value(&status, "CapEff").and_then(|set| u64::from_str_radix(set, 16).ok());
     match effective {
         Some(set) if set >> CAP_IPC_LOCK & 1 == 1 => Some(Limit::Unlimited),
-        _ => limit(libc::RLIMIT_MEMLOCK as i32),
+        _ => limit(Resource::RLIMIT_MEMLOCK),
     }
 }
 
-/// `resource` is a `libc::RLIMIT_…`, whose type depends on the C library.
-fn limit(resource: i32) -> Option<Limit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writing; an unknown resource is an error.
-    let result = unsafe { libc::getrlimit(resource as _, &mut limit) };
-    let answered = match limit.rlim_cur {
-        libc::RLIM_INFINITY => Limit::Unlimited,
-        most => Limit::AtMost(most),
-    };
-    (result == 0).then_some(answered)
+fn limit(of: Resource) -> Option<Limit> {
+    match getrlimit(of).ok()? {
+        (RLIM_INFINITY, _) => Some(Limit::Unlimited),
+        (most, _) => Some(Limit::AtMost(most)),
+    }
 }
 
 #[cfg(test)]
@@ -300,6 +343,38 @@ mod tests {
         assert_eq!(quota_thousandths("150000 100000"), Some(1500));
         assert_eq!(quota_thousandths("1000 0"), None);
         assert_eq!(quota_thousandths("18446744073709551615 1"), None);
+        assert_eq!(quota_thousandths("-1 100000"), None, "version 1 has no limit");
+    }
+
+    #[test]
+    fn version_1_is_found_where_it_is_mounted() {
+        let groups = "11:memory:/a/b\n4:cpu,cpuacct:/docker/1f/own\n0::/init.scope\n";
+        let mount = |root: &str| {
+            format!(
+                "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                 31 24 0:27 {root} /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+            )
+        };
+        let found = |root: &str| version_1_of_cpu(&mount(root), groups).unwrap();
+        let mounted = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
+        assert_eq!(found("/"), (mounted.clone(), "/docker/1f/own".into()));
+        assert_eq!(found("/docker/1f"), (mounted.clone(), "/own".into()));
+        assert_eq!(found("/elsewhere"), (mounted, "/".into()));
+        assert_eq!(version_1_of_cpu(&mount("/"), "0::/init.scope"), None);
+        assert_eq!(version_1_of_cpu("30 24 0:26 / /x rw - cgroup2 cgroup2 rw", groups), None);
+    }
+
+    #[test]
+    fn the_smallest_quota_of_all_groups_above_counts() {
+        // A path may end with a slash: `/c/` is `/c`.
+        let quota = |folder: &Path| match folder.components().as_path().to_str()? {
+            "/c" => Some(4000),
+            "/c/a" => Some(1500),
+            "/c/a/b" => None,
+            other => panic!("{other}"),
+        };
+        assert_eq!(least_quota(Path::new("/c"), "/a/b", quota), Some(1500));
+        assert_eq!(least_quota(Path::new("/c"), "/", quota), Some(4000));
     }
 
     #[test]
@@ -311,6 +386,6 @@ mod tests {
             Ok(most) => Limit::AtMost(most),
             Err(_) => Limit::Unlimited,
         };
-        assert_eq!(limit(libc::RLIMIT_NOFILE as i32), Some(expected));
+        assert_eq!(limit(Resource::RLIMIT_NOFILE), Some(expected));
     }
 }

@@ -19,6 +19,8 @@
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
+#[cfg(windows)]
+pub(crate) use native::is_wine;
 
 mod checks;
 mod core_to_core;
@@ -82,6 +84,8 @@ pub struct Machine {
     pub architecture: &'static str,
     /// The kernel's release; on Windows its version and build.
     pub kernel: Option<String>,
+    /// What only does as that system would, by its name and version: `Wine 8.0`.
+    pub emulator: Option<String>,
     /// Memory, in bytes.
     pub memory_bytes: Option<u64>,
     /// Memory a program could get without swapping, in bytes.

@@ -1,10 +1,17 @@
 //! A Windows machine, as far as a program learns it without administrator's rights.
 
 use super::{Instruments, Machine};
+use std::{
+    ffi::{CStr, c_char},
+    sync::OnceLock,
+};
 use windows_sys::{
     Wdk::System::SystemServices::RtlGetVersion,
-    Win32::System::SystemInformation::{
-        GetNativeSystemInfo, GlobalMemoryStatusEx, MEMORYSTATUSEX, OSVERSIONINFOW, SYSTEM_INFO,
+    Win32::System::{
+        LibraryLoader::{GetModuleHandleA, GetProcAddress},
+        SystemInformation::{
+            GetNativeSystemInfo, GlobalMemoryStatusEx, MEMORYSTATUSEX, OSVERSIONINFOW, SYSTEM_INFO,
+        },
     },
 };
 
@@ -17,6 +24,7 @@ pub(super) fn describe() -> Machine {
             .filter(|model| !model.is_empty()),
         online_cores: Some(processors()),
         kernel: version(),
+        emulator: wine(),
         memory_bytes: memory.map(|memory| memory.ullTotalPhys),
         available_bytes: memory.map(|memory| memory.ullAvailPhys),
         // The limit of what can be promised is memory and swap together.
@@ -48,6 +56,30 @@ fn memory() -> Option<MEMORYSTATUSEX> {
     let mut memory = MEMORYSTATUSEX { dwLength: length, ..Default::default() };
     // SAFETY: `memory` is valid for writing and says its length.
     (unsafe { GlobalMemoryStatusEx(&mut memory) } != 0).then_some(memory)
+}
+
+/// Whether this is Wine.
+pub(crate) fn is_wine() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| wine().is_some())
+}
+
+/// Wine, if this is it: its ntdll has a function that Windows' has not.
+fn wine() -> Option<String> {
+    // SAFETY: the name ends with a zero; ntdll is in every process, and stays there.
+    let library = unsafe { GetModuleHandleA(c"ntdll.dll".as_ptr().cast()) };
+    // SAFETY: the name ends with a zero; a library that is null has no such function either.
+    let function = unsafe { GetProcAddress(library, c"wine_get_version".as_ptr().cast()) }?;
+    // SAFETY: Wine declares it as a function without arguments that returns a string.
+    let version = unsafe {
+        std::mem::transmute::<
+            unsafe extern "system" fn() -> isize,
+            unsafe extern "C" fn() -> *const c_char,
+        >(function)()
+    };
+    // SAFETY: the string ends with a zero, and is a constant of the library.
+    let version = unsafe { CStr::from_ptr(version) };
+    Some(format!("Wine {}", version.to_string_lossy()))
 }
 
 fn version() -> Option<String> {

@@ -13,10 +13,12 @@
 //! purpose (the kernel may still write there); it can never free it.
 
 mod load;
+mod options;
 mod pages;
 mod region;
 mod slice;
 
 pub use load::Load;
-pub use region::{Layout, NumaNode, Obtained, PageKind, Region, RegionOptions};
+pub use options::{NumaNode, Obtained, PageKind, RegionOptions};
+pub use region::{Layout, Region};
 pub use slice::{Posted, Slice};

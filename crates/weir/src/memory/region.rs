@@ -1,14 +1,10 @@
 //! The region: one allocation, cut into equal slices.
 
-use super::{Slice, pages::Pages};
-use crate::{
-    Error,
-    options::{Named, options},
-};
+use super::{NumaNode, Obtained, RegionOptions, pages::Pages};
+use crate::Error;
 use std::{
-    fmt, io,
+    io,
     ptr::NonNull,
-    str::FromStr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -43,94 +39,6 @@ impl Layout {
         let stride = stride.expect("a slice fits the address space");
         Self { stride, headroom, payload, align }
     }
-}
-
-options! {
-    /// What is asked of the memory of a region.
-    #[derive(Copy, Eq)]
-    pub struct RegionOptions {
-        /// Pages of the memory: the system's choice, never huge, or huge where there are any.
-        pages: PageKind = PageKind::Auto, PageKind::NAMES;
-        /// NUMA node that the memory is placed on; refused where that cannot be.
-        numa_node: NumaNode = NumaNode::Auto, Named(&["auto", "the number of a node"]);
-    }
-}
-
-/// Pages that memory is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageKind {
-    /// The system's choice: ordinary pages, which it may join to huge ones by itself.
-    Auto,
-    /// Ordinary pages, never joined.
-    Normal,
-    /// Reserved huge pages; where there are too few, ordinary ones that the system is advised to
-    /// join.
-    Huge,
-}
-
-impl PageKind {
-    /// The names accepted.
-    pub const NAMES: Named = Named(&["auto", "normal", "huge"]);
-}
-
-impl fmt::Display for PageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PageKind::Auto => "auto",
-            PageKind::Normal => "normal",
-            PageKind::Huge => "huge",
-        })
-    }
-}
-
-impl FromStr for PageKind {
-    type Err = ();
-    fn from_str(name: &str) -> Result<Self, ()> {
-        match name {
-            "auto" => Ok(PageKind::Auto),
-            "normal" => Ok(PageKind::Normal),
-            "huge" => Ok(PageKind::Huge),
-            _ => Err(()),
-        }
-    }
-}
-
-/// Where memory lies on a machine whose cores do not all reach all of it equally fast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NumaNode {
-    /// The system's choice: mostly the node of the thread that touches a page first.
-    Auto,
-    /// The node of this number.
-    Node(u32),
-}
-
-impl fmt::Display for NumaNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NumaNode::Auto => f.write_str("auto"),
-            NumaNode::Node(node) => node.fmt(f),
-        }
-    }
-}
-
-impl FromStr for NumaNode {
-    type Err = std::num::ParseIntError;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "auto" { Ok(NumaNode::Auto) } else { text.parse().map(NumaNode::Node) }
-    }
-}
-
-/// What was obtained, to be stated beside every figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Obtained {
-    /// Bytes of address space.
-    pub bytes: usize,
-    /// Size of a page: the huge page size only where huge pages were reserved.
-    pub page_bytes: usize,
-    /// Huge pages were not reserved, but the kernel was advised to use them.
-    pub huge_pages_advised: bool,
-    /// The NUMA node the memory was bound to, or `None` for the system's own choice.
-    pub numa_node: Option<u32>,
 }
 
 /// Memory registered once and cut into slices, with the pool of those that nobody holds.
@@ -183,10 +91,9 @@ impl Region {
         (self.pages.base(), self.layout.stride * self.count as usize)
     }
 
-    /// Takes a slice from the pool, if one is there.
-    pub fn take(self: &Arc<Self>) -> Option<Slice> {
-        let index = self.lock_pool().pop()?;
-        Some(Slice::new(Arc::clone(self), index))
+    /// Takes the index of a slice from the pool, if one is there.
+    pub(super) fn take_index(&self) -> Option<u32> {
+        self.lock_pool().pop()
     }
 
     /// How many slices lie in the pool.
@@ -242,10 +149,11 @@ unsafe impl Sync for Region {}
 /// Why there is no memory: a node that is not there is no want of it.
 fn refused(bytes: usize, count: u32, node: NumaNode, source: io::Error) -> Error {
     match node {
-        NumaNode::Node(_) if source.kind() == io::ErrorKind::InvalidInput => Error::Option {
-            name: "numa-node".into(),
-            problem: format!("{source}; name a node that has memory, or leave this option out"),
-        },
+        NumaNode::Node(_) if source.kind() == io::ErrorKind::InvalidInput => {
+            let problem =
+                format!("{source}; name a node that has memory, or leave this option out");
+            Error::option("numa-node", problem)
+        }
         _ => Error::Memory { bytes, slices: count as usize, source },
     }
 }

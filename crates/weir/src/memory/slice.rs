@@ -20,11 +20,15 @@ pub struct Slice {
 #[must_use = "a posted slice that is not reclaimed is leaked"]
 pub struct Posted(u32);
 
-impl Slice {
-    pub(super) fn new(region: Arc<Region>, index: u32) -> Self {
-        Self { region, index }
+impl Region {
+    /// Takes a slice from the pool, if one is there.
+    pub fn take(self: &Arc<Self>) -> Option<Slice> {
+        let index = self.take_index()?;
+        Some(Slice { region: Arc::clone(self), index })
     }
+}
 
+impl Slice {
     /// Its place in the region: 0 to count - 1.
     #[inline]
     pub fn index(&self) -> u32 {

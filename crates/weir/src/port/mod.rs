@@ -47,21 +47,31 @@
 //! A queue of registered I/O is not bound to a port here: its right to dequeue is handed out by
 //! [`rio::turn`](crate::rio::turn), which wakes one thread where a port over a queue wakes two.
 
+#[cfg(any(windows, test))] // pure, so its tests run everywhere
+mod blocks;
+#[cfg(windows)]
+pub mod iocp;
 pub mod limit;
+#[cfg(windows)]
+mod overlapped;
+mod proof;
 mod shape;
 pub mod streams;
+#[cfg(test)]
+mod tests;
 #[cfg(target_os = "linux")]
 pub mod uring;
+#[cfg(windows)]
+pub mod winsock;
 
 // This system's provider.
-#[cfg(not(target_os = "linux"))]
-pub use crate::absent::NoPort as Native;
+#[cfg(windows)]
+pub use iocp::Iocp as Native;
 #[cfg(target_os = "linux")]
 pub use uring::Uring as Native;
 
 use crate::{
     Error, Unavailable,
-    contract::contract,
     counters::Counters,
     memory::{Layout, Slice},
     socket::DatagramSocket,
@@ -116,117 +126,111 @@ pub trait Provider: Clone + Send + Sync + 'static {
     fn open(&self, needs: &Needs) -> Result<Self::Port, Error>;
 }
 
-contract! {
-    for Never;
-    /// A completion port. Dropping it without [`stop`](Port::stop) leaks the slices that are
-    /// outstanding, deliberately, and counts them
-    /// ([`Region::leaked`](crate::memory::Region::leaked)).
-    pub trait Port: Sized + Send + Sync + 'static {
-        /// What a thread takes with.
-        type Worker<'a>: Worker
-        where
-            Self: 'a;
+/// A completion port. Dropping it without [`stop`](Port::stop) leaks the slices that are
+/// outstanding, deliberately, and counts them
+/// ([`Region::leaked`](crate::memory::Region::leaked)).
+pub trait Port: Sized + Send + Sync + 'static {
+    /// What a thread takes with.
+    type Worker<'a>: Worker
+    where
+        Self: 'a;
 
-        /// Lets operations be started on a socket. Its completions carry `key`.
-        ///
-        /// # Errors
-        /// [`Error::Option`] past [`Needs::sockets`], [`Error::Io`] with the system's answer.
-        fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error>;
+    /// Lets operations be started on a socket. Its completions carry `key`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] past [`Needs::sockets`], [`Error::Io`] with the system's answer.
+    fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error>;
 
-        /// Puts a packet at the end of the queue. Any thread may do so.
-        ///
-        /// # Errors
-        /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
-        fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
+    /// Puts a packet at the end of the queue. Any thread may do so.
+    ///
+    /// # Errors
+    /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
+    fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
 
-        /// A place among the threads that take, for the calling thread.
-        ///
-        /// # Errors
-        /// [`Error::Option`] past [`Needs::threads`].
-        fn worker(&self) -> Result<Self::Worker<'_>, Error>;
+    /// A place among the threads that take, for the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Option`] past [`Needs::threads`].
+    fn worker(&self) -> Result<Self::Worker<'_>, Error>;
 
-        /// Refuses all further operations and packets, and lets every take return `None`, now and
-        /// later. What has not been taken comes back by [`stop`](Port::stop).
-        fn close(&self);
+    /// Refuses all further operations and packets, and lets every take return `None`, now and
+    /// later. What has not been taken comes back by [`stop`](Port::stop).
+    fn close(&self);
 
-        /// Something that closes the port, now or later, from any thread, also after it has gone.
-        fn closer(&self) -> Waker;
+    /// Something that closes the port, now or later, from any thread, also after it has gone.
+    fn closer(&self) -> Waker;
 
-        /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
-        /// left when this is called: a worker borrows its port.
-        fn stop(self, by: Instant) -> Stopped;
+    /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
+    /// left when this is called: a worker borrows its port.
+    fn stop(self, by: Instant) -> Stopped;
 
-        /// What was obtained, to be stated beside every figure: name and value.
-        fn granted(&self) -> Vec<(&'static str, String)>;
-    }
+    /// What was obtained, to be stated beside every figure: name and value.
+    fn granted(&self) -> Vec<(&'static str, String)>;
 }
 
-contract! {
-    for Never;
-    /// A thread's place among those that take from a port. It stays on its thread, and dropping it
-    /// lets another thread run.
-    pub trait Worker {
-        /// Ends this thread's running and waits until it may run again with completions. Moves what
-        /// has finished into `out`, as many as fit, and returns how many: 0 if the time was over,
-        /// `None` if the port was closed. Where weir keeps the limit a take with a timeout may come
-        /// back late, since a thread that comes back empty still waits until it may run.
-        ///
-        /// # Errors
-        /// What the operating system answered: the port is of no more use and must be stopped.
-        fn take(
-            &mut self,
-            out: &mut Taken,
-            timeout: Option<Duration>,
-            counters: &Counters,
-        ) -> io::Result<Option<usize>>;
+/// A thread's place among those that take from a port. It stays on its thread, and dropping it
+/// lets another thread run.
+pub trait Worker {
+    /// Ends this thread's running and waits until it may run again with completions. Moves what
+    /// has finished into `out`, as many as fit, and returns how many: 0 if the time was over,
+    /// `None` if the port was closed. Where weir keeps the limit a take with a timeout may come
+    /// back late, since a thread that comes back empty still waits until it may run.
+    ///
+    /// # Errors
+    /// What the operating system answered: the port is of no more use and must be stopped.
+    fn take(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>>;
 
-        /// Starts a receive into a slice. It comes back as [`Outcome::Received`],
-        /// [`Outcome::Failed`] or [`Outcome::Returned`].
-        ///
-        /// # Errors
-        /// Gives the slice back when [`Needs::receives`] are outstanding, or the port is closed.
-        fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
+    /// Starts a receive into a slice. It comes back as [`Outcome::Received`],
+    /// [`Outcome::Failed`] or [`Outcome::Returned`].
+    ///
+    /// # Errors
+    /// Gives the slice back when [`Needs::receives`] are outstanding, or the port is closed.
+    fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
 
-        /// Starts a receive into each of the slices, last to first, in one step: cheaper than one by
-        /// one. Their tokens come with their completions.
-        ///
-        /// # Errors
-        /// As [`receive`](Worker::receive); those that were not started stay in `slices`.
-        fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused>;
+    /// Starts a receive into each of the slices, last to first, in one step: cheaper than one by
+    /// one. Their tokens come with their completions.
+    ///
+    /// # Errors
+    /// As [`receive`](Worker::receive); those that were not started stay in `slices`.
+    fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused>;
 
-        /// Starts a send of the span at the beginning of a slice: so many bytes as one datagram, or
-        /// several datagrams behind each other. It comes back as [`Outcome::Sent`],
-        /// [`Outcome::NotSent`] or [`Outcome::Returned`].
-        ///
-        /// # Errors
-        /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or the span
-        /// is longer than the slice's payload.
-        fn send(
-            &mut self,
-            socket: SocketId,
-            slice: Slice,
-            span: impl Into<Span>,
-            to: &Peer,
-        ) -> Result<Token, (Slice, Refused)>;
+    /// Starts a send of the span at the beginning of a slice: so many bytes as one datagram, or
+    /// several datagrams behind each other. It comes back as [`Outcome::Sent`],
+    /// [`Outcome::NotSent`] or [`Outcome::Returned`].
+    ///
+    /// # Errors
+    /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or the span
+    /// is longer than the slice's payload.
+    fn send(
+        &mut self,
+        socket: SocketId,
+        slice: Slice,
+        span: impl Into<Span>,
+        to: &Peer,
+    ) -> Result<Token, (Slice, Refused)>;
 
-        /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by
-        /// itself.
-        ///
-        /// # Errors
-        /// What the operating system answered; nothing started is lost.
-        fn commit(&mut self, counters: &Counters) -> io::Result<()>;
+    /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by
+    /// itself.
+    ///
+    /// # Errors
+    /// What the operating system answered; nothing started is lost.
+    fn commit(&mut self, counters: &Counters) -> io::Result<()>;
 
-        /// Asks for an operation to be cancelled. It is over when it comes back.
-        fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
+    /// Asks for an operation to be cancelled. It is over when it comes back.
+    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
 
-        /// Calls `f`, which may block, and lets another thread run meanwhile. Where weir keeps the
-        /// limit it then waits until it may run again.
-        ///
-        /// # Errors
-        /// What the operating system answered when started operations were made known to it first;
-        /// `f` was not called.
-        fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
-    }
+    /// Calls `f`, which may block, and lets another thread run meanwhile. Where weir keeps the
+    /// limit it then waits until it may run again.
+    ///
+    /// # Errors
+    /// What the operating system answered when started operations were made known to it first;
+    /// `f` was not called.
+    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
 }
 
 /// What a program calls a socket, or a packet of its own.
@@ -262,6 +266,10 @@ pub enum Refused {
     TooLong,
     /// The port has no socket of that name: it is another port's.
     NoSuchSocket,
+    /// The system does not let the port have this socket, and answered with this code: it belongs to one already, say.
+    Unassociated(i32),
+    /// The port does without packets for what is ready ([`Shape::skip_ready`]), and the socket's provider cannot.
+    MustHavePackets,
 }
 
 /// What became of the wish to cancel.
@@ -295,16 +303,39 @@ pub enum Completion {
     Packet(Packet),
 }
 
+impl From<Packet> for Completion {
+    fn from(packet: Packet) -> Self {
+        Completion::Packet(packet)
+    }
+}
+
 /// Room for the completions of one take.
 pub type Taken = crate::rio::Batch<Completion>;
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(match *self {
             Refused::Full => "as many are outstanding as the port was opened for",
             Refused::Closed => "the port is closed",
             Refused::TooLong => "more bytes are to be sent than the slice holds",
             Refused::NoSuchSocket => "the port has no such socket",
+            Refused::Unassociated(code) => {
+                let answer = io::Error::from_raw_os_error(code);
+                return write!(f, "the system does not let the port have the socket: {answer}");
+            }
+            Refused::MustHavePackets => {
+                "what is ready on this socket must have its packet, since its provider is not the system's own: do \
+                 without skip-ready"
+            }
         })
+    }
+}
+
+/// How many threads may run at a time: what was asked for, or the cores this process may use, as
+/// on Windows.
+fn concurrency(asked: u32) -> u32 {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        some => some,
     }
 }

@@ -1,26 +1,31 @@
-//! The death signal of Linux, and its limits of threads.
+//! The death signal of Linux, its limits of threads, and signals that are passed on.
 
 use super::ThreadsLeft;
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl::set_pdeathsig,
+        resource::{RLIM_INFINITY, Resource, getrlimit},
+        signal::Signal,
+    },
+    unistd::{getpid, getppid, getuid},
+};
 use std::{
     fs,
     io::{self, BufRead as _},
     os::unix::process::CommandExt,
     path::Path,
     process::Command,
+    sync::atomic::{AtomicI32, Ordering},
 };
 
 pub(super) fn end_with_this_thread(command: &mut Command) {
-    // SAFETY: getpid takes nothing and cannot fail.
-    let parent = unsafe { libc::getpid() };
+    let parent = getpid();
     let in_the_child = move || {
-        // SAFETY: prctl with PR_SET_PDEATHSIG takes a number and touches no memory.
-        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: getppid takes nothing and cannot fail.
-        if unsafe { libc::getppid() } != parent {
+        set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() != parent {
             // It ended before the signal was asked for, so nobody will send it.
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            return Err(Errno::ESRCH.into());
         }
         Ok(())
     };
@@ -97,16 +102,12 @@ fn of_the_system() -> Option<ThreadsLeft> {
 
 /// Of the threads of a user only those of this process are known, which may be less than all.
 fn of_the_user() -> Option<ThreadsLeft> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one struct, which outlives the call.
-    let answer = unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) };
-    // SAFETY: getuid takes nothing and cannot fail.
-    let is_root = unsafe { libc::getuid() } == 0;
-    if answer != 0 || is_root || limit.rlim_cur == libc::RLIM_INFINITY {
+    let (most, _) = getrlimit(Resource::RLIMIT_NPROC).ok()?;
+    if getuid().is_root() || most == RLIM_INFINITY {
         return None; // it does not hold for root
     }
     let threads = fs::read_dir("/proc/self/task").ok()?.count() as u64;
-    Some(left("RLIMIT_NPROC", limit.rlim_cur, limit.rlim_cur.saturating_sub(threads)))
+    Some(left("RLIMIT_NPROC", most, most.saturating_sub(threads)))
 }
 
 /// The control groups that the process is in, of both versions: each, and those that it lies in, may have a limit.
@@ -133,6 +134,70 @@ fn of_the_groups(root: &Path, groups: &str) -> Option<ThreadsLeft> {
 
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The process that signals are passed on to; 0 while there is none.
+static PASSED_TO: AtomicI32 = AtomicI32::new(0);
+/// A signal that came when there was none; 0 for no signal.
+static CAME_BEFORE: AtomicI32 = AtomicI32::new(0);
+
+pub(super) fn pass_signals_on() -> io::Result<()> {
+    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: a sigaction of zeroes is valid: no flags, and an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = pass_on;
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        // SAFETY: the action is complete, its handler makes only calls that are safe in one, and the old one is not
+        // asked for.
+        if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn pass_signals_to(child: Option<u32>) {
+    let child = child.and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+    PASSED_TO.store(child, Ordering::SeqCst);
+    if child != 0 {
+        send(child, CAME_BEFORE.swap(0, Ordering::SeqCst));
+    }
+}
+
+extern "C" fn pass_on(signal: libc::c_int, about: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a siginfo_t that is valid while the handler runs.
+    let code = unsafe { (*about).si_code };
+    // The kernel's own are above 0, those of kill(2), sigqueue(3) and tgkill(2) are not.
+    if code > 0 {
+        return;
+    }
+    match PASSED_TO.load(Ordering::SeqCst) {
+        0 => {
+            CAME_BEFORE.store(signal, Ordering::SeqCst);
+            // It may have come between the two steps of whoever names the process.
+            let child = PASSED_TO.load(Ordering::SeqCst);
+            if child != 0 {
+                send(child, CAME_BEFORE.swap(0, Ordering::SeqCst));
+            }
+        }
+        child => send(child, signal),
+    }
+}
+
+/// Sends a signal, if it is one; changes no errno, as it may interrupt whoever reads that.
+fn send(child: i32, signal: libc::c_int) {
+    if signal == 0 {
+        return;
+    }
+    // SAFETY: it points to this thread's errno, which lives as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: see above; the read is of a plain integer of this thread.
+    let before = unsafe { *errno };
+    // SAFETY: kill takes two numbers. It fails where the process has gone meanwhile.
+    unsafe { libc::kill(child, signal) };
+    // SAFETY: as for the read.
+    unsafe { *errno = before };
 }
 
 #[cfg(test)]

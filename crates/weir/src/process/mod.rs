@@ -5,6 +5,7 @@
 //   end_with_this_thread(&mut Command)
 //   expect_threads(u32)
 //   threads_left() -> Option<ThreadsLeft>
+//   pass_signals_on() -> io::Result<()>, pass_signals_to(Option<u32>)
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
@@ -12,6 +13,7 @@ mod tree;
 
 pub use tree::{Tree, TreeUsage};
 
+use std::io;
 use std::process::Command;
 
 /// Has the operating system kill the program that this command starts as soon as the thread that
@@ -50,6 +52,24 @@ pub struct ThreadsLeft {
 /// started already, and ends the process. A sixteenth of the mappings is left for memory that is asked for later.
 pub fn threads_left() -> Option<ThreadsLeft> {
     native::threads_left()
+}
+
+/// Has signals that ask this process to end passed on to a program that it runs, from now on and for good.
+///
+/// On Linux these are SIGTERM, SIGHUP, SIGINT and SIGQUIT that another process sends (`kill(1)`, a service manager). Those
+/// that the kernel sends, as for Ctrl-C, go to all programs in the foreground of the terminal, and so to that program
+/// anyway: they are ignored here. What comes before there is a program is kept, and passed on when there is one. Elsewhere
+/// nothing is done.
+///
+/// # Errors
+/// What the system refuses.
+pub fn pass_signals_on() -> io::Result<()> {
+    native::pass_signals_on()
+}
+
+/// Passes them on to this process, a child that was not waited for; with `None` to nobody, once it has ended.
+pub fn pass_signals_to(child: Option<u32>) {
+    native::pass_signals_to(child);
 }
 
 #[cfg(all(test, target_os = "linux"))]

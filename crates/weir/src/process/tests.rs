@@ -74,3 +74,45 @@ fn a_thread_takes_no_more_mappings_than_is_said() {
         assert!(more > (native::MAPPINGS_OF_A_THREAD - 1) * THREADS, "{more}: fewer would do");
     });
 }
+
+/// Set where [`what_asks_a_process_to_end_goes_to_the_program_it_runs`] runs in a process that is asked to.
+const PASSES_ON: &str = "WEIR_TEST_PASSES_ON";
+
+#[test]
+fn what_asks_a_process_to_end_goes_to_the_program_it_runs() {
+    const SHELL: &str = "trap 'kill $!; exit 7' TERM; sleep 1000 & echo 'asked: ready'; wait";
+    if let Ok(before) = std::env::var(PASSES_ON) {
+        pass_signals_on().expect("signals can be heeded");
+        if before == "before" {
+            // SAFETY: raise takes a number. The handler that it runs is the one above.
+            unsafe { libc::raise(libc::SIGTERM) };
+        }
+        let mut command = Command::new("/bin/sh");
+        end_with_this_thread(&mut command);
+        let mut child =
+            command.args(["-c", SHELL]).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        println!("\n{}", lines.next().expect("a line").expect("it can be read"));
+        pass_signals_to(Some(child.id()));
+        let ended = child.wait().expect("it can be waited for");
+        pass_signals_to(None);
+        std::process::exit(ended.code().unwrap_or(1));
+    }
+    for before in ["before", "meanwhile"] {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let name = "process::tests::what_asks_a_process_to_end_goes_to_the_program_it_runs";
+        command
+            .args(["--exact", name, "--nocapture"])
+            .env(PASSES_ON, before)
+            .stdout(Stdio::piped());
+        let mut process = command.spawn().expect("it starts");
+        let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line == "asked: ready")));
+        if before == "meanwhile" {
+            // SAFETY: kill takes two numbers, and nobody has waited for the process yet.
+            unsafe { libc::kill(process.id() as libc::pid_t, libc::SIGTERM) };
+        }
+        let ended = process.wait().expect("it can be waited for");
+        assert_eq!(ended.code(), Some(7), "{before}: {ended}");
+    }
+}

@@ -28,12 +28,14 @@
 
 pub mod epoll;
 pub mod events;
+#[cfg(windows)]
+mod network_events;
 pub mod poll;
 pub mod select;
 pub mod signals;
 pub(crate) mod wake_event;
 
-#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+#[cfg(test)]
 mod streams_tests;
 #[cfg(test)]
 mod tests;
@@ -70,7 +72,7 @@ impl Interest {
 }
 
 contract! {
-    for Select, SelectIndexed, Signals, Epoll;
+    for Epoll;
     /// A set of connections, each under the number of its slot. Errors and ends are told with whatever one
     /// is told for; those of one that is told for nothing, by some mechanisms only.
     ///

@@ -2,28 +2,51 @@
 
 use super::{Epoll, Events, Interest, Poll, Select, SelectIndexed, Signals, Streams, Trigger};
 use crate::{
+    Unavailable,
     counters::Counters,
+    required::cannot_run,
     rio::Woken,
-    stream::{Accepted, Listener, Mode, Stream, StreamOptions},
+    stream::{self, Accepted, Listener, Mode, Stream, StreamOptions},
     wake::Waker,
 };
 use socket2::SockRef;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{Read, Write},
     net::{Shutdown, TcpStream},
-    os::fd::AsRawFd,
-    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(windows)]
+mod windows;
+
+/// When a mechanism tells.
+#[derive(PartialEq, Eq)]
+enum Tells {
+    /// As long as something is ready.
+    Level,
+    /// Whatever happens, once.
+    #[cfg_attr(windows, expect(dead_code, reason = "none does there"))]
+    Edge,
+    /// What happens, once; what happens after that, when the other was dealt with.
+    Next,
+}
+
+/// Of [`Events`] and [`Signals`].
+#[cfg(target_os = "linux")]
+const OF_EVENTS: (Tells, Tells) = (Tells::Level, Tells::Edge);
+#[cfg(windows)]
+const OF_EVENTS: (Tells, Tells) = (Tells::Next, Tells::Next);
+
 /// The functions that every mechanism has.
 trait Mechanism: Streams {
-    /// Whether it tells as long as something is ready, not only when something happens.
-    const LEVEL: bool = true;
+    const TELLS: Tells;
+    const LEVEL: bool = matches!(Self::TELLS, Tells::Level);
 
+    fn availability() -> Result<(), Unavailable>;
     fn make() -> Self;
     fn listen(&mut self, listener: &Listener, token: u32);
     fn forget_listener(&mut self, listener: &Listener);
@@ -34,10 +57,13 @@ trait Mechanism: Streams {
 }
 
 macro_rules! mechanism {
-    ($Set:ty, $level:literal, $make:expr) => {
+    ($Set:ty, $tells:expr, $availability:expr, $make:expr) => {
         impl Mechanism for $Set {
-            const LEVEL: bool = $level;
+            const TELLS: Tells = $tells;
 
+            fn availability() -> Result<(), Unavailable> {
+                $availability
+            }
             fn make() -> Self {
                 $make
             }
@@ -111,11 +137,17 @@ impl Streams for Built {
     }
 }
 
-mechanism!(Epoll, true, Epoll::of_streams(8, Trigger::Level).unwrap());
-mechanism!(Poll, true, Poll::new().unwrap());
+mechanism!(
+    Epoll,
+    Tells::Level,
+    Epoll::availability(),
+    Epoll::of_streams(8, Trigger::Level).unwrap()
+);
+mechanism!(Poll, Tells::Level, stream::availability(), Poll::new().unwrap());
 mechanism!(
     Built,
-    true,
+    Tells::Level,
+    Select::availability(),
     Built {
         sets: Select::new().unwrap(),
         listeners: Vec::new(),
@@ -123,9 +155,14 @@ mechanism!(
         ready: Vec::new()
     }
 );
-mechanism!(SelectIndexed, true, SelectIndexed::new().unwrap());
-mechanism!(Events, true, Events::new(64).unwrap());
-mechanism!(Signals, false, Signals::new().unwrap());
+mechanism!(
+    SelectIndexed,
+    Tells::Level,
+    SelectIndexed::availability(),
+    SelectIndexed::new().unwrap()
+);
+mechanism!(Events, OF_EVENTS.0, Events::availability(), Events::new(64).unwrap());
+mechanism!(Signals, OF_EVENTS.1, Signals::availability(), Signals::new().unwrap());
 
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -247,7 +284,11 @@ fn what_is_wanted_is_told_and_nothing_else<M: Mechanism>() {
     assert_eq!(told(&mut set, &[3]), [3].into());
     assert_eq!(pair.receive(), 1);
     set.change(&pair.stream, 3, Interest::RECEIVE).unwrap();
-    assert_eq!(quiet(&mut set), BTreeSet::new());
+    // What was found by asking may be told by an event besides.
+    let hints: &[u32] = if M::TELLS == Tells::Next { &[3] } else { &[] };
+    assert!(quiet(&mut set).iter().all(|told| hints.contains(told)));
+    pair.speak();
+    assert_eq!(told(&mut set, &[3]), [3].into());
 }
 
 fn room_to_send_is_told_when_there_is_some<M: Mechanism>() {
@@ -285,7 +326,9 @@ fn ends_and_resets_are_told<M: Mechanism>() {
     SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
     told(&mut set, &[1]);
-    assert!(stream.receive(&mut [0; 8], Mode::Try, &counters).is_err());
+    // To who receives it is an error, or an end as any other (Wine 8).
+    let received = stream.receive(&mut [0; 8], Mode::Try, &counters);
+    assert!(matches!(received, Err(_) | Ok(Some(0))), "{received:?}");
 }
 
 fn one_that_is_forgotten_is_not_told<M: Mechanism>() {
@@ -331,8 +374,12 @@ fn a_wait_is_never_short<M: Mechanism>() {
     let (mut set, pair) = (M::make(), Pair::new());
     set.watch(&pair.stream, 0, Interest::RECEIVE).unwrap();
     for timeout in [Duration::from_micros(300), Duration::from_millis(3)] {
-        let since = Instant::now();
-        assert_eq!(set.wait(Some(timeout)), Woken::TimedOut);
+        let (since, mut left) = (Instant::now(), timeout);
+        // A system whose clock is a little ahead may say that something is ready.
+        while set.wait(Some(left)) != Woken::TimedOut {
+            assert_eq!(set.tokens(), []);
+            left = timeout.saturating_sub(since.elapsed());
+        }
         assert!(since.elapsed() >= timeout);
     }
 }
@@ -407,8 +454,8 @@ fn changes_in_any_order_are_followed<M: Mechanism>() {
             }
             2 => {
                 pair.speak();
+                its.due |= its.unread == 0 || M::TELLS != Tells::Next;
                 its.unread += 1;
-                its.due = true;
             }
             _ => {
                 let mut received = 0;
@@ -437,30 +484,11 @@ fn changes_in_any_order_are_followed<M: Mechanism>() {
     }
 }
 
-/// The C library's select ends at 1024.
-fn descriptors_above_1024_are_told<M: Mechanism>() {
-    let mut many = Vec::new();
-    while many.last().map_or(0, File::as_raw_fd) < 1100 {
-        match File::open("/dev/null") {
-            Ok(file) => many.push(file),
-            Err(e) => return eprintln!("skipped: no 1100 descriptors to be had: {e}"),
-        }
-    }
-    let (mut set, mut pairs) = (M::make(), pairs(2));
-    assert!(pairs[0].stream.native().fd() > 1024);
-    for (slot, pair) in pairs.iter().enumerate() {
-        set.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
-    }
-    assert_eq!(quiet(&mut set), BTreeSet::new());
-    pairs[1].speak();
-    assert_eq!(told(&mut set, &[1]), [1].into());
-}
-
 macro_rules! check {
     ($($module:ident: $Mechanism:ty,)*) => {
         $(mod $module {
             use super::*;
-            check!(@ $Mechanism;
+            check!(@ $module $Mechanism;
                 what_can_be_received_is_told,
                 what_was_there_before_is_told,
                 what_is_wanted_is_told_and_nothing_else,
@@ -470,15 +498,16 @@ macro_rules! check {
                 connections_that_wait_are_told,
                 a_wait_is_never_short,
                 wakers_end_this_wait_or_the_next,
-                changes_in_any_order_are_followed,
-                descriptors_above_1024_are_told
+                changes_in_any_order_are_followed
             );
         })*
     };
-    (@ $Mechanism:ty; $($check:ident),*) => {
+    (@ $module:ident $Mechanism:ty; $($check:ident),*) => {
         $(#[test]
         fn $check() {
-            super::$check::<$Mechanism>();
+            if !cannot_run(stringify!($module), <$Mechanism as Mechanism>::availability()) {
+                super::$check::<$Mechanism>();
+            }
         })*
     };
 }
@@ -509,12 +538,16 @@ fn a_group_of_events_takes_no_more_than_it_may() {
 #[test]
 fn a_group_of_events_tells_one_at_a_time_and_each_in_turn() {
     let (mut group, mut pairs) = (Events::new(8).unwrap(), pairs(4));
+    let counters = Counters::default();
     for (slot, pair) in pairs.iter_mut().enumerate() {
         group.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
-        pair.speak();
+        pair.peer.write_all(b"xy").unwrap();
     }
     told(&mut group, &[0, 1, 2, 3]);
-    // All of them are ready now, and nobody receives.
+    // Nobody receives all, so all of them are ready again.
+    for pair in &pairs {
+        assert_eq!(pair.stream.receive(&mut [0], Mode::Try, &counters).unwrap(), Some(1));
+    }
     let mut last = Vec::new();
     for _ in 0..4 {
         assert_eq!(Mechanism::wait(&mut group, LONG), Woken::Ready);
@@ -522,78 +555,4 @@ fn a_group_of_events_tells_one_at_a_time_and_each_in_turn() {
     }
     last.sort_unstable();
     assert_eq!(last, [0, 1, 2, 3]);
-}
-
-/// Lets so many signals be pending, until it is dropped. Other tests of signals get along with it.
-struct Pending(libc::rlimit, #[expect(dead_code, reason = "it is held")] MutexGuard<'static, ()>);
-
-impl Pending {
-    fn at_most(count: u64) -> Self {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: writes a limit that outlives the call.
-        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut before) }, 0);
-        Self::set(&libc::rlimit { rlim_cur: count, ..before });
-        Self(before, turn)
-    }
-
-    fn set(limit: &libc::rlimit) {
-        // SAFETY: reads a limit that outlives the call.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const *limit) }, 0);
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        Self::set(&self.0);
-    }
-}
-
-#[test]
-fn a_queue_of_signals_that_is_full_loses_nothing() {
-    let _few = Pending::at_most(3);
-    let (mut set, mut pairs) = (Signals::new().unwrap(), pairs(64));
-    for (slot, pair) in pairs.iter_mut().enumerate() {
-        set.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
-        pair.speak();
-    }
-    let all: Vec<_> = (0..64).collect();
-    assert_eq!(told(&mut set, &all), all.into_iter().collect());
-    assert!(set.take_overflows() > 0);
-    assert_eq!(set.take_overflows(), 0);
-}
-
-#[test]
-fn a_queue_of_signals_that_is_full_all_the_time_loses_nothing() {
-    const ROUNDS: usize = 100;
-    let _few = Pending::at_most(2);
-    let (mut set, pairs) = (Signals::new().unwrap(), pairs(32));
-    let (mut streams, mut peers) = (Vec::new(), Vec::new());
-    for (slot, Pair { stream, peer }) in pairs.into_iter().enumerate() {
-        set.watch(&stream, slot as u32, Interest::RECEIVE).unwrap();
-        streams.push(stream);
-        peers.push(peer);
-    }
-    let writer = thread::spawn(move || {
-        for _ in 0..ROUNDS {
-            peers.iter_mut().for_each(|peer| peer.write_all(b"x").unwrap());
-        }
-        peers // to be closed when all was received
-    });
-    let (mut received, mut overflows) = (0, 0);
-    while received < ROUNDS * streams.len() {
-        assert_ne!(Mechanism::wait(&mut set, LONG), Woken::TimedOut, "{received} received");
-        overflows += set.take_overflows();
-        while let Some(slot) = set.next_ready() {
-            let stream = &streams[slot as usize];
-            while let Some(count) =
-                stream.receive(&mut [0; 64], Mode::Try, &Counters::default()).unwrap()
-            {
-                received += count;
-            }
-        }
-    }
-    assert!(overflows > 0);
-    drop(writer.join().unwrap());
 }

@@ -9,21 +9,20 @@
 //! | --- | --- |
 //! | `setup` | sets of flags tried from best to least; why io_uring cannot be used here |
 //! | `halves` | the two queues; entries held back so that no cancel is ever lost |
-//! | `token` | slot and generation, so that a late completion never hits the wrong request |
-//! | `left` | what is left of the time of a wait, which reads no clock before it waits |
 //! | `alarm` | ends a wait from another thread, however many completions it waits for |
 
 mod alarm;
 mod halves;
-mod left;
 mod setup;
-mod token;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
-pub(crate) use left::TimeLeft;
 pub(crate) use setup::{Flags, Use, Wanted, set_up, use_a_kernel};
-pub(crate) use token::{Slots, Token};
+
+pub(crate) use crate::{
+    left::TimeLeft,
+    token::{Slots, Token},
+};
 
 use io_uring::{EnterFlags, IoUring, types};
 use std::{io, sync::Arc, time::Duration};

@@ -2,47 +2,39 @@
 
 use super::{Peer, Span, sharing::Count};
 use crate::memory::{Region, Slice};
-use std::{fmt, io, sync::Arc};
+use std::{io, sync::Arc};
 
 /// Why a request was not taken. What it was to move is given back with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// As many are outstanding as the queue was opened for.
+    #[error("as many requests are outstanding as the queue was opened for")]
     Full,
     /// The slice is of another region than the queue's: the kernel does not know its memory.
+    #[error(
+        "the slice is of another region than the queue's; take it from the region that the queue was opened with"
+    )]
     OtherRegion,
     /// The completion queue was stopped.
+    #[error("the completion queue was stopped")]
     Stopped,
     /// The connection is over, or is being closed.
+    #[error("the connection is over, or is being closed")]
     Closed,
     /// A send of this connection is under way, or the end of its sending.
+    #[error("a send, or the end of sending, is under way on this connection")]
     Busy,
     /// There is nothing to be sent.
+    #[error("there is nothing to be sent")]
     Empty,
     /// It names bytes that its memory does not hold.
+    #[error("it names bytes that its memory does not hold")]
     OutOfBounds,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Full => "as many requests are outstanding as the queue was opened for",
-            Refused::OtherRegion => {
-                "the slice is of another region than the queue's; take it from the region that the \
-                 queue was opened with"
-            }
-            Refused::Stopped => "the completion queue was stopped",
-            Refused::Closed => "the connection is over, or is being closed",
-            Refused::Busy => "a send, or the end of sending, is under way on this connection",
-            Refused::Empty => "there is nothing to be sent",
-            Refused::OutOfBounds => "it names bytes that its memory does not hold",
-        })
-    }
 }
 
 impl From<Refused> for io::Error {
     fn from(refused: Refused) -> Self {
-        io::Error::other(refused.to_string())
+        io::Error::other(refused)
     }
 }
 

@@ -38,13 +38,12 @@ pub(crate) use choice::{Choice, with_stream_provider};
 
 use super::{Refused, Stopped, Woken};
 use crate::{
-    Error, Unavailable, contract::contract, counters::Counters, memory::Slice, options::Named,
+    Error, Unavailable, contract::contract, counters::Counters, memory::Slice, options::named,
     rio::Batch, stream::Listener, wake::Waker,
 };
 use std::{
     fmt, io,
     net::SocketAddr,
-    str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -86,39 +85,16 @@ pub enum Receiving {
     },
 }
 
-/// What a connection waits with for something to receive, where slices are shared.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Idle {
-    /// A receive that goes on: a request for many messages, for which the system holds all that a receive takes.
-    #[default]
-    Receive,
-    /// A question whether something came, for which it holds less, and then a receive: two requests for each
-    /// message.
-    Poll,
-}
-
-impl Idle {
-    /// The names accepted.
-    pub const NAMES: Named = Named(&["receive", "poll"]);
-}
-
-impl FromStr for Idle {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "receive" => Ok(Idle::Receive),
-            "poll" => Ok(Idle::Poll),
-            _ => Err(()),
-        }
-    }
-}
-
-impl fmt::Display for Idle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Idle::Receive => "receive",
-            Idle::Poll => "poll",
-        })
+named! {
+    /// What a connection waits with for something to receive, where slices are shared.
+    #[derive(Default)]
+    pub enum Idle {
+        /// A receive that goes on: a request for many messages, for which the system holds all that a receive takes.
+        #[default]
+        Receive = "receive",
+        /// A question whether something came, for which it holds less, and then a receive: two requests for each
+        /// message.
+        Poll = "poll",
     }
 }
 

@@ -164,10 +164,10 @@ pub(crate) fn named_once(addresses: &[SocketAddr]) -> Result<(), Error> {
     };
     match addresses.iter().enumerate().find(again) {
         None => Ok(()),
-        Some((_, address)) => Err(Error::Option {
-            name: "bind".into(),
-            problem: format!("{address} is named twice; name each address once"),
-        }),
+        Some((_, address)) => {
+            let problem = format!("{address} is named twice; name each address once");
+            Err(Error::option("bind", problem))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! accept4(2), recv(2), send(2).
 
 use super::{Accepted, Keepalive, Mode, StreamOptions};
-use crate::{Error, Unavailable};
+use crate::{Error, Unavailable, counters::Counters};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
@@ -18,7 +18,7 @@ pub struct Listener(Socket);
 
 impl Listener {
     /// Always here.
-    #[expect(clippy::unnecessary_wraps, reason = "elsewhere there are no streams")]
+    #[expect(clippy::unnecessary_wraps, reason = "as on every system")]
     pub fn availability() -> Result<(), Unavailable> {
         Ok(())
     }
@@ -63,8 +63,8 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    pub fn socket(&self) -> SockRef<'_> {
-        SockRef::from(&self.0)
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     pub fn granted(&self) -> Vec<(&'static str, String)> {
@@ -89,24 +89,28 @@ impl Listener {
         self.0.as_raw_fd()
     }
 
-    pub fn accept(&self, mode: Mode) -> io::Result<Option<Accepted>> {
+    pub fn accept(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Accepted>> {
         loop {
             match self.accept_now() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match mode {
                     Mode::Try => return Ok(None),
-                    Mode::Wait => self.wait()?,
+                    Mode::Wait => {
+                        counters.kernel_entries.one();
+                        self.wait()?;
+                    }
                 },
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // Accepting was ended.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
                 result => return result.map(Some),
             }
+            counters.kernel_entries.one();
         }
     }
 
     pub fn end_accepting(&self) {
         // It ends the listening, and wakes whoever waits for it.
-        let _ = self.socket().shutdown(Shutdown::Read);
+        let _ = self.0.shutdown(Shutdown::Read);
     }
 
     fn accept_now(&self) -> io::Result<Accepted> {
@@ -142,9 +146,21 @@ impl Listener {
     }
 }
 
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd()
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Stream(OwnedFd);
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd()
+    }
+}
 
 impl Stream {
     /// A connection that was accepted by other means than [`Listener::accept`].
@@ -161,7 +177,12 @@ impl Stream {
     }
 
     #[inline]
-    pub fn receive(&self, buffer: &mut [u8], mode: Mode) -> io::Result<Option<usize>> {
+    pub fn receive(
+        &self,
+        buffer: &mut [u8],
+        mode: Mode,
+        _: &Counters,
+    ) -> io::Result<Option<usize>> {
         // SAFETY: the kernel writes at most as many bytes as the buffer has.
         settled(|| unsafe {
             libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags(mode))
@@ -169,7 +190,7 @@ impl Stream {
     }
 
     #[inline]
-    pub fn send(&self, bytes: &[u8], mode: Mode) -> io::Result<Option<usize>> {
+    pub fn send(&self, bytes: &[u8], mode: Mode, _: &Counters) -> io::Result<Option<usize>> {
         // SAFETY: the kernel reads as many bytes as there are.
         settled(|| unsafe {
             let flags = flags(mode) | libc::MSG_NOSIGNAL;
@@ -220,7 +241,7 @@ impl Stream {
 }
 
 /// When the system asks a silent peer, in the words of [`Keepalive`].
-fn keepalive(socket: &Socket) -> io::Result<String> {
+pub fn keepalive(socket: &Socket) -> io::Result<String> {
     if !socket.keepalive()? {
         return Ok("never".into());
     }

@@ -1,7 +1,7 @@
 //! Plain stream sockets (TCP): listening, and connected.
 //!
 //! What a file for an operating system must supply: `Listener` and `Stream` with the functions
-//! that are called here. No call makes a signal, and every descriptor is closed on `exec`.
+//! that are called here. No call makes a signal, and no program that is started inherits a socket.
 //!
 //! What holds on every system: a receive of 0 bytes is the end that the peer has sent; an end of
 //! sending ([`Stream::end_sending`]) lets the other direction be. Closing is dropping the last
@@ -9,7 +9,7 @@
 //! (RFC 1122, 4.2.2.13).
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "absent.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
 pub(crate) mod native;
 
 #[cfg(test)]
@@ -145,10 +145,9 @@ impl Listener {
     /// [`Error::Unavailable`] where there are no streams, or none that share an address.
     pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
         let native = native::Listener::bind(address, options)?;
-        let local_address = native.socket().local_addr();
-        let local_address = local_address
-            .and_then(|address| address.as_socket().ok_or(io::ErrorKind::InvalidData.into()))
-            .map_err(|e| Error::io("asking for the local address", e))?;
+        let local_address = native.local_address();
+        let local_address =
+            local_address.map_err(|e| Error::io("asking for the local address", e))?;
         Ok(Self { native: Arc::new(native), local_address })
     }
 
@@ -170,7 +169,7 @@ impl Listener {
     #[inline]
     pub fn accept(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Accepted>> {
         counters.kernel_entries.one();
-        self.native.accept(mode)
+        self.native.accept(mode, counters)
     }
 
     /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on.
@@ -186,7 +185,7 @@ impl Listener {
 /// A connection.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    native: Arc<native::Stream>,
+    pub(crate) native: Arc<native::Stream>,
 }
 
 impl Stream {
@@ -203,7 +202,7 @@ impl Stream {
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         counters.kernel_entries.one();
-        self.native.receive(buffer, mode)
+        self.native.receive(buffer, mode, counters)
     }
 
     /// Sends the beginning of `bytes`, which are not empty: how many, or `None` where there is no
@@ -214,7 +213,7 @@ impl Stream {
     #[inline]
     pub fn send(&self, bytes: &[u8], mode: Mode, counters: &Counters) -> io::Result<Option<usize>> {
         counters.kernel_entries.one();
-        self.native.send(bytes, mode)
+        self.native.send(bytes, mode, counters)
     }
 
     /// Tells the peer that nothing more will be sent. What it sends can still be received.

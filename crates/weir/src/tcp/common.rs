@@ -1,6 +1,6 @@
 //! What the threads of a server share, and what each leaves behind.
 
-use super::Limits;
+use super::{Limits, handler::MakeHandler};
 use crate::{
     counters::{
         self,
@@ -12,6 +12,7 @@ use crate::{
 };
 use std::{
     collections::HashMap,
+    ops::Deref,
     sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
     thread,
     time::Instant,
@@ -30,6 +31,19 @@ pub(super) struct Common {
     pub(super) most_open: AtomicU32,
     pub(super) threads: Mutex<Threads>,
     timers: Mutex<timer::Counts>,
+}
+
+/// What they share, with who handles the connections.
+pub(super) struct Server<H> {
+    pub(super) common: Arc<Common>,
+    pub(super) make_handler: MakeHandler<H>,
+}
+
+impl<H> Deref for Server<H> {
+    type Target = Common;
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
 
 /// How many threads there may be where they come with connections.

@@ -1,7 +1,7 @@
 //! What a server does with a connection: written once, for every design.
 
-use super::{Reason, Running, job::MakeHandler};
-use std::{fmt, net::SocketAddr, time::Instant};
+use super::Reason;
+use std::{net::SocketAddr, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
 /// any thread of the server may call it, one at a time.
@@ -59,6 +59,55 @@ impl<F: FnMut(&mut [u8], &mut Output<'_>) + Send + 'static> Handler for F {
     }
 }
 
+/// All functions of a handler but `on_connect`, each passed on to the handler that one of these patterns names; where
+/// it fits none, nothing comes of the call.
+macro_rules! passed_on {
+    ($next:ident: $($to:pat),+) => {
+        #[inline]
+        fn on_receive(&mut self, bytes: &mut [u8], output: &mut $crate::tcp::Output<'_>) {
+            $crate::tcp::passed_on!(@ self, $next.on_receive(bytes, output), $($to),+)
+        }
+
+        #[inline]
+        fn on_sent(&mut self, bytes: usize, output: &mut $crate::tcp::Output<'_>) {
+            $crate::tcp::passed_on!(@ self, $next.on_sent(bytes, output), $($to),+)
+        }
+
+        #[inline]
+        fn on_end(&mut self, output: &mut $crate::tcp::Output<'_>) {
+            $crate::tcp::passed_on!(@ self, $next.on_end(output), $($to),+)
+        }
+
+        #[inline]
+        fn on_stop(&mut self, output: &mut $crate::tcp::Output<'_>) {
+            $crate::tcp::passed_on!(@ self, $next.on_stop(output), $($to),+)
+        }
+
+        #[inline]
+        fn on_time(&mut self, output: &mut $crate::tcp::Output<'_>) {
+            $crate::tcp::passed_on!(@ self, $next.on_time(output), $($to),+)
+        }
+
+        #[inline]
+        fn asks(&self) -> $crate::tcp::Asks {
+            $crate::tcp::passed_on!(@ self, $next.asks(), $($to),+)
+        }
+
+        #[inline]
+        fn on_close(&mut self, reason: &$crate::tcp::Reason) {
+            $crate::tcp::passed_on!(@ self, $next.on_close(reason), $($to),+)
+        }
+    };
+    (@ $own:ident, $call:expr, $($to:pat),+) => {
+        #[allow(unreachable_patterns, reason = "they may be all that there are")]
+        match $own { $($to => $call,)+ _ => Default::default() }
+    };
+}
+pub(crate) use passed_on;
+
+/// Makes the handler of each connection from the address of its peer.
+pub(super) type MakeHandler<H> = Box<dyn Fn(SocketAddr) -> H + Send + Sync>;
+
 /// A handler of any type.
 pub(super) struct Boxed(Box<dyn Handler>);
 
@@ -66,11 +115,6 @@ impl Boxed {
     /// Makes handlers as `make_handler` does, in boxes.
     pub(super) fn made_by<H: Handler>(make_handler: MakeHandler<H>) -> MakeHandler<Self> {
         Box::new(move |peer| Self(Box::new(make_handler(peer))))
-    }
-
-    /// What runs with boxed handlers, as its user sees it.
-    pub(super) fn unboxed(running: Running) -> Running {
-        running
     }
 }
 
@@ -80,40 +124,7 @@ impl Handler for Boxed {
         self.0.on_connect(peer, output);
     }
 
-    #[inline]
-    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
-        self.0.on_receive(bytes, output);
-    }
-
-    #[inline]
-    fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
-        self.0.on_sent(bytes, output);
-    }
-
-    #[inline]
-    fn on_end(&mut self, output: &mut Output<'_>) {
-        self.0.on_end(output);
-    }
-
-    #[inline]
-    fn on_stop(&mut self, output: &mut Output<'_>) {
-        self.0.on_stop(output);
-    }
-
-    #[inline]
-    fn on_time(&mut self, output: &mut Output<'_>) {
-        self.0.on_time(output);
-    }
-
-    #[inline]
-    fn asks(&self) -> Asks {
-        self.0.asks()
-    }
-
-    #[inline]
-    fn on_close(&mut self, reason: &Reason) {
-        self.0.on_close(reason);
-    }
+    passed_on!(next: Boxed(next));
 }
 
 /// What a handler asks of its connection.
@@ -143,30 +154,21 @@ impl Asks {
 }
 
 /// Why output was refused. The refusal is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// More would wait than [`Limits::output_bytes`](super::Limits::output_bytes) allows.
+    #[error("the output waiting for the peer has reached its limit")]
     Full,
     /// There is nothing to echo: nothing was received in this call.
+    #[error("there is nothing to echo: nothing was received")]
     NothingReceived,
     /// An echo goes before everything else that a call sends, and something was sent before it.
+    #[error("an echo goes first, and something was sent before it")]
     TooLate,
     /// The server has said that it sends no more.
+    #[error("this side of the connection is finished")]
     Finished,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Full => "the output waiting for the peer has reached its limit",
-            Refused::NothingReceived => "there is nothing to echo: nothing was received",
-            Refused::TooLate => "an echo goes first, and something was sent before it",
-            Refused::Finished => "this side of the connection is finished",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Takes what a handler sends.
 #[derive(Debug)]

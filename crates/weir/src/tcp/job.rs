@@ -2,22 +2,19 @@
 
 use super::{
     Handler, Limits, Running, Worker,
-    common::{Common, ForThreads, Thread},
+    common::{Common, ForThreads, Server, Thread},
+    handler::MakeHandler,
 };
 use crate::{
     Error,
-    counters::{
-        os::{ThreadId, ThreadUsage},
-        stream::Counters,
-    },
-    lifecycle::{Readiness, contain, lock, text_of},
+    counters::stream::Counters,
+    lifecycle::{Readiness, failure_of, live, lock},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
     stream::{Listener, StreamOptions},
 };
 use std::{
     net::SocketAddr,
-    ops::Deref,
     sync::{Arc, OnceLock, atomic::AtomicU64, mpsc},
     thread,
     time::Instant,
@@ -41,24 +38,8 @@ pub struct Job<H> {
     bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
 }
 
-/// What the threads of a server share.
-pub(super) struct Server<H> {
-    common: Arc<Common>,
-    pub(super) make_handler: MakeHandler<H>,
-}
-
 /// What a thread does from its start to its end. In a box, so that starting one is compiled once for all.
 pub(super) type Body<H> = Box<dyn FnOnce(&mut Worker<H>) -> Result<(), Error> + Send>;
-
-/// Makes the handler of each connection from the address of its peer.
-pub(super) type MakeHandler<H> = Box<dyn Fn(SocketAddr) -> H + Send + Sync>;
-
-impl<H> Deref for Server<H> {
-    type Target = Common;
-    fn deref(&self) -> &Common {
-        &self.common
-    }
-}
 
 impl<H: Handler> Server<H> {
     /// Starts a thread. `ready` hears once that it has started, or why not.
@@ -89,17 +70,10 @@ impl<H: Handler> Server<H> {
         }
         let handle = builder
             .spawn(move || {
-                let _ = own_id.set(ThreadId::current());
-                let before = ThreadUsage::current();
-                let error = match contain(|| body(&mut worker)) {
-                    Ok(Ok(())) => None,
-                    Ok(Err(error)) => Some(error),
-                    Err(panic) => {
-                        Some(Error::ThreadPanicked { thread: index, message: text_of(&*panic) })
-                    }
-                };
-                worker.end(error);
-                let usage = ThreadUsage::current().since(&before);
+                let usage = live(&own_id, || {
+                    let error = failure_of(index, || body(&mut worker));
+                    worker.end(error);
+                });
                 // What the system keeps of those that ended before goes too, though no other is started.
                 let mut threads = lock(&server.threads);
                 threads.join_ended();
@@ -146,7 +120,7 @@ impl<H: Handler> Job<H> {
         let (each, left) = (most as usize / threads, most as usize % threads);
         if each == 0 {
             let problem = format!("{most} is less than one for each of {threads} threads");
-            return Err(Error::Option { name: "active".into(), problem });
+            return Err(Error::option("active", problem));
         }
         Ok((0..threads).map(|thread| Some((each + usize::from(thread < left)) as u32)).collect())
     }
@@ -174,7 +148,7 @@ impl<H: Handler> Job<H> {
         let most = (count / threads).saturating_mul(connections);
         if most == 0 {
             let problem = format!("{count} threads ({limit}) are not enough for one connection");
-            return Err(Error::Option { name: "threads-max".into(), problem });
+            return Err(Error::option("threads-max", problem));
         }
         let needed =
             (u64::from(self.limits.connections) * u64::from(threads)).div_ceil(connections.into());
@@ -328,7 +302,7 @@ impl<H> Drop for Job<H> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+#[cfg(all(test, target_os = "linux"))] // elsewhere no address is shared
 mod tests {
     use super::*;
     use crate::{

@@ -1,7 +1,7 @@
 //! Limits that every TCP server has, whatever its design.
 
-use crate::Error;
-use std::{fmt, time::Duration};
+use crate::{Error, options::named};
+use std::time::Duration;
 
 /// How many connections, how much for each, and how long nothing may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,22 +37,15 @@ pub struct Limits {
     pub stop: Duration,
 }
 
-/// What happens to a connection whose output is full.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WhenFull {
-    /// Nothing is received from it until the peer takes some, or has stalled too long.
-    #[default]
-    Wait,
-    /// It is closed.
-    Close,
-}
-
-impl fmt::Display for WhenFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WhenFull::Wait => "wait",
-            WhenFull::Close => "close",
-        })
+named! {
+    /// What happens to a connection whose output is full.
+    #[derive(Default)]
+    pub enum WhenFull {
+        /// Nothing is received from it until the peer takes some, or has stalled too long.
+        #[default]
+        Wait = "wait",
+        /// It is closed.
+        Close = "close",
     }
 }
 
@@ -87,23 +80,24 @@ pub const MOST_CONNECTIONS: u32 = 16_000_000;
 
 impl Limits {
     pub(super) fn check(&self) -> Result<(), Error> {
-        let wrong = |name: &str, problem: String| Err(Error::Option { name: name.into(), problem });
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
             let problem =
                 format!("{} is not allowed; allowed: 1 to {MOST_CONNECTIONS}", self.connections);
-            return wrong("connections-max", problem);
+            return Err(Error::option("connections-max", problem));
         }
         if self.output_bytes == 0 {
-            return wrong("output-bytes", "0 is not allowed: nothing could be answered".into());
+            let problem = "0 is not allowed: nothing could be answered";
+            return Err(Error::option("output-bytes", problem));
         }
         if self.active == Some(0) {
-            return wrong("active", "0 is not allowed: no connection would be served".into());
+            let problem = "0 is not allowed: no connection would be served";
+            return Err(Error::option("active", problem));
         }
         for (name, time) in
             [("silent", self.silent), ("idle", self.idle), ("stalled", self.stalled)]
         {
             if time == Some(Duration::ZERO) {
-                return wrong(name, "0 is not allowed; leave it out for no limit".into());
+                return Err(Error::option(name, "0 is not allowed; leave it out for no limit"));
             }
         }
         Ok(())

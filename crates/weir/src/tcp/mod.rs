@@ -6,7 +6,7 @@
 //!
 //! # if weir::stream::availability().is_err() { return }
 //! let server = Server::bind("127.0.0.1:0".parse().unwrap())
-//!     .start(AnyDesign::parse("epoll --threads 1").unwrap(), |_peer| {
+//!     .start(AnyDesign::parse("blocking").unwrap(), |_peer| {
 //!         |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
 //!     })
 //!     .unwrap();
@@ -35,6 +35,7 @@ mod active;
 mod blocking;
 mod common;
 mod connection;
+mod finish;
 mod handler;
 mod job;
 mod limits;
@@ -44,13 +45,12 @@ mod reason;
 mod ring;
 mod running;
 mod server;
-mod table;
 mod worker;
 
 pub use common::{Gone, ThreadFinal};
 pub use connection::{Connection, Wants};
 pub use handler::{Asks, Handler, Output, Refused};
-pub(crate) use handler::{Echo, Queue};
+pub(crate) use handler::{Echo, Queue, passed_on};
 pub use job::Job;
 pub use limits::{ACTIVE, Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
 pub use port::Idle;
@@ -60,10 +60,13 @@ pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
 pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
-use crate::{Error, Unavailable, design::designs, options::Options};
-use handler::Boxed;
-use job::MakeHandler;
-use std::{fmt, str::FromStr};
+use crate::{
+    Error, Unavailable,
+    design::designs,
+    options::{Options, named},
+};
+use handler::{Boxed, MakeHandler};
+use std::fmt;
 
 /// One way for a TCP server to do its I/O.
 pub trait Design: Options {
@@ -107,7 +110,7 @@ pub trait Design: Options {
 }
 
 designs! {
-    Server => Running, Running;
+    Server => Running, Running, std::convert::identity;
     {
         /// How it serves no more connections at a time than [`Limits::active`] says.
         active_set: ActiveSet;
@@ -180,31 +183,12 @@ impl fmt::Display for IdleHolds {
     }
 }
 
-/// How the threads of a server share what connects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
-    /// Each thread listens with a socket of its own on the same address.
-    Sockets,
-    /// All threads wait for one socket, and one of them is woken.
-    Exclusive,
-}
-
-impl FromStr for Share {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "sockets" => Ok(Share::Sockets),
-            "exclusive" => Ok(Share::Exclusive),
-            _ => Err(()),
-        }
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Share::Sockets => "sockets",
-            Share::Exclusive => "exclusive",
-        })
+named! {
+    /// How the threads of a server share what connects.
+    pub enum Share {
+        /// Each thread listens with a socket of its own on the same address.
+        Sockets = "sockets",
+        /// All threads wait for one socket, and one of them is woken.
+        Exclusive = "exclusive",
     }
 }

@@ -1,30 +1,40 @@
 //! Why a connection ended.
 
 use crate::counters::stream::Counters;
-use std::{fmt, io};
+use std::io;
 
 /// Why a connection ended.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Reason {
     /// Both sides had sent all that they would.
+    #[error("both sides had sent all they would")]
     Finished,
     /// The handler broke it off.
+    #[error("the handler broke it off")]
     Aborted,
     /// It broke: what the system answered.
+    #[error("it broke: {0}")]
     Failed(io::Error),
     /// The peer sent nothing for too long.
+    #[error("nothing came from the peer for too long")]
     Silent,
     /// The peer took nothing of what was sent for too long, or left its direction open.
+    #[error("the peer took no output for too long")]
     Stalled,
     /// The peer left more output lying than may be.
+    #[error("the peer left too much output unread")]
     OutputFull,
     /// A filter broke it off, for the reason that it gives.
+    #[error("a filter closed it: {0}")]
     Filter(String),
     /// A filter ended it in order, for the reason that it gives.
+    #[error("a filter closed it: {0}")]
     Declined(String),
     /// The server stopped before it was over.
+    #[error("the server stopped")]
     Stopped,
     /// The handler panicked with this text.
+    #[error("the handler panicked: {0}")]
     Panicked(String),
 }
 
@@ -47,21 +57,5 @@ impl Reason {
     /// Whether the other side is told by a reset, since what it would still be sent is lost.
     pub(super) fn is_abrupt(&self) -> bool {
         !matches!(self, Reason::Finished | Reason::Failed(_) | Reason::Declined(_))
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Finished => f.write_str("both sides had sent all they would"),
-            Reason::Aborted => f.write_str("the handler broke it off"),
-            Reason::Failed(e) => write!(f, "it broke: {e}"),
-            Reason::Silent => f.write_str("nothing came from the peer for too long"),
-            Reason::Stalled => f.write_str("the peer took no output for too long"),
-            Reason::OutputFull => f.write_str("the peer left too much output unread"),
-            Reason::Filter(why) | Reason::Declined(why) => write!(f, "a filter closed it: {why}"),
-            Reason::Stopped => f.write_str("the server stopped"),
-            Reason::Panicked(text) => write!(f, "the handler panicked: {text}"),
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The server as its user sees it.
 
-use super::{ActiveSet, Design, Handler, Job, Limits, Running, Startable, job::MakeHandler};
+use super::{ActiveSet, Design, Handler, Job, Limits, Running, Startable, handler::MakeHandler};
 use crate::{Error, stream::StreamOptions};
 use std::{net::SocketAddr, time::Duration};
 
@@ -84,7 +84,7 @@ impl Server {
         let active = design.active_set();
         if let (Some(_), ActiveSet::Absent(why)) = (self.limits.active, active) {
             let problem = format!("{} has no active set: {why}", D::ABOUT.name);
-            return Err(Error::Option { name: "active".into(), problem });
+            return Err(Error::option("active", problem));
         }
         let job = self.job(make_handler)?;
         let (provider, parks) = (design.provider(), design.parks_threads());
@@ -108,14 +108,11 @@ impl Server {
         }
         self.limits.check()?;
         self.options.keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
-        if !(1..=MOST_BUFFER_BYTES).contains(&self.buffer_bytes) {
-            return Err(Error::Option {
-                name: "buffer".into(),
-                problem: format!(
-                    "{} is not allowed; allowed: 1 to {MOST_BUFFER_BYTES} bytes",
-                    self.buffer_bytes
-                ),
-            });
+        let bytes = self.buffer_bytes;
+        if !(1..=MOST_BUFFER_BYTES).contains(&bytes) {
+            let problem =
+                format!("{bytes} is not allowed; allowed: 1 to {MOST_BUFFER_BYTES} bytes");
+            return Err(Error::option("buffer", problem));
         }
         let job = Job::new(
             self.endpoints.clone(),

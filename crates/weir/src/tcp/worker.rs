@@ -1,16 +1,19 @@
 //! What each thread of a server holds.
 
-use super::{Connection, Handler, Limits, Reason, common::ForThreads, handler::Spare, job::Server};
+use super::{
+    Handler, Limits, Reason,
+    common::{ForThreads, Server},
+    handler::Spare,
+};
 use crate::{
     Error,
     counters::stream::Counters,
-    lifecycle::{Readiness, contain, text_of},
+    lifecycle::{Answer, Readiness, contain, text_of},
     stream::Stream,
     timer::Wheel,
     wake::Waker,
 };
 use std::{
-    io,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     time::{Duration, Instant},
@@ -30,7 +33,7 @@ pub struct Worker<H> {
     pub clock: Wheel,
     pub(super) spare: Spare,
     server: Arc<Server<H>>,
-    ready: Option<mpsc::Sender<Readiness>>,
+    ready: Answer,
     /// When the stop was first seen.
     stopped: Option<Instant>,
     /// The time as handlers see it, where a test makes it.
@@ -54,7 +57,7 @@ impl<H: Handler> Worker<H> {
             clock: Wheel::starting(server.since),
             spare: Spare::default(),
             server,
-            ready,
+            ready: Answer::to(ready),
             stopped: None,
             #[cfg(any(test, fuzzing))]
             now: None,
@@ -66,9 +69,7 @@ impl<H: Handler> Worker<H> {
         if let Some(waker) = waker {
             self.server.shared.add_waker(waker);
         }
-        if let Some(ready) = self.ready.take() {
-            let _ = ready.send(Ok(()));
-        }
+        self.ready.give(Ok(()));
     }
 
     /// The thread ends before the server does: nobody is to end its waits any more ([`ready`](Self::ready)).
@@ -174,23 +175,6 @@ impl<H: Handler> Worker<H> {
         let _ = stream.end_sending(&self.calls);
     }
 
-    /// The server stops: has a connection finish after so many bytes more, as far as the system told. Where it did not,
-    /// some that it has acknowledged would be lost unnoticed: so the connection is reset.
-    pub(super) fn finish_after(
-        &mut self,
-        connection: &mut Connection<H>,
-        stream: &Stream,
-        bytes: io::Result<usize>,
-    ) {
-        match bytes {
-            Ok(bytes) => connection.finish_after(self, bytes),
-            Err(e) => {
-                stream.reset_when_closed();
-                connection.fail(Reason::Failed(e));
-            }
-        }
-    }
-
     /// The time as handlers see it, where it is not the clock's.
     #[inline]
     pub(super) fn virtual_now(&self) -> Option<Instant> {
@@ -228,16 +212,7 @@ impl<H: Handler> Worker<H> {
 
     /// The server's failure, and the end of every thread.
     pub(super) fn end(&mut self, error: Option<Error>) {
-        match (self.ready.take(), error) {
-            (Some(ready), Some(error)) => {
-                let _ = ready.send(Err(error));
-            }
-            (Some(ready), None) => {
-                let _ = ready.send(Ok(()));
-            }
-            (None, Some(error)) => self.server.shared.fail(error),
-            (None, None) => {}
-        }
+        self.ready.end(error, &self.server.shared);
         self.server.add_timers(self.clock.counts());
     }
 }

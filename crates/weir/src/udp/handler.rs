@@ -4,11 +4,10 @@ use crate::{
     limits::Limits,
     rio::Peer,
     socket::{Arrival, Link, PeerError},
-    udp::{Running, loops::Loops},
+    udp::loops::Loops,
 };
 use std::{
     any::Any,
-    fmt,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -84,36 +83,27 @@ impl Handler for Boxed {
 }
 
 /// Why a reply was refused. The refusal is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The server was not allowed to reply at all: see [`Limits`].
+    #[error("this server is a sink: allow replies by its limits")]
     Sink,
     /// The reply would be longer than the limit allows for the datagram received.
+    #[error("the reply is longer than the limit allows for this datagram")]
     TooLong,
     /// The limit on replies per second is reached.
+    #[error("the limit on replies per second is reached")]
     Rate,
     /// This datagram was answered with [`Replies::MOST_COPIES`] copies already.
+    #[error("one datagram may be answered with no more copies")]
     TooMany,
     /// The reply would go round for ever: see [`Limits::refuse_loops`]. It is counted apart.
+    #[error(
+        "it would loop for ever: it goes to this server itself or to a service that answers anything, or repeats \
+         identical bytes to one source"
+    )]
     Loop,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Sink => "this server is a sink: allow replies by its limits",
-            Refused::TooLong => "the reply is longer than the limit allows for this datagram",
-            Refused::Rate => "the limit on replies per second is reached",
-            Refused::TooMany => "one datagram may be answered with no more copies",
-            Refused::Loop => {
-                "it would loop for ever: it goes to this server itself or to a service that answers \
-                 anything, or repeats identical bytes to one source"
-            }
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Takes the replies to one datagram.
 pub struct Replies<'a> {

@@ -4,14 +4,12 @@ use super::{
     Handler, Worker,
     handler::{Left, MakeHandler, Rate, ReplyBuffer},
     running::{Running, Thread, ThreadFinal},
+    worker::Placed,
 };
 use crate::{
     Error,
-    counters::{
-        Counters,
-        os::{ThreadId, ThreadUsage},
-    },
-    lifecycle::{Lifecycle, Readiness, contain, lock, text_of},
+    counters::Counters,
+    lifecycle::{Lifecycle, Readiness, failure_of, live, lock},
     limits::Limits,
     memory::{Layout, Region, RegionOptions},
     socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
@@ -52,9 +50,6 @@ pub struct Job<H> {
 
 /// What a thread does from its start to its end.
 type Body<H> = Box<dyn FnOnce(&mut Worker<H>) -> Result<(), Error> + Send>;
-
-/// A socket, with its place among the server's addresses.
-pub(super) type Placed = (u32, DatagramSocket);
 
 /// How long a stop waits for the kernel to give slices back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -208,18 +203,10 @@ impl<H: Handler> Job<H> {
         let handle = thread::Builder::new()
             .name(format!("weir-udp-{index}"))
             .spawn(move || {
-                let _ = own_id.set(ThreadId::current());
-                let before = ThreadUsage::current();
-                let result = contain(|| body(&mut worker));
-                let error = match result {
-                    Ok(Ok(())) => None,
-                    Ok(Err(error)) => Some(error),
-                    Err(panic) => {
-                        Some(Error::ThreadPanicked { thread: index, message: text_of(&*panic) })
-                    }
-                };
-                worker.end(error);
-                let usage = ThreadUsage::current().since(&before);
+                let usage = live(&own_id, || {
+                    let error = failure_of(index, || body(&mut worker));
+                    worker.end(error);
+                });
                 let counters = worker.counters.snapshot();
                 ThreadFinal { handler: worker.into_handler() as Left, counters, usage }
             })

@@ -84,7 +84,7 @@ pub trait Design: Options {
 }
 
 designs! {
-    Server => Running<H>, Running<Boxed>;
+    Server => Running<H>, Running<Boxed>, Running::with_handlers;
     {
     /// Whether it hands a queue from thread to thread.
     hands_over: bool;

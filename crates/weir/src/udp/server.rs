@@ -161,37 +161,28 @@ impl Server {
         &self,
         make_handler: impl FnMut(usize) -> H + Send + 'static,
     ) -> Result<Job<H>, Error> {
-        if !(1..=MAX_PAYLOAD_BYTES).contains(&self.payload_bytes) {
-            return Err(Error::Option {
-                name: "size".into(),
-                problem: format!(
-                    "{} is not allowed; a datagram has 1 to {MAX_PAYLOAD_BYTES} bytes",
-                    self.payload_bytes
-                ),
-            });
+        let bytes = self.payload_bytes;
+        if !(1..=MAX_PAYLOAD_BYTES).contains(&bytes) {
+            let problem =
+                format!("{bytes} is not allowed; a datagram has 1 to {MAX_PAYLOAD_BYTES} bytes");
+            return Err(Error::option("size", problem));
         }
-        if self.limits.replies_outstanding > MOST_REPLIES {
-            return Err(Error::Option {
-                name: "replies-outstanding".into(),
-                problem: format!(
-                    "{} is not allowed; allowed: 0 (a sink) to {MOST_REPLIES}",
-                    self.limits.replies_outstanding
-                ),
-            });
+        let replies = self.limits.replies_outstanding;
+        if replies > MOST_REPLIES {
+            let problem =
+                format!("{replies} is not allowed; allowed: 0 (a sink) to {MOST_REPLIES}");
+            return Err(Error::option("replies-outstanding", problem));
         }
         if !self.socket.reuse_port {
             named_once(&self.endpoints)?;
         }
         let options = self.socket;
         let polls_us = options.busy_poll.map(|time| time.as_micros());
-        if polls_us.is_some_and(|us| us == 0 || us > MOST_BUSY_POLL.as_micros()) {
-            return Err(Error::Option {
-                name: "busy-poll".into(),
-                problem: format!(
-                    "{:?} is not allowed; allowed: 1 µs to {MOST_BUSY_POLL:?}",
-                    options.busy_poll.unwrap_or_default()
-                ),
-            });
+        if let Some(time) = options.busy_poll
+            && !(1..=MOST_BUSY_POLL.as_micros()).contains(&time.as_micros())
+        {
+            let problem = format!("{time:?} is not allowed; allowed: 1 µs to {MOST_BUSY_POLL:?}");
+            return Err(Error::option("busy-poll", problem));
         }
         let anywhere = self.endpoints.iter().any(|address| address.ip().is_unspecified());
         if options.local_address && anywhere && self.limits.replies_outstanding > 0 {

@@ -3,12 +3,11 @@
 use super::{
     Handler,
     handler::{Datagram, Replies, ReplyBuffer},
-    job::Placed,
 };
 use crate::{
     Error,
     counters::Counters,
-    lifecycle::{Lifecycle, Readiness, contain, text_of},
+    lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
     memory::{Region, Slice},
     privilege,
     socket::{Arrival, DatagramSocket, Peer, Span, Unsent},
@@ -20,6 +19,9 @@ use std::{
     num::NonZeroU16,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
 };
+
+/// A socket, with its place among the server's addresses.
+pub(super) type Placed = (u32, DatagramSocket);
 
 /// One thread of a server: its handler, its counters, and the replies it has to send.
 pub struct Worker<H> {
@@ -35,7 +37,7 @@ pub struct Worker<H> {
     panicked: bool,
     expected_bytes: usize,
     shared: Arc<Lifecycle>,
-    ready: Option<mpsc::Sender<Readiness>>,
+    ready: Answer,
 }
 
 impl<H: Handler> Worker<H> {
@@ -57,7 +59,7 @@ impl<H: Handler> Worker<H> {
             panicked: false,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),
             shared,
-            ready: Some(ready),
+            ready: Answer::to(Some(ready)),
         }
     }
 
@@ -74,9 +76,7 @@ impl<H: Handler> Worker<H> {
             true => privilege::give_up().map_err(|e| Error::io("giving up privilege", e)),
             false => Ok(()),
         };
-        if let Some(ready) = self.ready.take() {
-            let _ = ready.send(given_up);
-        }
+        self.ready.give(given_up);
     }
 
     /// Names something more that ends a wait of this thread.
@@ -359,17 +359,7 @@ impl<H: Handler> Worker<H> {
     }
 
     pub(super) fn end(&mut self, error: Option<Error>) {
-        match (self.ready.take(), error) {
-            (Some(ready), None) => {
-                let _ = ready.send(Ok(())); // it was asked to stop before it was ready
-            }
-            (Some(ready), Some(error)) => {
-                let _ = ready.send(Err(error));
-                self.shared.stop();
-            }
-            (_, Some(error)) => self.shared.fail(error),
-            (None, None) => {}
-        }
+        self.ready.end(error, &self.shared);
     }
 }
 

@@ -25,6 +25,8 @@ mod stopping;
 #[path = "../suite/mod.rs"]
 mod suite;
 mod support;
+#[path = "../../src/wine.rs"]
+mod wine;
 
 use libtest_mimic::Arguments;
 use suite::{Row, Suite, required};

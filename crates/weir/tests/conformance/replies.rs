@@ -210,6 +210,9 @@ fn replies_from_the_address_written_to(subject: &Subject) -> Result<(), Skipped>
 /// come to rest.
 fn loops_come_to_rest(subject: &Subject) -> Result<(), Skipped> {
     let forger = Forger::new()?;
+    if UdpSocket::bind(any_port()).unwrap().send_to(b"to nobody", ("127.0.0.1", 0)).is_ok() {
+        return Err(Skipped("a send to port 0 does not fail here (Wine 10.0)".into()));
+    }
     for answer in [Answer::Echo, Answer::Copy] {
         let echo = || subject.log_with(&Server::bind(any_port()).limits(echo_limits()), answer);
         let servers = [echo(), echo()];
@@ -309,11 +312,12 @@ fn copy_to_nowhere(subject: &Subject) -> Result<(), Skipped> {
     to_nowhere(subject, Answer::Copy)
 }
 
-/// A datagram whose source is port 0 cannot be answered: no system sends there. Each such reply
-/// is counted, its slice comes back, and everyone else gets theirs.
+/// A datagram whose source is port 0 cannot be answered: a system refuses to send there, or takes it and sends nothing.
+/// Each such reply is counted, its slice comes back, and everyone else gets theirs.
 fn to_nowhere(subject: &Subject, answer: Answer) -> Result<(), Skipped> {
     const ROUNDS: usize = 20;
     let forger = Forger::new()?;
+    let refused = UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[0], "127.0.0.1:0").is_err();
     // Fewer slots for replies than are forged: one that did not come back would be missed.
     let limits = Limits { replies_outstanding: 8, ..Limits::default() };
     let (server, log) = subject.log_with(&Server::bind(any_port()).limits(limits), answer);
@@ -326,14 +330,16 @@ fn to_nowhere(subject: &Subject, answer: Answer) -> Result<(), Skipped> {
         expect(sender, to, &bytes);
         log.wait_for(2 * (round + 1));
         // A thread that has no core may hold a slot that is over: the next reply could find none.
-        until("the count of the failed reply", || {
-            let failed = server.counters().iter().map(|counters| counters.send_errors).sum::<u64>();
-            failed == round as u64 + 1
+        until("the count of both replies", || {
+            let counters = server.counters();
+            let over = counters.iter().map(|thread| thread.send_errors + thread.replies);
+            over.sum::<u64>() == 2 * (round as u64 + 1)
         });
     }
     assert!(server.is_running());
     let total = stop(server, &log);
-    assert_eq!((total.send_errors, total.replies_refused), (ROUNDS as u64, 0));
+    let failed = if refused { ROUNDS as u64 } else { 0 };
+    assert_eq!((total.send_errors, total.replies_refused), (failed, 0));
     assert_eq!(log.seen().iter().filter(|seen| seen.source.port() == 0).count(), ROUNDS);
     assert_silent(sender);
     Ok(())

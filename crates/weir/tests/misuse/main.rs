@@ -8,14 +8,12 @@
 
 mod datagrams;
 mod namespace;
-#[cfg(target_os = "linux")] // what it is about has no provider elsewhere; so below
 mod ports;
 mod random;
-#[cfg(target_os = "linux")]
+#[cfg(target_os = "linux")] // what it is about has no provider elsewhere; so below
 mod random_streams;
 #[path = "../../src/required.rs"]
 mod required;
-#[cfg(target_os = "linux")]
 mod stream_ports;
 #[cfg(target_os = "linux")]
 mod streams;

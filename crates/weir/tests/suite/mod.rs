@@ -43,7 +43,15 @@ type Way = dyn Fn(&str, Ready) -> Result<(), Skipped> + Send + Sync;
 pub struct Suite {
     arguments: Arguments,
     way: Arc<Way>,
-    trials: Vec<Trial>,
+    missing: Vec<Trial>,
+    placed: Vec<Placed>,
+}
+
+/// A check of a row.
+struct Placed {
+    check: &'static str,
+    row: String,
+    trial: Trial,
 }
 
 impl Suite {
@@ -52,7 +60,7 @@ impl Suite {
         way: impl Fn(&str, Ready) -> Result<(), Skipped> + Send + Sync + 'static,
     ) -> Self {
         silence_panics_on_purpose();
-        Self { arguments, way: Arc::new(way), trials: Vec::new() }
+        Self { arguments, way: Arc::new(way), missing: Vec::new(), placed: Vec::new() }
     }
 
     /// Adds the checks of a row, or, where it cannot run, one test that says why.
@@ -62,27 +70,60 @@ impl Suite {
         checks: impl IntoIterator<Item = &'a Check<S>>,
     ) {
         if let Some(reason) = row.unavailable {
-            self.trials.push(missing(&row.name, row.required, reason));
+            self.missing.push(missing(&row.name, row.required, reason));
             return;
         }
         let subject = Arc::new(row.subject);
         for &(check_name, check) in checks {
             let name = format!("{check_name}::{}", row.name);
             let (its, way, subject) = (name.clone(), Arc::clone(&self.way), Arc::clone(&subject));
-            self.trials.push(Trial::ignorable_test(name, move || {
+            let trial = Trial::ignorable_test(name, move || {
                 Ok(match way(&its, Box::new(move || check(&subject))) {
                     Ok(()) => Completion::Completed,
                     Err(skipped) => Completion::ignored_with(skipped.0),
                 })
-            }));
+            });
+            self.placed.push(Placed { check: check_name, row: row.name.clone(), trial });
         }
     }
 
     /// Runs it with these tests besides, and ends the process.
-    pub fn run(mut self, besides: Vec<Trial>) -> ! {
-        self.trials.extend(besides);
-        libtest_mimic::run(&self.arguments, self.trials).exit()
+    pub fn run(self, besides: Vec<Trial>) -> ! {
+        let spread = std::env::var_os(EACH_ONCE).is_some();
+        let placed = if spread { each_once(self.placed) } else { self.placed };
+        let placed = placed.into_iter().map(|placed| placed.trial);
+        let trials = self.missing.into_iter().chain(placed).chain(besides).collect();
+        libtest_mimic::run(&self.arguments, trials).exit()
     }
+}
+
+/// If it is set, each check is made on one row and each row has one check at least: for a machine on which the whole
+/// takes too long.
+const EACH_ONCE: &str = "WEIR_EACH_ONCE";
+
+/// Leaves of each check the one row whose turn it is, and a check to each row that would have none.
+fn each_once(placed: Vec<Placed>) -> Vec<Placed> {
+    let mut kept = vec![false; placed.len()];
+    let of_each = |name: &dyn Fn(&Placed) -> String| {
+        let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+        for (at, placed) in placed.iter().enumerate() {
+            let name = name(placed);
+            match groups.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, group)) => group.push(at),
+                None => groups.push((name, vec![at])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group)
+    };
+    for (turn, rows) in of_each(&|placed| placed.check.to_owned()).enumerate() {
+        kept[rows[turn % rows.len()]] = true;
+    }
+    for (turn, checks) in of_each(&|placed| placed.row.clone()).enumerate() {
+        if !checks.iter().any(|at| kept[*at]) {
+            kept[checks[turn % checks.len()]] = true;
+        }
+    }
+    placed.into_iter().zip(kept).filter_map(|(placed, kept)| kept.then_some(placed)).collect()
 }
 
 fn missing(name: &str, required: bool, reason: String) -> Trial {

@@ -3,6 +3,7 @@
 use crate::{
     client::{Client, Random, read},
     support::*,
+    wine,
 };
 use std::{
     io::ErrorKind,
@@ -189,7 +190,8 @@ fn pauses_and_breaks(subject: &Subject) -> Result<(), Skipped> {
     let before = server.counters();
     let address = client.address();
     client.reset();
-    assert_eq!(log.wait_for_ending(address), How::Failed);
+    let how = log.wait_for_ending(address);
+    assert!(how == How::Failed || how == How::Finished && wine::RESETS.is_left_out(), "{how:?}");
     // Nobody asked again and again in between.
     let asked = server.counters().since(&before);
     assert!(asked.empty_receives + asked.batches.count() < 50, "{asked:?}");

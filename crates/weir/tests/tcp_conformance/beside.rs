@@ -4,6 +4,7 @@
 use crate::{
     client::{Client, clients},
     support::*,
+    wine,
 };
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::{
@@ -39,9 +40,9 @@ fn answer(bytes: &mut [u8], output: &mut Output<'_>) {
     }
 }
 
-/// A server on which nothing stalls, with little room in the system.
+/// A server on which nothing stalls and nobody is silent, however long the clients take, with little room in the system.
 fn roomless() -> Server {
-    let limits = Limits { stalled: None, output_bytes: LONG_BYTES, ..limits() };
+    let limits = Limits { stalled: None, silent: None, output_bytes: LONG_BYTES, ..limits() };
     let options = StreamOptions {
         send_buffer_bytes: Some(BUFFER),
         receive_buffer_bytes: Some(REQUESTS),
@@ -94,6 +95,11 @@ fn ping(before: &mut [Client], to: SocketAddr) {
 
 /// First those that have asked for more than they take, then those that send and never read.
 fn beside_stuck_peers(subject: &Subject) -> Result<(), Skipped> {
+    if subject.is_called("tcp/poll")
+        && let Some(why) = wine::POLL_BESIDE_UNREAD.leaves_out()
+    {
+        return Err(Skipped(why));
+    }
     let (server, log) = subject.start(&roomless(), |_| answer);
     let to = server.local_addresses()[0];
     let mut before = clients(4, to);
@@ -102,7 +108,10 @@ fn beside_stuck_peers(subject: &Subject) -> Result<(), Skipped> {
     ping(&mut before, to);
     let mut sending: Vec<_> = (0..MANY).map(|seed| connect(to, seed)).collect();
     // Until the server receives from none of them any more.
-    until("a pause of the server", || sending.iter_mut().all(|client| !sends_what_goes(client)));
+    until("a pause of the server", || {
+        // Each of them in every round: whoever begins only when those before it are done begins late.
+        sending.iter_mut().filter_map(|client| sends_what_goes(client).then_some(())).count() == 0
+    });
     ping(&mut before, to);
     // All of it beside peers that were stuck to the end: none has gone, and none has read a byte.
     log.wait_for("the end of those who came later", |told| told.closed.len() >= 6);

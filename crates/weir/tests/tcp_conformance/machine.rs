@@ -29,6 +29,9 @@ pub fn confine() {}
 
 /// The most that may be.
 pub fn most_descriptors() -> Option<u64> {
+    if cfg!(windows) {
+        return None; // Wine shows Linux's files, and they are none of its affair
+    }
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_whitespace().next()? {
@@ -39,6 +42,9 @@ pub fn most_descriptors() -> Option<u64> {
 
 /// Threads of this process.
 pub fn threads() -> Option<usize> {
+    if cfg!(windows) {
+        return None;
+    }
     Some(fs::read_dir("/proc/self/task").ok()?.count())
 }
 

@@ -5,6 +5,7 @@ use crate::{
     client::{Client, clients, fill, read, verify},
     machine,
     support::*,
+    wine,
 };
 use std::{
     io::{ErrorKind, Write},
@@ -227,6 +228,9 @@ impl Flood {
 
 /// What they have sent by then is answered all the same, and the stop is over in time.
 fn stop_while_peers_go_on_sending(subject: &Subject) -> Result<(), Skipped> {
+    if let Some(why) = wine::SEND_AT_AN_END.leaves_out() {
+        return Err(Skipped(why)); // its peers would send for ever
+    }
     let (server, log) = subject.echo(&server());
     let to = server.local_addresses()[0];
     let floods: Vec<_> = (0..4)
@@ -274,10 +278,13 @@ fn stop_with_a_peer_that_never_reads(subject: &Subject) -> Result<(), Skipped> {
     let mut stays = Client::connect(to, 2);
     stays.ping();
     let since = Instant::now();
-    let report = stop_within(server, &log, most + SLACK);
+    let report = thread::scope(|scope| {
+        // At once: on some systems a reset that comes later takes the place of the end.
+        scope.spawn(|| stays.expect_end());
+        stop_within(server, &log, most + SLACK)
+    });
     assert!(since.elapsed() >= most, "they had less time than they might");
     assert_eq!(report.total().closed_stopped, 2);
-    stays.expect_end();
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The rows of the suite, and what its checks are written with.
 
-use crate::suite;
 pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
+use crate::{suite, wine};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -93,7 +93,15 @@ impl Subject {
 
     /// Why it cannot run here, if it cannot.
     pub fn unavailable(&self) -> Option<String> {
-        self.design.availability().err().map(|reason| reason.to_string())
+        let reason = self.design.availability().err();
+        reason.map(|reason| reason.to_string()).or_else(|| self.left_out())
+    }
+
+    /// Why it is left out although it can run here.
+    pub fn left_out(&self) -> Option<String> {
+        let options = self.design.known_options();
+        let several = options.iter().any(|option| option.name == "receives");
+        several.then(|| wine::RECEIVES_IN_ORDER.leaves_out()).flatten()
     }
 
     /// Starts a server with handlers that are watched.

@@ -8,9 +8,8 @@ use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
-use crate::compare::output::OutputArgs;
+use crate::compare::common::CommonArgs;
 use crate::compare::part::{self, OfAll};
-use crate::compare::plan::PlanArgs;
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
 
@@ -80,7 +79,8 @@ pub struct UdpArgs {
     pub(in crate::compare) quick: bool,
 
     /// The whole study: every load, size, work and number of ports, flows and generators, with and without
-    /// receive offload, and sweeps over load, work and threads. --dry-run says how long it takes.
+    /// receive offload, and sweeps over load, work and threads. Takes more than an hour (81 minutes on two cores);
+    /// --dry-run says how long.
     #[arg(long)]
     pub(super) full: bool,
 
@@ -93,11 +93,6 @@ pub struct UdpArgs {
     /// each design; takes about 3 minutes.
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     pub(in crate::compare) memory: bool,
-
-    /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
-    /// time allows].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
-    pub(in crate::compare) rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
@@ -174,11 +169,6 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_polling)]
     pub(super) busy_poll: Option<u64>,
 
-    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
-    /// this share of its figure.
-    #[arg(long, default_value = "5%", value_parser = parse_percent)]
-    pub(in crate::compare) confidence: f64,
-
     #[arg(long, help = format!(
         "Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most {MOST_SERVER_CORES}]"
     ))]
@@ -193,23 +183,8 @@ pub struct UdpArgs {
     #[arg(long, value_enum, default_value_t = On::Loopback)]
     pub(super) on: On,
 
-    /// Seed of the order, to reproduce it.
-    #[arg(long)]
-    pub(in crate::compare) seed: Option<u64>,
-
-    /// Print every command before it is started.
-    #[arg(short, long)]
-    pub(in crate::compare) verbose: bool,
-
-    /// Print the plan and run nothing.
-    #[arg(long)]
-    pub(in crate::compare) dry_run: bool,
-
     #[command(flatten)]
-    pub(in crate::compare) plan: PlanArgs,
-
-    #[command(flatten)]
-    pub(in crate::compare) output: OutputArgs,
+    pub(in crate::compare) common: CommonArgs,
 }
 
 impl UdpArgs {
@@ -217,15 +192,11 @@ impl UdpArgs {
     pub fn of_all(of: &OfAll) -> Self {
         Self {
             quick: of.quick,
-            rounds: of.rounds,
             time: of.time,
             load: vec![Pace(Rate::Saturation)],
-            confidence: of.confidence,
             server_cpu: of.server_cpu.clone(),
             generator_cpu: of.generator_cpu.clone(),
-            seed: Some(of.seed),
-            verbose: of.verbose,
-            dry_run: of.dry_run,
+            common: of.common.clone(),
             ..defaults()
         }
     }
@@ -234,16 +205,10 @@ impl UdpArgs {
     pub fn are_for_all(&self) -> bool {
         let of_all = Self {
             quick: self.quick,
-            rounds: self.rounds,
             time: self.time,
-            confidence: self.confidence,
             server_cpu: self.server_cpu.clone(),
             generator_cpu: self.generator_cpu.clone(),
-            seed: self.seed,
-            verbose: self.verbose,
-            dry_run: self.dry_run,
-            output: self.output.clone(),
-            plan: self.plan.clone(),
+            common: self.common.clone(),
             ..defaults()
         };
         *self == of_all

@@ -220,7 +220,7 @@ fn conclude(args: &ServePeer, watch: &PeerWatch) -> Result<u8, Failure> {
     } else {
         crate::print_report(&text::report(&report, args.work))?;
     }
-    Ok(if watch.has_wrong_runs() { exit::DATA_ERRORS } else { exit::OK })
+    Ok(super::code_of("peer", watch.has_wrong_runs(), watch.was_stopped_in_a_run()))
 }
 
 /// What a program that was asked for something must say that it obtained.

@@ -305,10 +305,9 @@ pub fn delivered(system: &SystemUsage, at: SocketAddr) -> Option<u64> {
     if at.is_ipv4() { system.udp4.in_datagrams } else { system.udp6.in_datagrams }
 }
 
-/// A program that is not there is no failure of a run: it cannot be measured here.
+/// One that says so cannot be measured here. That it is not there is a failure: it was asked for by its name.
 fn failure(error: ChildError) -> Failure {
     let code = match &error {
-        ChildError::Spawn { .. } => exit::UNAVAILABLE,
         ChildError::Reported(reported) if reported.unavailable => exit::UNAVAILABLE,
         _ => exit::FAILED,
     };

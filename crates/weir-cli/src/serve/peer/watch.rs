@@ -56,6 +56,8 @@ struct WatchState {
     last_change: (u64, Instant),
     failure: Option<String>,
     wrong_runs: u32,
+    /// Whether a run was cut off since this server was stopped.
+    stopped_in_a_run: bool,
     last: Option<wire::ServerReport>,
 }
 
@@ -95,6 +97,7 @@ impl PeerWatch {
             last_change: (0, Instant::now()),
             failure: None,
             wrong_runs: 0,
+            stopped_in_a_run: false,
             last: None,
         };
         let state = Mutex::new(state);
@@ -128,6 +131,11 @@ impl PeerWatch {
     /// Whether the data of a run were wrong, or its end was not signalled.
     pub fn has_wrong_runs(&self) -> bool {
         self.lock().wrong_runs > 0
+    }
+
+    /// Whether a run was cut off since this server was stopped.
+    pub fn was_stopped_in_a_run(&self) -> bool {
+        self.lock().stopped_in_a_run
     }
 
     /// Takes a reading.
@@ -183,7 +191,7 @@ impl PeerWatch {
         counters.insert("datagrams".into(), account.received());
         let secret = match ending {
             Ending::Signalled(end) => end.secret.as_ref(),
-            Ending::NotSignalled { .. } => None,
+            Ending::NotSignalled { .. } | Ending::Stopped => None,
         };
         let most_as_one = if self.receive_offload { MOST_AS_ONE } else { 1 };
         let peer = wire::PeerReport {
@@ -216,6 +224,7 @@ impl PeerWatch {
                 dropped_device: Some(0),
                 dropped_cpu_queue: system.softnet_total().dropped,
                 dropped_socket: course.port.dropped(),
+                dropped_socket_source: None,
                 resident_bytes: all.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -338,7 +347,7 @@ impl Course {
         let Some((noticed_ns, cpu_ns)) = self.sent_at else { return window };
         let elapsed_ns = match ending {
             Ending::Signalled(end) => end.elapsed_ns,
-            Ending::NotSignalled { .. } => noticed_ns,
+            Ending::NotSignalled { .. } | Ending::Stopped => noticed_ns,
         };
         let cpu_ns =
             cpu_ns.zip(self.process.usage.cpu_ns).map(|(now, then)| now.saturating_sub(then));
@@ -424,7 +433,7 @@ impl Receiver for PeerWatch {
         state.read(at);
         let sent = match ending {
             Ending::Signalled(end) => end.sent_per_flow.clone(),
-            Ending::NotSignalled { .. } => vec![0; run.ask.flows],
+            Ending::NotSignalled { .. } | Ending::Stopped => vec![0; run.ask.flows],
         };
         let end_signalled = matches!(ending, Ending::Signalled(_));
         // Before it is told, too: what it closes then was there, however short the run.
@@ -440,7 +449,9 @@ impl Receiver for PeerWatch {
             }
             _ => wire::ServerReport::default(), // the failure is told instead
         };
-        if report.audit.data_errors || !end_signalled {
+        let stopped = *ending == Ending::Stopped;
+        state.stopped_in_a_run |= stopped;
+        if report.audit.data_errors || !end_signalled && !stopped {
             state.wrong_runs += 1;
         }
         let value = serde_json::to_value(&report).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::device::bench::Run;
-use crate::device::plan::{DEVICE, DEVICE_FOR_FIO};
+use crate::device::plan::DEVICE;
 use crate::device::rows;
 use crate::device::sample::tests::made;
 use crate::exit;
@@ -116,7 +116,7 @@ fn bench() -> Simulated {
 
 fn standard() -> (Vec<Load>, Settings) {
     let settings = Settings::new(Depth::Standard).within(Some(60.0));
-    ([DEVICE, DEVICE_FOR_FIO].map(|device| Load::new(device, 4096)).to_vec(), settings)
+    ([DEVICE, "another"].map(|device| Load::new(device, 4096)).to_vec(), settings)
 }
 
 fn experiment(bench: &mut Simulated, asked: (Vec<Load>, Settings)) -> Results {

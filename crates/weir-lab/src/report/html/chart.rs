@@ -6,7 +6,7 @@
 
 use maud::{Markup, html};
 
-use super::model::{Load, Standing, Study};
+use crate::report::model::{Load, Standing, Study};
 use crate::report::number::bytes;
 
 /// Most ticks of a linear axis.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::chart::{Axis, Drawing, Line, Lines, Picture, Point, Scale, anchor};
-use super::model::{Load, Row, Standing, Study, items, number, text};
+use crate::report::model::{Load, Row, Standing, Study, items, number, text};
 use crate::report::number::{bytes, microseconds, percent_of, si};
 
 /// The pictures over several loads, and those of sweeps.
@@ -169,6 +169,47 @@ fn beside(sets: usize, set: &[&Load]) -> String {
     }
 }
 
+/// What a picture over several loads shows upward.
+struct Shown {
+    plot: &'static str,
+    title: &'static str,
+    about: &'static str,
+    up: (&'static str, fn(f64) -> String),
+    scale: Upward,
+    y: fn(&Row) -> Option<Point>,
+}
+
+/// A picture of each of these for each set of loads that differ in these fields alone, against `x`; one may have a
+/// diagonal.
+fn over(
+    study: &Study,
+    varies: &[&str],
+    across: &'static str,
+    x: &dyn Fn(&Load, &Row) -> Option<f64>,
+    shown: &[Shown],
+    diagonal: Option<&str>,
+) -> Vec<Picture> {
+    let sets = alike(study, varies);
+    let mut all = vec![];
+    for (index, set) in sets.iter().enumerate() {
+        let beside = beside(sets.len(), set);
+        for of in shown {
+            let curve_of = Curve {
+                plot: of.plot,
+                id: anchor_of_set(study, of.plot, index),
+                title: format!("{}{beside}", of.title),
+                about: of.about,
+                across: (across, si),
+                up: of.up,
+                scale: of.scale,
+                diagonal: diagonal == Some(of.plot),
+            };
+            all.extend(curve(curve_of, lines(set, x, &of.y)));
+        }
+    }
+    all
+}
+
 /// UDP against what was offered.
 fn over_offered(study: &Study) -> Vec<Picture> {
     const VARIES: [&str; 7] = [
@@ -180,102 +221,66 @@ fn over_offered(study: &Study) -> Vec<Picture> {
         "send_offload",
         "rcvbuf_bytes",
     ];
-    let sets = alike(study, &VARIES);
+    let shown = [
+        Shown {
+            plot: "received",
+            title: "Received against offered",
+            about: "Datagrams received per second for so many offered. On the dashed line nothing is lost; where a design \
+                    leaves it, it is saturated.",
+            up: ("received/s", si),
+            scale: Upward::Linear,
+            y: |row| point(row, "received_per_s"),
+        },
+        Shown {
+            plot: "lost",
+            title: "Lost against offered",
+            about: "Percent of the datagrams sent that were not received, for so many offered per second.",
+            up: ("% of sent lost", percent_of),
+            scale: Upward::Linear,
+            y: |row| {
+                let received = row.median("received_percent_of_sent")?;
+                Some(Point { x: 0.0, y: (100.0 - received).max(0.0), interval: None })
+            },
+        },
+        Shown {
+            plot: "latency-curve",
+            title: "99th percentile of the latency against offered",
+            about: "One-way latency in µs, on a logarithmic scale. Where it rises steeply, queues fill.",
+            up: ("p99 in µs", microseconds),
+            scale: Upward::Log,
+            y: |row| point(row, "latency_ns.p99"),
+        },
+        Shown {
+            plot: "cpu-curve",
+            title: "CPU time per datagram against offered",
+            about: "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it on little load, \
+                    too.",
+            up: ("ns per datagram", si),
+            scale: Upward::Linear,
+            y: |row| point(row, "cpu_ns_per_datagram"),
+        },
+        Shown {
+            plot: "batch-curve",
+            title: "Batch size against offered",
+            about: "Datagrams taken at a time, the median. What batches spares work when load rises.",
+            up: ("datagrams at a time", si),
+            scale: Upward::Log,
+            y: |row| point(row, "batch_datagrams.p50"),
+        },
+        Shown {
+            plot: "threads-curve",
+            title: "Threads at work against offered",
+            about: "Threads that handled any datagram, the median over the rounds.",
+            up: ("threads", si),
+            scale: Upward::Linear,
+            y: |row| point(row, "threads_used"),
+        },
+    ];
+    let several =
+        study.rows().any(|(_, row)| row.median("threads_used").is_some_and(|used| used > 1.0));
+    let shown = if several { &shown[..] } else { &shown[..shown.len() - 1] };
     let offered = |_: &Load, row: &Row| row.median("offered_per_s").filter(|rate| *rate > 0.0);
-    let mut all = vec![];
-    for (index, set) in sets.iter().enumerate() {
-        let beside = beside(sets.len(), set);
-        let of = |plot: &'static str, title: &str, about, up, scale, diagonal| Curve {
-            plot,
-            id: anchor_of_set(study, plot, index),
-            title: format!("{title}{beside}"),
-            about,
-            across: ("offered datagrams/s", si),
-            up,
-            scale,
-            diagonal,
-        };
-        let lost = |row: &Row| {
-            let received = row.median("received_percent_of_sent")?;
-            Some(Point { x: 0.0, y: (100.0 - received).max(0.0), interval: None })
-        };
-        let metric = |name: &'static str| move |row: &Row| point(row, name);
-        all.extend(curve(
-            of(
-                "received",
-                "Received against offered",
-                "Datagrams received per second for so many offered. On the dashed line nothing is lost; where a design \
-                 leaves it, it is saturated.",
-                ("received/s", si as fn(f64) -> String),
-                Upward::Linear,
-                true,
-            ),
-            lines(set, &offered, &metric("received_per_s")),
-        ));
-        all.extend(curve(
-            of(
-                "lost",
-                "Lost against offered",
-                "Percent of the datagrams sent that were not received, for so many offered per second.",
-                ("% of sent lost", percent_of),
-                Upward::Linear,
-                false,
-            ),
-            lines(set, &offered, &lost),
-        ));
-        all.extend(curve(
-            of(
-                "latency-curve",
-                "99th percentile of the latency against offered",
-                "One-way latency in µs, on a logarithmic scale. Where it rises steeply, queues fill.",
-                ("p99 in µs", microseconds),
-                Upward::Log,
-                false,
-            ),
-            lines(set, &offered, &metric("latency_ns.p99")),
-        ));
-        all.extend(curve(
-            of(
-                "cpu-curve",
-                "CPU time per datagram against offered",
-                "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it on little load, \
-                 too.",
-                ("ns per datagram", si),
-                Upward::Linear,
-                false,
-            ),
-            lines(set, &offered, &metric("cpu_ns_per_datagram")),
-        ));
-        all.extend(curve(
-            of(
-                "batch-curve",
-                "Batch size against offered",
-                "Datagrams taken at a time, the median. What batches spares work when load rises.",
-                ("datagrams at a time", si),
-                Upward::Log,
-                false,
-            ),
-            lines(set, &offered, &metric("batch_datagrams.p50")),
-        ));
-        let several = set
-            .iter()
-            .flat_map(|load| load.rows())
-            .any(|row| row.median("threads_used").is_some_and(|used| used > 1.0));
-        if several {
-            all.extend(curve(
-                of(
-                    "threads-curve",
-                    "Threads at work against offered",
-                    "Threads that handled any datagram, the median over the rounds.",
-                    ("threads", si),
-                    Upward::Linear,
-                    false,
-                ),
-                lines(set, &offered, &metric("threads_used")),
-            ));
-        }
-    }
-    all
+    over(study, &VARIES, "offered datagrams/s", &offered, shown, Some("received"))
 }
 
 /// A sweep of UDP over threads or work, as the document has it.
@@ -316,67 +321,46 @@ fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
 
 /// TCP against the number of connections.
 fn over_connections(study: &Study) -> Vec<Picture> {
-    let sets = alike(study, &["connections", "buffer_bytes", "outstanding", "blocks"]);
+    const VARIES: [&str; 4] = ["connections", "buffer_bytes", "outstanding", "blocks"];
+    let shown = [
+        Shown {
+            plot: "messages-curve",
+            title: "Messages/s against connections",
+            about: "Messages that came back per second, with 95 % intervals, for so many connections.",
+            up: ("messages/s", si),
+            scale: Upward::Linear,
+            y: |row| point(row, "messages_per_s"),
+        },
+        Shown {
+            plot: "latency-curve",
+            title: "99th percentile of the round trip against connections",
+            about: "Round trips in µs, on a logarithmic scale.",
+            up: ("p99 in µs", microseconds),
+            scale: Upward::Log,
+            y: |row| point(row, "round_trip_ns.p99"),
+        },
+        Shown {
+            plot: "memory-curve",
+            title: "Memory against connections",
+            about: "Memory of the server's process when all connections were open, and of the kernel where that is known.",
+            up: ("memory", bytes),
+            scale: Upward::Bytes,
+            y: |row| {
+                let kernel = row.median("kernel_bytes").filter(|bytes| *bytes > 0.0).unwrap_or(0.0);
+                Some(Point { x: 0.0, y: row.median("resident_bytes")? + kernel, interval: None })
+            },
+        },
+        Shown {
+            plot: "cpu-curve",
+            title: "CPU time per message against connections",
+            about: "Nanoseconds of the server's CPU time for each message.",
+            up: ("ns per message", si),
+            scale: Upward::Linear,
+            y: |row| point(row, "cpu_ns_per_message"),
+        },
+    ];
     let connections = |load: &Load, _: &Row| number(&load.value["load"]["connections"]);
-    let memory = |row: &Row| {
-        let kernel = row.median("kernel_bytes").filter(|bytes| *bytes > 0.0).unwrap_or(0.0);
-        Some(Point { x: 0.0, y: row.median("resident_bytes")? + kernel, interval: None })
-    };
-    let mut all = vec![];
-    for (index, set) in sets.iter().enumerate() {
-        let beside = beside(sets.len(), set);
-        let of = |plot: &'static str, title: &str, about, up, scale| Curve {
-            plot,
-            id: anchor_of_set(study, plot, index),
-            title: format!("{title}{beside}"),
-            about,
-            across: ("connections", si),
-            up,
-            scale,
-            diagonal: false,
-        };
-        all.extend(curve(
-            of(
-                "messages-curve",
-                "Messages/s against connections",
-                "Messages that came back per second, with 95 % intervals, for so many connections.",
-                ("messages/s", si as fn(f64) -> String),
-                Upward::Linear,
-            ),
-            lines(set, &connections, &|row| point(row, "messages_per_s")),
-        ));
-        all.extend(curve(
-            of(
-                "latency-curve",
-                "99th percentile of the round trip against connections",
-                "Round trips in µs, on a logarithmic scale.",
-                ("p99 in µs", microseconds),
-                Upward::Log,
-            ),
-            lines(set, &connections, &|row| point(row, "round_trip_ns.p99")),
-        ));
-        all.extend(curve(
-            of(
-                "memory-curve",
-                "Memory against connections",
-                "Memory of the server's process when all connections were open, and of the kernel where that is known.",
-                ("memory", bytes),
-                Upward::Bytes,
-            ),
-            lines(set, &connections, &memory),
-        ));
-        all.extend(curve(
-            of(
-                "cpu-curve",
-                "CPU time per message against connections",
-                "Nanoseconds of the server's CPU time for each message.",
-                ("ns per message", si),
-                Upward::Linear,
-            ),
-            lines(set, &connections, &|row| point(row, "cpu_ns_per_message")),
-        ));
-    }
-    all
+    over(study, &VARIES, "connections", &connections, &shown, None)
 }
 
 /// I/Os per second against how many are outstanding, of the designs that were run with several depths.
@@ -438,26 +422,17 @@ fn without(name: &str, options: &[&str]) -> String {
 
 /// I/Os per second against how long each takes.
 fn over_delay(study: &Study) -> Vec<Picture> {
-    let sets = alike(study, &["delay_us", "device"]);
+    let shown = [Shown {
+        plot: "delay",
+        title: "I/Os per second against the time of an I/O",
+        about: "I/Os completed per second if each takes so long: where a line crosses that of plain reads, asynchronous \
+                I/O begins to pay.",
+        up: ("I/Os/s", si),
+        scale: Upward::Log,
+        y: |row| point(row, "ios_per_s"),
+    }];
     let delay = |load: &Load, _: &Row| number(&load.value["load"]["delay_us"]);
-    let mut all = vec![];
-    for (index, set) in sets.iter().enumerate() {
-        all.extend(curve(
-            Curve {
-                plot: "delay",
-                id: anchor_of_set(study, "delay", index),
-                title: format!("I/Os per second against the time of an I/O{}", beside(sets.len(), set)),
-                about: "I/Os completed per second if each takes so long: where a line crosses that of plain reads, \
-                        asynchronous I/O begins to pay.",
-                across: ("µs per I/O", si),
-                up: ("I/Os/s", si),
-                scale: Upward::Log,
-                diagonal: false,
-            },
-            lines(set, &delay, &|row| point(row, "ios_per_s")),
-        ));
-    }
-    all
+    over(study, &["delay_us", "device"], "µs per I/O", &delay, &shown, None)
 }
 
 /// A page, in bytes: the kernel takes no less.

@@ -7,7 +7,6 @@
 
 mod chart;
 mod curves;
-mod model;
 mod plots;
 mod raw;
 mod tables;
@@ -15,11 +14,15 @@ mod tables;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
+use crate::report::deciding::table;
+use crate::report::model::{
+    self, Group, INTERRUPTED, Load, MEMORY_COLUMNS, Study, errors, is_memory, items, memory_rows,
+    number, text, texts,
+};
 use crate::report::number::percent;
 use crate::report::sentences::together;
 use crate::report::words::number_of;
 use chart::{legend, shapes};
-use model::{Group, Load, Study, items, number, text, texts};
 use tables::{deciding, everything, facts, fields, headings, meanings, published};
 
 pub use raw::document_of;
@@ -116,16 +119,8 @@ fn body(document: &Value, studies: &[Study], in_full: usize) -> Markup {
 /// Where and when it was measured, in a line.
 fn place(document: &Value, studies: &[Study]) -> String {
     let machine = machine_of(document, studies);
-    let cores = machine["cores"].as_u64().map(|cores| number_of(cores as usize, "core"));
-    let kernel = text(machine, "kernel").map(|kernel| {
-        match kernel.starts_with(|first: char| first.is_ascii_digit()) {
-            true => format!("kernel {kernel}"),
-            false => kernel,
-        }
-    });
     let when = text(document, "started_at").map(|at| at.replace('T', " ").replace('Z', " UTC"));
-    let known = [text(machine, "cpu_model"), cores, kernel, when];
-    known.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    model::machine_in_words(machine).into_iter().chain(when).collect::<Vec<_>>().join(" · ")
 }
 
 fn machine_of<'a>(document: &'a Value, studies: &[Study<'a>]) -> &'a Value {
@@ -156,12 +151,12 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
     html! {
         section #conclusion {
             @if studies.is_empty() {
-                @if document["noise_bytes"].is_number() { h1 { "Memory of servers that wait" } }
+                @if is_memory(document) { h1 { "Memory of servers that wait" } }
                 @else { h1 { "No results" } }
             }
             @for error in errors(document) { p.error role="alert" { (error) } }
             @if document["interrupted"] == true || studies.iter().any(|study| study.value["interrupted"] == true) {
-                p.error { "It was ended before its plan was complete: these are the results until then." }
+                p.error { (INTERRUPTED) }
             }
             @for study in studies {
                 @let found = &study.value["conclusion"];
@@ -189,15 +184,6 @@ fn nothing(study: &Study) -> String {
         true => "This was only planned: nothing was measured.".into(),
         false => "No conclusion.".into(),
     }
-}
-
-/// What went wrong as a whole: of the document, and of each comparison in it.
-fn errors(document: &Value) -> Vec<String> {
-    let parts = crate::saved::KINDS.iter().map(|kind| (*kind, &document[*kind]["error"]));
-    let own = document["error"].as_str().map(|error| format!("It failed: {error}"));
-    let of_parts =
-        parts.filter_map(|(kind, error)| Some(format!("weir compare {kind}: {}", error.as_str()?)));
-    own.into_iter().chain(of_parts).collect()
 }
 
 fn claims(conclusion: &Value) -> Markup {
@@ -298,15 +284,16 @@ fn comparison(study: &Study, in_full: usize) -> Markup {
 
 fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
     let pictures = if in_full { plots::of_load(study, load) } else { vec![] };
+    let table = table(study, load);
     html! {
         section.load id={ (study.name) "-load-" (load.index) } {
             h3 { (load.name) }
             p.sure { (schedule(load)) }
             @if load.groups.is_empty() { p { "No row was measured under this load." } }
-            @for group in &load.groups {
+            @for (group, lines) in &table.groups {
                 @if !group.title.is_empty() { h4 { (capital_first(group.title)) } }
                 @for sentence in texts(&group.value["summary"]) { p { (prose(&sentence)) } }
-                (deciding(study, load, group))
+                (deciding(load, &table, group, lines))
                 p.sure { (sure(load, group)) }
             }
             @if !pictures.is_empty() { div.plots { @for picture in &pictures { (picture.markup()) } } }
@@ -439,20 +426,11 @@ fn crossings(study: &Study) -> Markup {
 
 /// The figures of the document of `weir compare udp --memory`.
 fn memory_table(document: &Value) -> Markup {
-    let size = |value: &Value| number(value).map_or("-".into(), crate::report::number::bytes);
     html! {
         div.scroll { table {
-            (headings(&[
-                ("design", true), ("provider", true), ("outstanding", false), ("registered", false), ("kernel", false),
-                ("reason", true),
-            ]))
-            tbody { @for row in items(&document["results"]) { tr {
-                th.words scope="row" { (prose(&text(row, "spec").or_else(|| text(row, "design")).unwrap_or_default())) }
-                td.words { (text(row, "provider").unwrap_or_default()) }
-                td { (row["outstanding"].as_u64().map_or("-".into(), |count| count.to_string())) }
-                td { (size(&row["registered_bytes"])) }
-                td { (size(&row["kernel_bytes"])) }
-                td.words { (text(row, "reason").unwrap_or_default()) }
+            (headings(&MEMORY_COLUMNS))
+            tbody { @for row in memory_rows(document) { tr {
+                @for (field, (_, words)) in row.iter().zip(MEMORY_COLUMNS) { td.words[words] { (prose(field)) } }
             } } }
         } }
     }
@@ -501,14 +479,9 @@ fn left_out(studies: &[Study]) -> Markup {
 fn circumstances(document: &Value, studies: &[Study]) -> Markup {
     let machine = machine_of(document, studies);
     let mut warnings = texts(&machine["warnings"]);
-    for study in studies {
-        for warning in texts(&study.value["machine"]["warnings"])
-            .into_iter()
-            .chain(texts(&study.value["warnings"]))
-        {
-            if !warnings.contains(&warning) {
-                warnings.push(warning);
-            }
+    for warning in studies.iter().flat_map(Study::warnings) {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
         }
     }
     let published: Vec<Markup> =

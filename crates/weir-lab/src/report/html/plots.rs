@@ -1,16 +1,16 @@
 //! The pictures of one load: each is made where its figures are there, and left out where they are not.
 
 use super::chart::{Axis, Band, Drawing, Mark, Picture, anchor};
-use super::model::{Load, Row, Sample, Standing, Study};
+use crate::report::model::{Load, Row, Sample, Standing, Study};
 use crate::report::number::{si, whole};
 
-/// Percentiles of latencies: the field of all runs together, the metric, what it is called, and the class of its mark.
-const PERCENTILES: [(&str, &str, &str, &str); 5] = [
-    ("p50", "p50", "p50", "p-50"),
-    ("p90", "p90", "p90", "p-90"),
-    ("p99", "p99", "p99", "p-99"),
-    ("p999", "p99_9", "p99.9", "p-999"),
-    ("max", "max", "max", "p-max"),
+/// Percentiles of latencies: the metric, what it is called, and the class of its mark.
+const PERCENTILES: [(&str, &str, &str); 5] = [
+    ("p50", "p50", "p-50"),
+    ("p90", "p90", "p-90"),
+    ("p99", "p99", "p-99"),
+    ("p99_9", "p99.9", "p-999"),
+    ("max", "max", "p-max"),
 ];
 
 /// The pictures of one load.
@@ -103,7 +103,7 @@ fn said_of(sample: &Sample, value: String) -> String {
     format!("round {}: {value}{out}", sample.round)
 }
 
-/// Percentiles of the latency, those of all runs together where the document has them.
+/// Percentiles of the latency.
 fn latency(study: &Study, load: &Load) -> Option<Picture> {
     let kind = &study.kind;
     let metric = kind.metric(&format!("{}.p50", kind.latency), Some("ns"));
@@ -112,11 +112,8 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
     for row in load.rows().filter(|row| row.standing != Standing::Again) {
         let found: Vec<(f64, &str, &str)> = PERCENTILES
             .iter()
-            .filter_map(|(field, name, title, class)| {
-                let value = row
-                    .latency(kind.all_latencies, field)
-                    .or_else(|| row.median(&format!("{}.{name}", kind.latency)))?;
-                Some((value, *title, *class))
+            .filter_map(|(name, title, class)| {
+                Some((row.median(&format!("{}.{name}", kind.latency))?, *title, *class))
             })
             .collect();
         let (Some(first), Some(last)) = (found.first(), found.last()) else { continue };
@@ -141,14 +138,11 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
         id: anchor(study, Some(load), "latency"),
         title: "Latency: p50, p90, p99, p99.9 and the longest".into(),
         about: format!(
-            "Percentiles of the {what} in µs, all runs of a row together (less is better; p50 and p99 beside its \
-             name). A long tail is a wide gap to the right."
+            "Percentiles of the {what} in µs, each the median over the rounds (less is better; p50 and p99 beside \
+             its name). A long tail is a wide gap to the right."
         ),
         drawing: Drawing::Rows(axis, bands),
-        keys: PERCENTILES
-            .iter()
-            .map(|(_, _, title, class)| (*class, (*title).to_owned()))
-            .collect(),
+        keys: PERCENTILES.iter().map(|(_, title, class)| (*class, (*title).to_owned())).collect(),
     })
 }
 

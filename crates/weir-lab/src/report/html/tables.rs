@@ -3,166 +3,63 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::model::{Group, Kind, Load, Metric, Row, Standing, Study, items, number, text};
 use super::prose;
+use crate::report::deciding::{BEST, Column, DESIGN, LIMIT, Line, RANK, RATE, SPREAD, Table};
 use crate::report::explain;
-use crate::report::number::{UNKNOWN, bytes, percent, percent_of, si, three_figures};
+use crate::report::model::{Group, Kind, Load, Metric, Row, Study, items, number, text};
+use crate::report::number::{UNKNOWN, bytes, percent_of, si, three_figures};
 use crate::udp::report::published::CAUTION;
 
-/// What the columns mean that are no metrics: rank, spread, and ratio to the best.
-fn common() -> [String; 3] {
-    let all = explain::meanings();
-    ["# rank", "±", "× best"].map(|heading| {
-        let found = all.iter().find(|meaning| meaning.heading.trim() == heading);
-        found.map(|meaning| meaning.about.clone()).unwrap_or_default()
-    })
-}
-
-/// The table that decides: a row for each design, the best first.
-pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
-    let kind = &study.kind;
-    let [about_rank, about_spread, about_best] = common();
-    let by = kind.metric(&load.ranked_by, load.rows().find_map(|row| row.unit(&load.ranked_by)));
-    let cpu = kind.metric(kind.cpu, Some("ns"));
-    // Of latencies the longest bar would be the worst row's.
-    let has_bars = !load.ranked_by.contains("latency");
-    let largest = group.rows.iter().filter_map(|row| row.median(&by.name)).fold(0.0, f64::max);
-    let percent_of_largest =
-        |median: f64| format!("{:.1}", 100.0 * median / largest.max(f64::MIN_POSITIVE));
-    let latencies = |row: &Row| {
-        let of = |field: &str, name: &str| {
-            row.latency(kind.all_latencies, field)
-                .or_else(|| row.median(&format!("{}.{name}", kind.latency)))
-                .map(kind.metric(&format!("{}.p50", kind.latency), Some("ns")).text)
-        };
-        of("p50", "p50").zip(of("p99", "p99")).map(|(p50, p99)| format!("{p50} / {p99}"))
-    };
+/// The table that decides of one group: a row for each design, the best first.
+pub fn deciding(load: &Load, table: &Table, group: &Group, lines: &[Line]) -> Markup {
+    let heading = |place: usize| &table.columns[place];
     html! {
         div.scroll { table.deciding {
             caption { "The table that decides: " (load.name) @if !group.title.is_empty() { ", " (group.title) } }
             thead { tr {
-                th scope="col" title=(about_rank) { "#" }
-                th.words scope="col" { "design" }
-                th scope="col" title=(by.about) { (by.heading) }
-                th.wide aria-hidden="true" {}
-                th scope="col" title=(about_spread) { "±" }
-                th scope="col" title=(about_best) { "× best" }
-                th scope="col" title=(cpu.about) { (cpu.heading) }
-                th scope="col" title="median and 99th percentile of the latency, all runs together" { "p50 / p99 µs" }
-                th.words scope="col" title=(kind.limits) { "limited by" }
+                @for (place, column) in table.columns.iter().enumerate() {
+                    th.words[Column::is_words(place)] scope="col" title=(column.about) { (column.heading) }
+                    @if place == SPREAD { th.wide aria-hidden="true" {} }
+                }
             } }
             tbody {
-                @for row in &group.rows {
-                    @let figure = row.figure(&by.name);
-                    tr class=(row.standing.class()) data-s=(row.series) {
-                        td.rank { (rank(group, row)) }
-                        th.words scope="row" {
-                            (prose(&row.name)) " "
-                            @if let Some((word, meaning)) = mark_of(group, row) { span.mark title=(meaning) { (word) } }
-                        }
-                        @match figure {
-                            Some(figure) => {
-                                td.figure {
-                                    @if row.value["lower_bound"] == true {
-                                        span title="a lower bound: the server was not the limit" { "≥ " }
-                                    }
-                                    ((by.text)(figure.median))
-                                }
-                                td.wide aria-hidden="true" {
-                                    @if has_bars && row.standing != Standing::Unranked {
-                                        div.bar style={ "width:" (percent_of_largest(figure.median)) "%" } {}
-                                    }
-                                }
-                                td { (spread(row, &by)) }
-                            }
-                            None => { td { (UNKNOWN) } td.wide aria-hidden="true" {} td { (UNKNOWN) } }
-                        }
-                        td { (to_best(row)) }
-                        td { (row.median(kind.cpu).map_or(UNKNOWN.into(), cpu.text)) }
-                        td { (latencies(row).unwrap_or_else(|| UNKNOWN.into())) }
-                        td.words title=[row.value["limit_reason"].as_str()] { (limited_by(row)) }
-                    }
+                @for line in lines {
+                    tr class=(line.row.standing.class()) data-s=(line.row.series) { (cells(line)) }
                 }
             }
         } }
+        @if lines.iter().any(|line| line.fields[RATE].starts_with('≥')) {
+            p.sure { "≥: a lower bound. " (heading(LIMIT).heading) " says what kept the row from more." }
+        }
     }
 }
 
-fn rank(group: &Group, row: &Row) -> String {
-    match (row.standing, row.value["rank"].as_u64()) {
-        (Standing::Open, _) => "?".into(),
-        (Standing::Again | Standing::Unranked, _) => UNKNOWN.into(),
-        // Behind the best, and undecided against others.
-        (_, None) => "?".into(),
-        (_, Some(rank)) if group.shares_rank(row) => format!("{rank}="),
-        (_, Some(rank)) => rank.to_string(),
-    }
-}
-
-/// The word beside a name, and what it means.
-fn mark_of(group: &Group, row: &Row) -> Option<(&'static str, &'static str)> {
-    Some(match row.standing {
-        Standing::Tied => ("tied", "one of the best, which are alike within the noise"),
-        Standing::Open => {
-            ("undecided", "too few comparable rounds, or too much noise, to tell it from the best")
-        }
-        Standing::Again => {
-            ("second name", "the same row under a second name, which shows the noise")
-        }
-        Standing::Unranked => match row.value["status"].as_str() {
-            Some("unavailable") => {
-                ("cannot run here", "the reason is below, under what was left out")
+fn cells(line: &Line) -> Markup {
+    html! {
+        @for (place, field) in line.fields.iter().enumerate() {
+            @match place {
+                RANK => { td.rank { (field) } }
+                DESIGN => {
+                    th.words scope="row" {
+                        (prose(field)) " "
+                        @if let Some((word, meaning)) = line.mark { span.mark title=(meaning) { (word) } }
+                    }
+                }
+                RATE => { td.figure { (field) } }
+                SPREAD => {
+                    td { (field) }
+                    td.wide aria-hidden="true" {
+                        @if let Some(share) = line.share {
+                            div.bar style={ "width:" (format!("{:.1}", 100.0 * share)) "%" } {}
+                        }
+                    }
+                }
+                BEST => { td { (field) @if let Some(within) = &line.best_within { " " (within) } } }
+                LIMIT => { td.words title=[line.row.value["limit_reason"].as_str()] { (field) } }
+                _ => { td { (field) } }
             }
-            Some("failed") => ("failed", "the reason is below, under what was left out"),
-            Some("not_measured") => {
-                ("not measured", "the reason is below, under what was left out")
-            }
-            _ => ("not ranked", "the reason is below, under what was left out"),
-        },
-        Standing::Behind if group.shares_rank(row) => {
-            ("tied", "as good as the others of its rank, within the noise")
         }
-        Standing::Best | Standing::Behind => return None,
-    })
-}
-
-fn spread(row: &Row, metric: &Metric) -> String {
-    let Some((figure, (low, high))) =
-        row.figure(&metric.name).and_then(|of| Some((of, of.interval?)))
-    else {
-        return UNKNOWN.into();
-    };
-    match figure.median > 0.0 {
-        true => percent((high - low) / 2.0 / figure.median),
-        false => UNKNOWN.into(),
     }
-}
-
-/// The row's figure to the best one's: what the document says the other way round.
-fn to_best(row: &Row) -> String {
-    let of = &row.value["winner_to_it"];
-    let inverse =
-        |name: &str| number(&of[name]).filter(|ratio| *ratio > 0.0).map(|ratio| 1.0 / ratio);
-    let sign = match row.standing {
-        Standing::Best => return "1".into(),
-        Standing::Again | Standing::Unranked => return UNKNOWN.into(),
-        Standing::Tied => "~",
-        Standing::Open => "?",
-        Standing::Behind => "",
-    };
-    let Some(ratio) = inverse("median") else {
-        return if sign == "~" { "1".into() } else { "?".into() };
-    };
-    let interval = inverse("high").zip(inverse("low"));
-    let interval = interval.map(|(low, high)| format!(" ({low:.2} to {high:.2})"));
-    format!("{sign}{ratio:.2}{}", interval.unwrap_or_default())
-}
-
-fn limited_by(row: &Row) -> String {
-    text(row.value, "limited_by").unwrap_or_else(|| match row.value["status"].as_str() {
-        Some("ok") | None => UNKNOWN.into(),
-        Some(status) => status.replace('_', " "),
-    })
 }
 
 /// All metrics that are known of any row.
@@ -356,14 +253,15 @@ pub fn published(study: &Study) -> Markup {
 
 /// What the columns of a kind mean.
 pub fn meanings(kind: &Kind) -> Markup {
-    let [rank, spread, best] = common();
+    let all = explain::meanings();
+    let shared = all.iter().filter(|meaning| {
+        ["# rank", "±", "× best (x best)", "p50/p99 µs"].contains(&&*meaning.heading)
+    });
     html! {
         details.meanings {
             summary { "What the columns of " (kind.title) " mean" }
             dl {
-                dt { "#" } dd { (rank) "." }
-                dt { "±" } dd { (spread) "." }
-                dt { "× best" } dd { (best) "." }
+                @for meaning in shared { dt { (meaning.heading) } dd { (meaning.about) "." } }
                 @for metric in kind.metrics.iter().filter(|metric| !metric.about.is_empty()) {
                     dt { (metric.heading) " " code { (metric.name) } }
                     dd { (metric.about) }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::page;
 use crate::report::document::{document, failure};
-use crate::report::html::model::{Standing, Study};
 use crate::report::html::raw::MOST_BYTES;
+use crate::report::model::{Standing, Study};
 use crate::udp::report::fixture;
 
 fn udp() -> Value {
@@ -92,6 +92,8 @@ fn whatever_a_document_says_is_text() {
     let mut document = udp();
     for row in document["results"].as_array_mut().unwrap() {
         row["design"] = json!(EVIL);
+        row["name"] = json!(EVIL);
+        row["limit"] = json!(EVIL);
         row["spec"] = json!(EVIL);
         row["reason"] = json!(EVIL);
         row["provider"] = json!(EVIL);
@@ -199,7 +201,7 @@ fn ties_look_like_ties_and_what_is_open_looks_undecided() {
         [Standing::Tied, Standing::Tied, Standing::Behind]
     );
     let shown = page(&tied);
-    assert_eq!(shown.matches("<td class=\"rank\">1=</td>").count(), 2);
+    assert_eq!(shown.matches("<td class=\"rank\">1</td>").count(), 2);
     assert!(shown.contains("~1.00"));
 
     // Too few rounds: the best figure is no winner.
@@ -319,6 +321,7 @@ fn large(rows: usize) -> Value {
             let mut row = first.clone();
             row["spec"] = json!(format!("design-{index} --threads 8"));
             row["design"] = json!(format!("design-{index}"));
+            row["name"] = row["spec"].clone();
             row["role"] = json!("plain");
             all.push(row);
         }
@@ -365,7 +368,7 @@ fn memory_is_drawn_against_what_is_outstanding() {
         })
     };
     let memory = json!({
-        "schema_version": 1, "command": ["weir"], "status": "ok", "machine": {},
+        "schema_version": 1, "command": ["weir"], "status": "ok", "machine": {}, "noise_bytes": 0,
         "results": [row(100, 4096), row(1000, 65_536), row(5000, 1 << 20)],
     });
     let page = page(&memory);

@@ -46,9 +46,10 @@ impl Told for Tcp {
         wider: "-c, -l, --pattern and --sweep measure them",
     };
     const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; \
-                                  neither, each waited for the other; load, everything was served at its \
-                                  rate. Busy-polling designs keep a core busy with one connection in \
-                                  ping-pong, or never yield it; they are ranked separately from sleeping \
+                                  neither, each waited for the other; others, other programs had the \
+                                  cores (≥: it could do more); load, everything was served at its rate. \
+                                  Busy-polling designs keep a core busy with one connection in ping-pong, \
+                                  or never yield it; they are ranked separately from sleeping \
                                   designs. INVALID: bytes were wrong or lost, see below the table";
     const LATENCY_FIELD: &'static str = "round_trip_of_all_runs_ns";
 

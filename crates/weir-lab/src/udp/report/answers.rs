@@ -226,8 +226,8 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
         let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
         if low == high { low } else { format!("{low} to {high}") }
     };
-    let p50 = [poll, wait].map(|row| known(results.figure(load, row, &LATENCY_P50), microseconds));
-    let p99 = [poll, wait].map(|row| known(results.figure(load, row, &LATENCY_P99), microseconds));
+    let p50 = [poll, wait].map(|row| known(results.median(load, row, &LATENCY_P50), microseconds));
+    let p99 = [poll, wait].map(|row| known(results.median(load, row, &LATENCY_P99), microseconds));
     let gain = |metric| {
         let difference = results.better_by(load, metric, (poll, wait));
         match difference {

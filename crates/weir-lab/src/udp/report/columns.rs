@@ -82,7 +82,7 @@ fn borrowed(at: &At<Udp>) -> String {
     let Some(load) = at.results.loads.iter().position(Load::is_paced) else {
         return UNKNOWN.into();
     };
-    let of = |metric| Some((LATENCY_P50.text)(at.results.figure(load, at.row, metric)?));
+    let of = |metric| Some((LATENCY_P50.text)(at.results.median(load, at.row, metric)?));
     match (of(&LATENCY_P50), of(&LATENCY_P99)) {
         (Some(p50), Some(p99)) => format!("{p50}/{p99}"),
         _ => UNKNOWN.into(),
@@ -90,10 +90,12 @@ fn borrowed(at: &At<Udp>) -> String {
 }
 
 fn drops() -> Column<Udp> {
-    let about =
-        "percent of sent, at the device, at the queue of the CPU, at the socket; ? not visible";
+    let about = "percent of sent, at the device, at the queue of the CPU, at the socket; ? not visible, ~ by the machine's count";
     Column::figure("drops\ndev/cpu/sock", about, |at| {
         let Some(ledger) = at.cell().ledger() else { return UNKNOWN.into() };
+        let place_unknown = ledger.lost_place_unknown().filter(|lost| *lost > 0);
+        // By a count of the machine that stands in for the sockets' own.
+        let machine = ledger.dropped_socket_source.as_ref().and(ledger.dropped_socket);
         let Ledger { sent, dropped_device, dropped_cpu_queue, dropped_socket, .. } = ledger;
         let share = |count: Option<u64>| match count {
             None => "?".into(),
@@ -104,9 +106,11 @@ fn drops() -> Column<Udp> {
                 percent => format!("{percent:.0}"),
             },
         };
-        let at_socket = match ledger.lost_place_unknown() {
-            Some(lost @ 1..) => format!("?{}", share(Some(lost))),
-            _ => share(dropped_socket),
+        let at_socket = match (machine.filter(|count| *count > 0), place_unknown) {
+            (machine @ Some(_), None) => format!("~{}", share(machine)),
+            (machine @ Some(_), lost) => format!("~{}+?{}", share(machine), share(lost)),
+            (None, lost @ Some(_)) => format!("?{}", share(lost)),
+            (None, None) => share(dropped_socket),
         };
         let parts: [String; 3] = [share(dropped_device), share(dropped_cpu_queue), at_socket];
         format!("{} %", parts.join("/"))

@@ -1,6 +1,7 @@
 //! What the document says of a comparison of UDP alone.
 
 use serde_json::{Value, json};
+use weir_load::engine::has_offload;
 
 use crate::experiment::plan::Role;
 use crate::report::document::{difference, estimate, with};
@@ -12,10 +13,6 @@ use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
 use crate::udp::results::{RECEIVE_BUFFER, Results};
 use crate::udp::sample::Cell;
-
-/// The generator's engines that hand over several datagrams with one call to the network stack, or go
-/// past it.
-const SEND_OFFLOAD: [&str; 2] = ["gso", crate::udp::link::ENGINE];
 
 /// What a load has besides.
 pub(super) fn of_load(results: &Results, index: usize) -> Value {
@@ -74,7 +71,10 @@ fn as_obtained(load: &Load, cell: &Cell) -> Load {
     let engine = sample.and_then(|sample| sample.engine.as_deref());
     let rcvbuf_bytes = sample.and_then(|sample| sample.settings.get(RECEIVE_BUFFER)?.parse().ok());
     Load {
-        send_offload: engine.map_or(load.send_offload, |engine| SEND_OFFLOAD.contains(&engine)),
+        // An engine that hands over several datagrams with one call to the network stack, or goes past it.
+        send_offload: engine.map_or(load.send_offload, |engine| {
+            has_offload(engine) || engine == crate::udp::link::ENGINE
+        }),
         rcvbuf_bytes: rcvbuf_bytes.or(load.rcvbuf_bytes),
         ..*load
     }

@@ -50,7 +50,8 @@ impl Told for Udp {
     const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send \
                                   no more; both, that and the server received nearly everything; memory, \
                                   the system refused or dropped datagrams before any socket; load, \
-                                  everything that was offered evenly was received; unknown, none of these. \
+                                  everything that was offered evenly was received; others, other programs \
+                                  had the cores (≥: it could do more); unknown, none of these. \
                                   INVALID: its data or its ledger is wrong, see below the table";
     const RATIO_FIELD: Option<&'static str> = Some("ratio_to_traditional");
 
@@ -159,16 +160,25 @@ impl Told for Udp {
                     .into(),
             );
         }
-        let place_unknown = |cell: &Cell| {
-            cell.ledger()
-                .and_then(|ledger| ledger.lost_place_unknown())
-                .is_some_and(|lost| lost > 0)
-        };
-        if results.cells.iter().flatten().any(place_unknown) {
+        let ledgers = || results.cells.iter().flatten().filter_map(Cell::ledger);
+        if ledgers().any(|ledger| ledger.lost_place_unknown().is_some_and(|lost| lost > 0)) {
             said.push(
-                "drops ?3: 3 % of what was sent was lost, place unknown, because the system does not tell what it                  drops at sockets. So the ledger cannot show whether it or the design lost them; that the                  design loses nothing at an even, low rate was checked before timing."
+                "drops ?3: 3 % of what was sent was lost, place unknown, because the system does not tell what it \
+                 drops at sockets. So the ledger cannot show whether it or the design lost them; that the \
+                 design loses nothing at an even, low rate was checked before timing."
                     .into(),
             );
+        }
+        let source = ledgers().find_map(|ledger| {
+            let source = ledger.dropped_socket_source?;
+            ledger.dropped_socket.filter(|dropped| *dropped > 0).map(|_| source)
+        });
+        if let Some(source) = source {
+            said.push(format!(
+                "drops ~3: 3 % of what was sent was lost, and the machine counted as many drops or more; its count \
+                 stands in, because the system does not tell what each socket drops ({source}). So it cannot show \
+                 that all of them were this server's."
+            ));
         }
         said
     }

@@ -55,6 +55,7 @@ pub fn of_throughput(
             Limit::Memory => "memory or a queue of the system was the limit",
             Limit::Server => "the server was busy, and lost nothing",
             Limit::Load => "the load was the limit",
+            Limit::Others => "other programs had the cores",
             Limit::Unknown => "no limit was found",
         };
         said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
@@ -75,8 +76,7 @@ pub fn of_latency(
     let Some(winner) = ranking.winner() else {
         return vec![nobody(ranking, "", "latency")];
     };
-    // The figures of the table, of all rounds together.
-    let figure = |metric| known(results.figure(load, winner.row, metric), microseconds);
+    let figure = |metric| known(results.median(load, winner.row, metric), microseconds);
     let among = of_the_ranked(results, load, offloaded);
     let name = &results.rows[winner.row];
     let figures = format!("p50 {} µs, p99 {} µs", figure(&LATENCY_P50), figure(&LATENCY_P99));

@@ -2,13 +2,12 @@
 
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, microseconds, or_unknown, percent, si};
-use crate::stats::latency;
 use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
 use crate::udp::curve::{Highest, highest_of};
 use crate::udp::plan::{Goal, Load, Rate, Shown};
 use crate::udp::report::answers::crossings;
 use crate::udp::results::Results;
-use crate::udp::sample::SERVER_CPU;
+use crate::udp::sample::{LATENCY_P50, LATENCY_P99, SERVER_CPU};
 
 /// All of them; empty if nothing was swept.
 pub(super) fn tables(results: &Results, width: usize) -> String {
@@ -97,10 +96,10 @@ fn under_load(results: &Results, width: usize) -> Option<String> {
         line.extend([Goal::NoDrop, Goal::PartialDrop].map(|goal| highest_text(rate(row, goal))));
         for (_, load) in &shares {
             let cell = &results.cells[*load][row];
-            let latency = latency::merged(&cell.samples);
-            line.push(latency.map_or_else(
+            let [p50, p99] = [&LATENCY_P50, &LATENCY_P99].map(|of| cell.estimate(of, results.seed));
+            line.push(p50.zip(p99).map_or_else(
                 || UNKNOWN.into(),
-                |l| format!("{}/{}", microseconds(l.p50 as f64), microseconds(l.p99 as f64)),
+                |(p50, p99)| format!("{}/{}", microseconds(p50.median), microseconds(p99.median)),
             ));
             let cpu = cell.estimate(&SERVER_CPU, results.seed);
             line.push(or_unknown(cpu.map(|cpu| cpu.median / 100.0), percent));

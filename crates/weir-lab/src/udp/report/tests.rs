@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::document::document;
 use crate::report::layout::chars;
 use crate::report::screen::{LINES, LINES_OF_A_PART, screen};
 use crate::report::table::report;
@@ -32,19 +33,19 @@ fn a_narrow_terminal_has_it_in_parts() {
 
 #[test]
 fn the_first_screen_has_the_conclusion_and_the_table_that_decides() {
-    golden("screen.txt", &screen(&fixture::results(), 120, LINES));
-    golden("screen-of-a-part.txt", &screen(&fixture::swept(), 100, LINES_OF_A_PART));
+    golden("screen.txt", &screen(&document(&fixture::results()), 120, LINES));
+    golden("screen-of-a-part.txt", &screen(&document(&fixture::swept()), 100, LINES_OF_A_PART));
 }
 
 #[test]
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";
     let mut results = fixture::results();
-    assert!(!screen(&results, 100, LINES).contains(said));
+    assert!(!screen(&document(&results), 100, LINES).contains(said));
     for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
         sample.verdict.lower_bound = true;
     }
-    let text = screen(&results, 100, LINES).replace('\n', " ");
+    let text = screen(&document(&results), 100, LINES).replace('\n', " ");
     assert!(text.contains(said), "{text}");
 }
 
@@ -58,7 +59,7 @@ fn no_figure_at_all_is_still_a_report() {
     assert!(text.contains("No design delivered a figure"), "{text}");
     assert!(text.contains("warning: interrupted; the results are partial"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
-    let text = screen(&results, 100, LINES);
+    let text = screen(&document(&results), 100, LINES);
     assert!(text.contains("No answer: it was ended before anything was measured."), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
 }
@@ -109,6 +110,20 @@ fn what_was_lost_at_an_unknown_place_is_said_of_a_ranked_row() {
     let document = crate::report::document::document(&results);
     let of = |row: usize| document["results"][row]["ledger"]["lost_place_unknown"].clone();
     assert_eq!((of(0), of(1)), (Value::Null, ledger.unexplained().into()));
+}
+
+#[test]
+fn a_count_of_the_machine_that_stands_in_is_told_as_such() {
+    let mut results = fixture::results();
+    for sample in &mut results.cells[0][1].samples {
+        sample.ledger.dropped_socket_source = Some("all programs' count".into());
+    }
+    let text = report(&results, 200);
+    assert!(text.contains("/~") && text.contains("(all programs' count)"), "{text}");
+    assert!(!text.contains("place unknown"), "it counted as many as are missing: {text}");
+    let document = crate::report::document::document(&results);
+    let counts = &document["results"][1]["ledger"]["counts"];
+    assert_eq!(counts["dropped_socket_source"], "all programs' count");
 }
 
 #[test]
@@ -172,7 +187,9 @@ fn by_what_factor_the_usual_design_is_beaten_is_more_than_one() {
             let latency = sample.latency_ns.as_mut().expect("it is known");
             latency.p50 = (latency.p50 as f64 * factor) as u64;
         }
-        for sentence in crate::report::conclusion::conclusion(&results).sentences {
+        for sentence in
+            crate::report::conclusion::conclusion(&results, &results.rankings()).sentences
+        {
             let said = sentence.split("by a factor of ").nth(1);
             let said = said.map(|rest| {
                 rest.split(':').next().unwrap().trim_end_matches('.').parse::<f64>().unwrap()

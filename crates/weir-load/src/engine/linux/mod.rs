@@ -7,9 +7,14 @@ mod xdp;
 
 pub use xdp::receive_together;
 
-use super::{About, send};
+use weir::Unavailable;
 
-pub(super) static ENGINES: [About; 5] = [
+use super::{About, Lane, Opened, send};
+
+/// The best that hands each datagram over by itself.
+pub(super) const WITHOUT_OFFLOAD: &str = "sendmmsg";
+
+pub(super) static ENGINES: [About; 6] = [
     About {
         name: "gso",
         summary: "segmentation offload: up to 64 datagrams of one flow as one large send",
@@ -31,4 +36,10 @@ pub(super) static ENGINES: [About; 5] = [
         summary: "live frames past the kernel's network: up to 1024 a call, only on request",
         open: xdp::open,
     },
+    About { name: "uso", summary: "segmentation offload (Windows)", open: no_uso },
 ];
+
+fn no_uso(_: usize, _: &[Lane]) -> Opened {
+    let reason = "Linux does not have the socket option UDP_SEND_MSG_SIZE";
+    Err(Unavailable::new("engine uso", reason).advise("use the engine gso, which does the same"))
+}

@@ -83,6 +83,16 @@ impl Socket {
         })
     }
 
+    /// What it has said to have sent of a file has gone: none is under way.
+    pub(crate) fn is_sending_a_file(&self) -> bool {
+        false
+    }
+
+    /// So the file was not short of it either.
+    pub(crate) fn file_was_short(&self) -> bool {
+        false
+    }
+
     /// Tells the server that nothing follows.
     pub(crate) fn end_sending(&self) -> io::Result<()> {
         socket2::SockRef::from(&self.0).shutdown(Shutdown::Write)
@@ -172,10 +182,20 @@ impl Set {
         self.wake_event.clone()
     }
 
-    pub(crate) fn add(&self, socket: &Socket, number: u32) -> io::Result<()> {
+    pub(crate) fn add(&mut self, socket: &Socket, number: u32) -> io::Result<()> {
         let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
         self.control(socket.fd(), events, number.into())
     }
+
+    /// Room is told as everything else.
+    #[inline]
+    #[expect(clippy::unnecessary_wraps, reason = "as on every system")]
+    pub(crate) fn await_room(&mut self, _: &Socket, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The kernel forgets what is closed.
+    pub(crate) fn forget(&mut self, _: u32) {}
 
     fn control(&self, fd: RawFd, events: libc::c_int, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
@@ -274,6 +294,12 @@ fn epoll() -> io::Result<OwnedFd> {
 pub(crate) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, bytes, at)
 }
+
+/// The call behind [`Socket::send_file`].
+pub(crate) const SENDS_FILES_BY: &str = "sendfile";
+
+/// A wait costs the same for any number.
+pub(crate) const CONNECTIONS_OF_PROCESS: Option<u64> = None;
 
 /// How many descriptors this process may have, after asking for as many as it may ask for.
 pub(crate) fn descriptors() -> Option<u64> {

@@ -3,24 +3,23 @@
 //! Every file supplies the same types with the same functions:
 //!
 //! - `availability`: whether there is an engine here;
-//! - `Socket`: `connect` (begins to), `connected` (what came of it), `receive`, `send`, `send_file`,
-//!   `end_sending`; none waits, and closing is dropping;
-//! - `Set`: `new`, `add` (each socket once, told from then on of every change), `wait` (until
-//!   something is ready, it is rung, or so long), `ready`;
+//! - `Socket`: `connect` (begins to), `connected` (what came of it), `receive`, `send`, `send_file` (with
+//!   `is_sending_a_file`, `file_was_short`), `end_sending`; none waits, and closing is dropping;
+//! - `Set`: `new`, `add` (each socket once, told from then on of every change), `await_room` (one has found
+//!   no room to send), `forget` (before one is closed), `wait` (until something is ready, it is rung, or so
+//!   long), `ready`; what is told may be told again;
 //! - `WakeEvent`: `signal`, from any thread;
+//! - `SENDS_FILES_BY`: the call by which it sends files;
 //! - `read_at`: reads a file at a place;
 //! - `descriptors`: how many this process may have; the first call raises that as far as it may;
+//! - `CONNECTIONS_OF_PROCESS`: so many connections are better shared by several processes, if any number is;
 //! - `is_no_port`, `is_no_descriptor`, `is_refused`, `is_reset`, `is_timed_out`: what an error means.
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(target_os = "linux")]
-mod linux;
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows/mod.rs")]
+mod native;
 
-#[cfg(not(target_os = "linux"))]
-pub(super) use elsewhere::*;
-#[cfg(target_os = "linux")]
-pub(super) use linux::*;
+pub(super) use native::*;
 
 /// A socket that changed.
 #[derive(Debug, Clone, Copy)]

@@ -95,6 +95,7 @@ impl Worker<'_> {
         let slot = &mut self.slots[number as usize];
         let was = std::mem::replace(&mut slot.state, State::Over);
         debug_assert_ne!(was, State::Over, "a connection ends once");
+        self.set.forget(number);
         slot.socket = None;
         self.clock.cancel(number);
         if !self.heard.is_empty() {

@@ -38,7 +38,11 @@ impl Worker<'_> {
                 }
                 Err(e) => return self.close(number, End::ConnectFailed(e)),
             },
-            _ => {}
+            (_, Some(socket)) => {
+                if let Err(amiss) = self.content.mind_the_file(socket) {
+                    return self.close(number, End::from(amiss));
+                }
+            }
         }
         if receive || ended {
             self.receive(number);

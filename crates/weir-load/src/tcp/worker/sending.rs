@@ -63,11 +63,14 @@ impl Worker<'_> {
             let slot = &mut self.slots[number as usize];
             let (State::Open, Some(socket)) = (slot.state, &slot.socket) else { return };
             if slot.stream.unsent() == 0 {
+                if socket.is_sending_a_file() {
+                    self.await_room(number);
+                }
                 return;
             }
             let (asked, taken) = match slot.stream.send(socket, &self.content, &mut self.scratch) {
                 Ok(Sending { asked, taken: Some(taken) }) => (asked, taken),
-                Ok(Sending { taken: None, .. }) => return,
+                Ok(Sending { taken: None, .. }) => return self.await_room(number),
                 Err(Amiss::Socket(e)) => return self.fail_to_send(number, e),
                 Err(amiss) => return self.close(number, End::from(amiss)),
             };
@@ -82,10 +85,18 @@ impl Worker<'_> {
             }
             if taken < asked {
                 self.live.short_sends.one();
-                return;
+                return self.await_room(number);
             }
         }
         self.leave(number);
+    }
+
+    /// It goes on when there is room.
+    fn await_room(&mut self, number: u32) {
+        let Some(socket) = &self.slots[number as usize].socket else { return };
+        if let Err(e) = self.set.await_room(socket, number) {
+            self.fail_to_send(number, e);
+        }
     }
 
     /// Others have their turn before the rest of it.

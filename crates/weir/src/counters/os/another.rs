@@ -5,6 +5,7 @@
 //! last timer tick. Context switches stand in `status` for each thread: those of threads that
 //! have ended are lost.
 
+use nix::time::ClockId;
 use std::{collections::HashSet, fs, net::SocketAddr};
 
 use super::{ProcFile, clock_ns, parse};
@@ -16,15 +17,15 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::counters::os) struct OtherProcess {
     id: u32,
-    clock: libc::clockid_t,
+    clock: ClockId,
     status: ProcFile,
     buffer: Vec<u8>,
 }
 
 /// The CPU clock of a process, as `clock_getcpuclockid` makes it.
-fn process_clock(id: u32) -> libc::clockid_t {
+fn process_clock(id: u32) -> ClockId {
     const SCHEDULER_TIME: libc::clockid_t = 2;
-    (!(id as libc::pid_t) << 3) | SCHEDULER_TIME
+    ClockId::from_raw((!(id as libc::pid_t) << 3) | SCHEDULER_TIME)
 }
 
 impl OtherProcess {
@@ -34,13 +35,13 @@ impl OtherProcess {
     }
 
     pub(in crate::counters::os) fn cpu_ns(&self) -> Option<u64> {
-        clock_ns(self.clock)
+        clock_ns(self.clock).ok()
     }
 
     pub(in crate::counters::os) fn usage(&mut self) -> ProcessUsage {
         let status = self.status.read(&mut self.buffer).unwrap_or_default();
         let mut process = parse::process_status(status);
-        process.cpu_ns = clock_ns(self.clock);
+        process.cpu_ns = clock_ns(self.clock).ok();
         for thread in self.threads() {
             let sum = |a, b| usage::count::plus(a, b);
             process.voluntary_switches =

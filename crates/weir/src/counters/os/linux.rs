@@ -14,78 +14,73 @@ pub use parse::parse_every_text;
 
 use super::{
     BoundSocket, DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId,
-    ThreadUsage, TotalUsage,
+    ThreadUsage, TotalUsage, UdpUsage,
 };
 use crate::Error;
+use nix::{
+    sys::{
+        resource::{Usage, UsageWho, getrusage},
+        time::TimeValLike as _,
+    },
+    time::ClockId,
+    unistd::{SysconfVar, gettid, sysconf},
+};
 use socket2::Socket;
 use std::{
     fs::{self, File},
     io,
     net::{IpAddr, SocketAddr},
     os::{fd::AsRawFd, unix::fs::FileExt},
+    time::Duration,
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
 
 pub(super) fn current_thread_id() -> u64 {
-    // SAFETY: gettid takes no argument and cannot fail.
-    let id = unsafe { libc::gettid() };
-    id as u64 // positive
+    gettid().as_raw() as u64 // positive
 }
 
 pub(super) fn current_thread() -> ThreadUsage {
-    let usage = resource_usage(libc::RUSAGE_THREAD);
-    let cpu_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok();
+    let cpu_ns = clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID).ok();
     // SAFETY: sched_getcpu takes no argument.
     let core = unsafe { libc::sched_getcpu() };
     ThreadUsage {
         cpu_ns,
-        cpu_system_ns: usage.map(|usage| timeval_ns(usage.ru_stime)),
-        voluntary_switches: usage.map(|usage| usage.ru_nvcsw as u64),
-        involuntary_switches: usage.map(|usage| usage.ru_nivcsw as u64),
+        cpu_system_ns: usage.map(system_ns),
+        voluntary_switches: usage.map(|usage| usage.voluntary_context_switches() as u64),
+        involuntary_switches: usage.map(|usage| usage.involuntary_context_switches() as u64),
         core: u64::try_from(core).ok(),
         ..ThreadUsage::default()
     }
 }
 
 /// What a CPU clock shows, in ns.
-fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writing; a clock that does not exist is an error.
-    let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    (result == 0).then(|| time.tv_sec as u64 * NS_PER_S + time.tv_nsec as u64)
+fn clock_ns(clock: ClockId) -> io::Result<u64> {
+    Ok(Duration::from(clock.now()?).as_nanos() as u64)
 }
 
 /// The CPU clock of a thread of this process: the number that `pthread_getcpuclockid`
 /// makes, from the kernel's number of a thread instead of the C library's.
-fn thread_clock(id: libc::pid_t) -> libc::clockid_t {
+fn thread_clock(id: libc::pid_t) -> ClockId {
     const OF_ONE_THREAD: libc::clockid_t = 4;
     const SCHEDULER_TIME: libc::clockid_t = 2;
-    (!id << 3) | OF_ONE_THREAD | SCHEDULER_TIME
+    ClockId::from_raw((!id << 3) | OF_ONE_THREAD | SCHEDULER_TIME)
 }
 
-fn resource_usage(of: libc::c_int) -> Option<libc::rusage> {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is valid for writing a whole rusage.
-    let result = unsafe { libc::getrusage(of, usage.as_mut_ptr()) };
-    // SAFETY: all zeroes is a rusage, and the kernel filled it if it answered 0.
-    (result == 0).then(|| unsafe { usage.assume_init() })
-}
-
-fn timeval_ns(time: libc::timeval) -> u64 {
-    time.tv_sec as u64 * NS_PER_S + time.tv_usec as u64 * 1000
+/// Time in the kernel.
+fn system_ns(usage: Usage) -> u64 {
+    usage.system_time().num_nanoseconds() as u64
 }
 
 /// A setting of the C library that is a positive number.
-fn setting(name: libc::c_int) -> Option<u64> {
-    // SAFETY: sysconf takes a number and answers -1 to one it does not know.
-    let value = unsafe { libc::sysconf(name) };
-    u64::try_from(value).ok().filter(|value| *value > 0)
+fn setting(name: SysconfVar) -> Option<u64> {
+    u64::try_from(sysconf(name).ok()??).ok().filter(|value| *value > 0)
 }
 
 /// The length of the ticks in which `/proc` counts CPU time, in ns.
 fn tick_ns() -> Option<u64> {
-    setting(libc::_SC_CLK_TCK).map(|per_s| NS_PER_S / per_s)
+    setting(SysconfVar::CLK_TCK).map(|per_s| NS_PER_S / per_s)
 }
 
 pub(super) fn socket_usage(socket: &Socket) -> io::Result<SocketUsage> {
@@ -127,6 +122,15 @@ pub(super) fn sockets_bound_to(addresses: &[SocketAddr]) -> Option<Vec<BoundSock
     Some([v4, v6].concat())
 }
 
+/// What counts drops at sockets for the whole machine.
+pub(super) const DROPPED_AT_SOCKETS: &str =
+    "RcvbufErrors and MemErrors of /proc/net/snmp and snmp6, of all programs";
+
+pub(super) fn dropped_at_sockets(udp: &UdpUsage) -> Option<u64> {
+    // Older kernels have no second reason.
+    Some(udp.receive_buffer_errors? + udp.memory_errors.unwrap_or(0))
+}
+
 pub(super) fn kernel_memory() -> KernelMemory {
     // Each core keeps changes of the sums to itself for up to a second. Reading this file, which
     // root may, adds them up; for others the sums are that much older.
@@ -140,7 +144,7 @@ pub(super) fn kernel_memory() -> KernelMemory {
 }
 
 pub(super) fn thread_cpu_ns(id: ThreadId) -> Option<u64> {
-    clock_ns(thread_clock(id.number() as libc::pid_t))
+    clock_ns(thread_clock(id.number() as libc::pid_t)).ok()
 }
 
 pub(super) fn devices_having(addresses: &[IpAddr]) -> Option<DeviceUsage> {
@@ -201,7 +205,7 @@ impl ProcFile {
 #[derive(Debug)]
 pub(super) struct ThreadSampler {
     id: ThreadId,
-    clock: libc::clockid_t,
+    clock: ClockId,
     tick_ns: Option<u64>,
     stat: ProcFile,
     /// `sched` where the kernel has it, as it knows the migrations; else `status`.
@@ -233,10 +237,8 @@ impl ThreadSampler {
         let stat = self.stat.read(&mut self.buffer)?;
         let stat =
             self.tick_ns.map_or_else(ThreadUsage::default, |ns| parse::thread_stat(stat, ns));
-        let Some(cpu_ns) = clock_ns(self.clock) else {
-            let what = format!("cannot read the CPU clock of thread {}", self.id);
-            return Err(Error::io(what, io::Error::last_os_error()));
-        };
+        let what = || format!("cannot read the CPU clock of thread {}", self.id);
+        let cpu_ns = clock_ns(self.clock).map_err(|e| Error::io(what(), e))?;
         Ok(ThreadUsage {
             cpu_ns: Some(cpu_ns),
             cpu_system_ns: stat.cpu_system_ns,
@@ -265,7 +267,7 @@ impl Sampler {
         let file = |path: &str| ProcFile::open(path).ok();
         Self {
             tick_ns: tick_ns(),
-            page_bytes: setting(libc::_SC_PAGESIZE),
+            page_bytes: setting(SysconfVar::PAGE_SIZE),
             status: file("/proc/self/status"),
             // Of the calling thread, as a thread may have entered a network namespace.
             snmp: file("/proc/thread-self/net/snmp"),
@@ -280,14 +282,14 @@ impl Sampler {
 
     pub(super) fn process(&mut self) -> ProcessUsage {
         let status = text(&self.status, &mut self.buffer);
-        let usage = resource_usage(libc::RUSAGE_SELF);
+        let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
         ProcessUsage {
-            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
-            cpu_system_ns: usage.map(|usage| timeval_ns(usage.ru_stime)),
-            voluntary_switches: usage.map(|usage| usage.ru_nvcsw as u64),
-            involuntary_switches: usage.map(|usage| usage.ru_nivcsw as u64),
-            minor_faults: usage.map(|usage| usage.ru_minflt as u64),
-            major_faults: usage.map(|usage| usage.ru_majflt as u64),
+            cpu_ns: clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok(),
+            cpu_system_ns: usage.map(system_ns),
+            voluntary_switches: usage.map(|usage| usage.voluntary_context_switches() as u64),
+            involuntary_switches: usage.map(|usage| usage.involuntary_context_switches() as u64),
+            minor_faults: usage.map(|usage| usage.minor_page_faults() as u64),
+            major_faults: usage.map(|usage| usage.major_page_faults() as u64),
             ..parse::process_status(status)
         }
     }

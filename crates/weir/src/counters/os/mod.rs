@@ -40,6 +40,7 @@
 //   socket_usage(&Socket) -> io::Result<SocketUsage>
 //   sockets_bound_to(&[SocketAddr]) -> Option<Vec<BoundSocket>>
 //   kernel_memory() -> KernelMemory
+//   dropped_at_sockets(&UdpUsage) -> Option<u64>, and DROPPED_AT_SOCKETS, whose count that is
 //   devices_having(&[IpAddr]) -> Option<DeviceUsage>
 //   thread_cpu_ns(ThreadId) -> Option<u64>
 //   OtherProcess::{new(id) -> Result, usage() -> ProcessUsage, threads() -> Vec<OfThread>,
@@ -201,7 +202,8 @@ usage! {
         /// Datagrams dropped at this socket: its buffer was full, or a checksum wrong.
         count32 drops,
         /// Memory of the datagrams that wait in the receive buffer, in bytes, as the
-        /// buffer's limit counts them: with the kernel's overhead for each.
+        /// buffer's limit counts them: with the kernel's overhead for each. On Windows their
+        /// payload alone.
         level queued_bytes,
         /// The limit of the receive buffer, in bytes: twice what was asked for, on Linux.
         level receive_buffer_bytes,
@@ -366,6 +368,12 @@ impl SystemUsage {
     /// UDP of both IP versions.
     pub fn udp(&self) -> UdpUsage {
         self.udp4.plus(&self.udp6)
+    }
+
+    /// Datagrams dropped at sockets as far as the machine counts them, all programs' together, and in words what
+    /// counts them, and what else it may count. It may stand in for what a system does not tell of each socket.
+    pub fn dropped_at_sockets(&self) -> Option<(u64, &'static str)> {
+        Some((native::dropped_at_sockets(&self.udp())?, native::DROPPED_AT_SOCKETS))
     }
 
     /// The network receive path of all cores.

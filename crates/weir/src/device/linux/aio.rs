@@ -25,6 +25,7 @@ use crate::{
     ring::{Slots, Token},
     wake::Waker,
 };
+use nix::sys::time::TimeSpec;
 use std::{io, sync::Arc, time::Instant};
 
 const IO: u8 = 1;
@@ -89,6 +90,9 @@ fn answer(result: libc::c_long) -> io::Result<usize> {
 }
 
 impl AioQueue {
+    /// The name of what drives it.
+    pub const PROVIDER: &'static str = "aio";
+
     /// A queue with all slices of a region.
     pub fn open(
         what: &str,
@@ -123,10 +127,6 @@ impl AioQueue {
 
     /// Proves by one I/O that it runs here.
     pub fn availability(what: &'static str) -> Result<(), Unavailable> {
-        let failed = |error: Error| match error {
-            Error::Unavailable(unavailable) => unavailable,
-            other => Unavailable::new(what, other.to_string()),
-        };
         let prove = || {
             let region = Region::new(Layout::packed(0, 64, 64), 1, RegionOptions::default())?;
             let null = super::null().map_err(|e| Error::io("opening /dev/null", e))?;
@@ -146,7 +146,7 @@ impl AioQueue {
                 }
             }
         };
-        prove().map_err(failed)
+        prove().map_err(|error| error.into_reason(what))
     }
 
     /// Submits what was started. What the kernel refuses is over at once.
@@ -223,11 +223,8 @@ impl AioQueue {
         calls: &Counters,
     ) -> io::Result<usize> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let time = left.map(|left| libc::timespec {
-            tv_sec: left.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(left.subsec_nanos() as i32),
-        });
-        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let time = left.map(TimeSpec::from);
+        let time = time.as_ref().map_or(std::ptr::null(), |time| std::ptr::from_ref(time.as_ref()));
         calls.kernel_entries.one();
         if wait {
             calls.waits.one();

@@ -9,6 +9,7 @@ mod nothing;
 mod port;
 mod ring;
 mod sources;
+mod target;
 #[cfg(test)]
 mod tests;
 mod under_way;
@@ -17,17 +18,28 @@ pub(super) use aio::AioQueue;
 pub(super) use nothing::Controls;
 pub(super) use port::DevicePort;
 pub(super) use ring::RingQueue;
+pub(super) use target::{NAMES, is_of_this_process};
 
 use super::{
     io::{Issues, Outcome},
-    target::{Direction, Found, Kind},
+    target::{Direction, Kind},
 };
 use crate::{
     Error, Unavailable, counters::Counters, readiness::wake_event::WakeEvent, wake::Waker,
 };
+use nix::{
+    NixPath,
+    errno::Errno,
+    fcntl::{self, FcntlArg, OFlag, fcntl},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        stat::Mode,
+        statfs::fstatfs,
+    },
+};
 use sources::Sources;
 use std::{
-    ffi::{CStr, CString},
+    ffi::CString,
     fs::File,
     io,
     os::{
@@ -38,6 +50,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use target::{Found, judge, judge_for_writing};
 
 /// What the system answers that has not enough of something: memory, descriptors, threads.
 pub const SHORTAGES: &[i32] = &[libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
@@ -47,7 +60,7 @@ pub const SHORTAGES: &[i32] = &[libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::
 pub struct Descriptor {
     fd: OwnedFd,
     /// Its flags as they were.
-    flags: libc::c_int,
+    flags: OFlag,
     /// What each I/O does.
     direction: Direction,
     /// Whether reads name their place.
@@ -67,8 +80,26 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Looks at what a path leads to, lets `judge` decide, and opens exactly that, for reading or for writing.
+    /// Opens what a path leads to if it may be, for reading or for writing: says what it is, and how many bytes a
+    /// regular file has. `named`: the caller named this very path.
     pub fn open(
+        path: &Path,
+        direction: Direction,
+        named: bool,
+    ) -> Result<(Self, Kind, u64), Error> {
+        let refused = |reason| Error::Refused { path: path.to_owned(), reason };
+        let (descriptor, found, kind) = Self::judged(path, direction, |found| {
+            let kind = match direction {
+                Direction::Read => judge(found, named),
+                Direction::Write => judge_for_writing(found),
+            };
+            kind.map_err(refused)
+        })?;
+        Ok((descriptor, kind, found.bytes()))
+    }
+
+    /// Looks at what a path leads to, lets `judge` decide, and opens exactly that, for reading or for writing.
+    fn judged(
         path: &Path,
         direction: Direction,
         judge: impl FnOnce(&Found) -> Result<Kind, Error>,
@@ -78,11 +109,11 @@ impl Descriptor {
                 .map_err(|e| Error::io(format!("taking {} over", path.display()), e))?;
             let (found, kind) = look(&fd, path, judge)?;
             let descriptor = Self::new(fd, kind, direction, path)?;
-            let reason = match (direction, descriptor.flags & libc::O_ACCMODE) {
-                (Direction::Read, libc::O_WRONLY) => {
+            let reason = match (direction, descriptor.flags & OFlag::O_ACCMODE) {
+                (Direction::Read, OFlag::O_WRONLY) => {
                     "it is open for writing only; open it for reading"
                 }
-                (Direction::Write, libc::O_RDONLY) => {
+                (Direction::Write, OFlag::O_RDONLY) => {
                     "it is open for reading only; open it for writing"
                 }
                 _ => return Ok((descriptor, found, kind)),
@@ -94,34 +125,27 @@ impl Descriptor {
             reason: "a path holds no zero byte".into(),
         })?;
         // It is not opened: nothing acts, and nothing need be readable.
-        let place = open(&text, libc::O_PATH).map_err(|e| cannot_open(path, e))?;
+        let place = open(&*text, OFlag::O_PATH).map_err(|e| cannot_open(path, e))?;
         let (found, kind) = look(&place, path, judge)?;
         // By this name it is opened itself, and not what has taken its name meanwhile. O_NONBLOCK:
         // some devices that may be named would wait in this call.
-        let itself = CString::new(format!("/proc/self/fd/{}", place.as_raw_fd()));
+        let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
         let access = match direction {
-            Direction::Read => libc::O_RDONLY,
-            Direction::Write => libc::O_WRONLY,
+            Direction::Read => OFlag::O_RDONLY,
+            Direction::Write => OFlag::O_WRONLY,
         };
-        let flags = access | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let fd = open(&itself.expect("digits"), flags).map_err(|e| cannot_open(path, e))?;
+        let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let fd = open(itself.as_str(), flags).map_err(|e| cannot_open(path, e))?;
         Ok((Self::new(fd, kind, direction, path)?, found, kind))
     }
 
     /// An eventfd of which each read takes one of 2^64 - 2.
     pub fn semaphore() -> Result<Self, Error> {
-        let flags = libc::EFD_SEMAPHORE | libc::EFD_NONBLOCK | libc::EFD_CLOEXEC;
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::eventfd(0, flags) };
-        let fd = owned(fd).map_err(|e| Error::io("making an eventfd", e))?;
-        let most = u64::MAX - 1;
-        let written =
-            // SAFETY: writes eight bytes from a value that outlives the call.
-            unsafe { libc::write(fd.as_raw_fd(), (&raw const most).cast(), size_of_val(&most)) };
-        if written < 0 {
-            return Err(Error::io("filling an eventfd", io::Error::last_os_error()));
-        }
-        Self::new(fd, Kind::Event, Direction::Read, Path::new("eventfd:"))
+        let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let event = EventFd::from_flags(flags);
+        let event = event.map_err(|e| Error::io("making an eventfd", e.into()))?;
+        event.write(u64::MAX - 1).map_err(|e| Error::io("filling an eventfd", e.into()))?;
+        Self::new(event.into(), Kind::Event, Direction::Read, Path::new("eventfd:"))
     }
 
     /// A pipe, and who writes into it.
@@ -133,11 +157,11 @@ impl Descriptor {
     /// A timer of which each read takes so long, proved by one that takes next to no time.
     pub fn timer(delay: Duration) -> Result<Self, Error> {
         let failed = |what: &str, e| Error::io(format!("{what} a timer"), e);
-        let timer = sources::timer().map_err(|e| failed("making", e))?;
+        let timer = sources::timer().map_err(|e| failed("making", e.into()))?;
         let at_once = sources::once(Duration::ZERO);
-        sources::set(&timer, &at_once).map_err(|e| failed("setting", e))?;
+        sources::set(&timer, at_once).map_err(|e| failed("setting", e.into()))?;
         let mut expired = [0; 8];
-        let mut file = File::from(timer);
+        let mut file = File::from(OwnedFd::from(timer));
         io::Read::read_exact(&mut file, &mut expired).map_err(|e| failed("reading", e))?;
         let path = Path::new("timer:");
         let mut timer = Self::new(file.into(), Kind::Timer, Direction::Read, path)?;
@@ -146,12 +170,10 @@ impl Descriptor {
     }
 
     fn new(fd: OwnedFd, kind: Kind, direction: Direction, path: &Path) -> Result<Self, Error> {
-        // SAFETY: takes plain numbers.
-        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
-        if flags < 0 {
-            return Err(cannot_open(path, io::Error::last_os_error()));
-        }
-        let (positional, may_wait) = (kind == Kind::File, kind.may_wait());
+        let flags = fcntl(&fd, FcntlArg::F_GETFL).map_err(|e| cannot_open(path, e.into()))?;
+        let flags = OFlag::from_bits_retain(flags);
+        let positional = kind == Kind::File;
+        let may_wait = matches!(kind, Kind::Pipe | Kind::Event | Kind::Character);
         let (nothing, delay) = (kind == Kind::Nothing, None);
         let descriptor = Self { fd, flags, direction, positional, may_wait, nothing, delay };
         if nothing {
@@ -193,14 +215,11 @@ impl Descriptor {
             return Ok(()); // no read of it ever waits
         }
         let flags = match waits || self.nothing {
-            true => self.flags & !libc::O_NONBLOCK,
-            false => self.flags | libc::O_NONBLOCK,
+            true => self.flags - OFlag::O_NONBLOCK,
+            false => self.flags | OFlag::O_NONBLOCK,
         };
-        // SAFETY: takes plain numbers.
-        match unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, flags) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        fcntl(&self.fd, FcntlArg::F_SETFL(flags))?;
+        Ok(())
     }
 
     /// Calls back all that is under way, on a device that can do so itself.
@@ -226,8 +245,8 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.may_wait || self.nothing {
-            // SAFETY: takes plain numbers. It fails for no descriptor that is open.
-            unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, self.flags) };
+            // It fails for no descriptor that is open.
+            let _ = fcntl(&self.fd, FcntlArg::F_SETFL(self.flags));
         }
     }
 }
@@ -242,22 +261,15 @@ fn descriptor_named(path: &Path) -> Option<RawFd> {
     number.parse().ok()
 }
 
-fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes plain numbers; a descriptor that is not open is an error.
+    let fd = Errno::result(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) })?;
     // SAFETY: a new descriptor, which nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: takes plain numbers; a descriptor that is not open is an error.
-    owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) })
-}
-
-fn open(path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the path is a string that ends with a zero and outlives the call.
-    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+fn open<P: ?Sized + NixPath>(path: &P, flags: OFlag) -> io::Result<OwnedFd> {
+    Ok(fcntl::open(path, flags | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
 fn cannot_open(path: &Path, source: io::Error) -> Error {
@@ -309,14 +321,8 @@ fn find(fd: &OwnedFd) -> io::Result<Found> {
 
 /// The name of the file system that a descriptor leads into, unless its files are only files.
 fn not_ordinary(fd: &OwnedFd) -> io::Result<Option<String>> {
-    // SAFETY: all zeroes are a value of it.
-    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes into `system`, which outlives the call.
-    if unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut system) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
     // Its type depends on the processor; the numbers have 32 bits.
-    Ok(file_systems::not_ordinary(system.f_type as u32))
+    Ok(file_systems::not_ordinary(fstatfs(fd)?.filesystem_type().0 as u32))
 }
 
 /// Numbers of linux/Documentation/admin-guide/devices.txt.
@@ -481,10 +487,10 @@ fn outcome(result: i64) -> Outcome {
 
 /// Something to read where anybody may, for a proof: it brings nothing, at once.
 fn null() -> io::Result<Arc<Descriptor>> {
-    let fd = open(c"/dev/null", libc::O_RDONLY)?;
+    let fd = open("/dev/null", OFlag::O_RDONLY)?;
     Ok(Arc::new(Descriptor {
         fd,
-        flags: 0,
+        flags: OFlag::empty(),
         direction: Direction::Read,
         positional: false,
         may_wait: false,

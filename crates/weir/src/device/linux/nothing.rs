@@ -106,10 +106,10 @@ pub(super) fn open(what: &str) -> Result<Arc<Descriptor>, Unavailable> {
     let path = Path::new(PATH);
     let other = || unavailable(format!("{PATH} is another device"));
     let judge = |found: &_| match found {
-        crate::device::target::Found::Nothing => Ok(Kind::Nothing),
+        super::Found::Nothing => Ok(Kind::Nothing),
         _ => Err(other().into()),
     };
-    match Descriptor::open(path, Direction::Read, judge) {
+    match Descriptor::judged(path, Direction::Read, judge) {
         Ok((descriptor, ..)) => Ok(Arc::new(descriptor)),
         Err(Error::Unavailable(reason)) => Err(reason),
         Err(error) => Err(unavailable(format!("it cannot be opened: {error}"))),
@@ -121,6 +121,9 @@ pub(super) fn open(what: &str) -> Result<Arc<Descriptor>, Unavailable> {
 pub struct Controls(Arc<Descriptor>);
 
 impl Controls {
+    /// The name of what makes control calls.
+    pub const PROVIDER: &'static str = "ioctl";
+
     /// Of the nothing device.
     pub fn of(descriptor: &Arc<Descriptor>) -> Self {
         Self(Arc::clone(descriptor))

@@ -12,14 +12,14 @@
 
 use super::{
     Descriptor, Sources, outcome,
-    ring::{KERNEL, plain},
+    ring::{KERNEL, RingQueue, plain, proved},
     under_way::{self, ALARM, ASK_AGAIN, IO, Recall, UnderWay},
 };
 use crate::{
-    Error,
+    Error, Unavailable,
     counters::Counters,
-    device::io::{Done, Issue, PATIENCE},
-    memory::{Region, Slice},
+    device::io::{Done, Issue, Outcome, PATIENCE},
+    memory::{Layout, Region, RegionOptions, Slice},
     port::limit::{Limit, Seat as LimitSeat},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
     wake::Waker,
@@ -82,6 +82,31 @@ impl DevicePortState {
 }
 
 impl DevicePort {
+    /// The name of what drives it.
+    pub const PROVIDER: &'static str = RingQueue::PROVIDER;
+
+    /// Proves by one read that a port runs here. `what` names who needs it.
+    pub fn availability(what: &'static str) -> Result<(), Unavailable> {
+        proved(what, || {
+            let region = Region::new(Layout::packed(0, 64, 64), 1, RegionOptions::default())?;
+            let null = super::null().map_err(|e| Error::io("opening /dev/null", e))?;
+            let port = Self::open(what, &null, Arc::clone(&region), 1, 1)?;
+            let (calls, slice) = (Counters::default(), region.take().expect("there is one"));
+            let started = port.start(slice, &Issue { at: 0, since: None }, &calls);
+            started.map_err(drop).expect("nobody ends this port");
+            let mut done = Vec::with_capacity(1);
+            port.lead(&mut done, 1, Some(Instant::now() + PATIENCE), &calls)
+                .map_err(|e| Error::io("taking completions", e))?;
+            match done.pop().map(|done| done.outcome) {
+                Some(Outcome::Moved(0)) => Ok(()),
+                other => {
+                    let problem = format!("a read of /dev/null brought {other:?}");
+                    Err(Error::io("trying it", io::Error::other(problem)))
+                }
+            }
+        })
+    }
+
     /// A port for as many I/Os as the region has slices, and for so many threads, of which
     /// `concurrency` run at a time. `what` names who needs it.
     pub fn open(

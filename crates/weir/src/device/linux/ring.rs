@@ -25,6 +25,7 @@ use crate::{
     wake::Waker,
 };
 use io_uring::{opcode, squeue, types};
+use nix::unistd::{SysconfVar, sysconf};
 use std::{
     io,
     sync::Arc,
@@ -33,6 +34,17 @@ use std::{
 
 /// The first Linux that it runs on.
 pub(super) const KERNEL: &str = "5.17";
+
+/// What a proof on a ring says of it: whether it is there, and why not. It runs on a thread of its own, since the
+/// kernel interrupts who used a ring once more when it goes.
+pub(super) fn proved(
+    what: &str,
+    prove: impl FnOnce() -> Result<(), Error> + Send,
+) -> Result<(), Unavailable> {
+    let proof = std::thread::scope(|scope| scope.spawn(prove).join());
+    let proof = proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    proof.map_err(|error| error.into_reason(what))
+}
 
 /// A queue on a ring of its own.
 #[derive(Debug)]
@@ -72,6 +84,9 @@ pub(super) fn plain(
 }
 
 impl RingQueue {
+    /// The name of what drives it.
+    pub const PROVIDER: &'static str = "uring";
+
     /// A queue with all slices of a region, as many as it is deep. `what` names who needs it.
     pub fn open(
         what: &str,
@@ -148,13 +163,7 @@ impl RingQueue {
                 }
             }
         };
-        // On a thread of its own, since the kernel interrupts who used a ring once more when it goes.
-        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
-        match proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-            Ok(()) => Ok(()),
-            Err(Error::Unavailable(unavailable)) => Err(unavailable),
-            Err(other) => Err(Unavailable::new(what, other.to_string())),
-        }
+        proved(what, prove)
     }
 
     #[inline]
@@ -393,8 +402,8 @@ fn kernel_thread_core(allowed: &[usize], online: usize) -> Option<u32> {
 }
 
 fn online_cores() -> usize {
-    // SAFETY: takes a plain number.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(0)
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|cores| usize::try_from(cores).ok()).unwrap_or(0)
 }
 
 impl Drop for RingQueue {

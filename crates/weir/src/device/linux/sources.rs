@@ -12,11 +12,12 @@
 //! Origin: timerfd_create(2), Linux 2.6.25. It is read without a worker thread of io_uring since 6.10, where
 //! a read that would wait is tried, polled for, and tried again.
 
-use super::{Descriptor, cannot_open, owned};
+use super::{Descriptor, cannot_open};
 use crate::{Error, counters::Counters};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::{
     io,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -32,21 +33,21 @@ pub(super) struct Sources {
 /// Timers, one for each slice.
 #[derive(Debug)]
 struct Timers {
-    fds: Box<[OwnedFd]>,
+    fds: Box<[TimerFd]>,
     /// When each is to expire, from when it is set.
-    once: libc::itimerspec,
+    once: Expiration,
 }
 
 impl Sources {
     /// For I/Os into the slices 0 to `count` - 1.
     pub fn of(descriptor: &Arc<Descriptor>, count: u32) -> Result<Self, Error> {
         let timers = descriptor.delay.map(|delay| {
-            let fds: io::Result<Box<[OwnedFd]>> = (0..count).map(|_| timer()).collect();
+            let fds: nix::Result<Box<[TimerFd]>> = (0..count).map(|_| timer()).collect();
             Ok(Timers { fds: fds?, once: once(delay) })
         });
-        let timers: io::Result<_> = timers.transpose();
+        let timers: nix::Result<_> = timers.transpose();
         let what = format!("timer for each of {count} I/Os");
-        let timers = timers.map_err(|e| cannot_open(Path::new(&what), e))?;
+        let timers = timers.map_err(|e| cannot_open(Path::new(&what), e.into()))?;
         Ok(Self { descriptor: Arc::clone(descriptor), timers })
     }
 
@@ -55,8 +56,7 @@ impl Sources {
     pub fn prepare(&self, slice: u32, calls: &Counters) {
         if let Some(timers) = &self.timers {
             calls.kernel_entries.one();
-            set(&timers.fds[slice as usize], &timers.once)
-                .expect("a timer that is open can be set");
+            set(&timers.fds[slice as usize], timers.once).expect("a timer that is open can be set");
         }
     }
 
@@ -65,7 +65,7 @@ impl Sources {
     pub fn fd(&self, slice: u32) -> RawFd {
         match &self.timers {
             None => self.descriptor.raw(),
-            Some(timers) => timers.fds[slice as usize].as_raw_fd(),
+            Some(timers) => timers.fds[slice as usize].as_fd().as_raw_fd(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Sources {
     pub fn files(&self) -> Vec<RawFd> {
         match &self.timers {
             None => vec![self.descriptor.raw()],
-            Some(timers) => timers.fds.iter().map(AsRawFd::as_raw_fd).collect(),
+            Some(timers) => timers.fds.iter().map(|timer| timer.as_fd().as_raw_fd()).collect(),
         }
     }
 
@@ -85,9 +85,8 @@ impl Sources {
 }
 
 /// A timer that is not set. A read of it waits in its call.
-pub(super) fn timer() -> io::Result<OwnedFd> {
-    // SAFETY: takes plain numbers.
-    owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) })
+pub(super) fn timer() -> nix::Result<TimerFd> {
+    TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC)
 }
 
 /// How io_uring reads a timer on this kernel, by trying: a timer that is not set is read without waiting.
@@ -107,22 +106,12 @@ pub(super) fn on_a_ring(timer: &OwnedFd) -> &'static str {
 }
 
 /// Once, so long from when it is set. No time at all would stop the timer: that is one nanosecond.
-pub(super) fn once(delay: Duration) -> libc::itimerspec {
-    let delay = delay.max(Duration::from_nanos(1));
-    let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let value = libc::timespec {
-        tv_sec: delay.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(delay.subsec_nanos() as i32),
-    };
-    libc::itimerspec { it_interval: never, it_value: value }
+pub(super) fn once(delay: Duration) -> Expiration {
+    Expiration::OneShot(delay.max(Duration::from_nanos(1)).into())
 }
 
 /// Sets a timer, and forgets that it had expired.
 #[inline]
-pub(super) fn set(timer: &OwnedFd, once: &libc::itimerspec) -> io::Result<()> {
-    // SAFETY: the kernel reads the time, which outlives the call, and writes nothing.
-    match unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, once, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+pub(super) fn set(timer: &TimerFd, once: Expiration) -> nix::Result<()> {
+    timer.set(once, TimerSetTimeFlags::empty())
 }

@@ -211,7 +211,7 @@ fn libaio_reads_calls_nothing_back_late_and_gives_its_memory_back() {
     }
     let (region, calls) = (region(DEPTH), Counters::default());
     let path = Path::new("/dev/zero");
-    let zeroes = Descriptor::open(path, Direction::Read, |_| Ok(Kind::Zero)).unwrap().0;
+    let zeroes = Descriptor::open(path, Direction::Read, false).unwrap().0;
     let mut queue = AioQueue::open("the test", &Arc::new(zeroes), Arc::clone(&region)).unwrap();
     queue.begin(&calls).unwrap();
     for _ in 0..3 {

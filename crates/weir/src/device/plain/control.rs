@@ -23,7 +23,7 @@ design! {
     summary: "one thread makes a control call that does nothing, in a loop";
     origin: "ioctl(2); the fast control path of the original";
     options {}
-    provider: |_| "ioctl";
+    provider: |_| Controls::PROVIDER;
     availability: |_| Controls::availability("design control");
     wants: |_| Wants::Calls;
 }

@@ -1,20 +1,7 @@
 //! What the designs on a completion port share: an I/O is started with the memory that another one gave back, by
 //! whichever thread has it; the one that finds that all are over ends it for all.
 
-use crate::{
-    Unavailable,
-    device::{
-        Handler, Worker,
-        io::{Operation, Outcome, Shape},
-        native::{DevicePort, RingQueue},
-    },
-};
-
-/// Whether a port can be had here, by trying. `what` names who needs it.
-pub(super) fn availability(what: &'static str) -> Result<(), Unavailable> {
-    let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
-    RingQueue::availability(what, shape)
-}
+use crate::device::{Handler, Worker, io::Outcome, native::DevicePort};
 
 impl<H: Handler> Worker<H> {
     /// Starts the next I/O with this memory; says whether there was one.

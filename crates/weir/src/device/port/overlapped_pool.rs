@@ -13,7 +13,6 @@
 //! Origin: overlapped ReadFile with BindIoCompletionCallback, Windows 2000; CreateThreadpoolIo, Vista. On
 //! Linux the port for devices, and a pool beside it.
 
-use super::engine;
 use crate::{
     Error,
     design::{design, or_cores},
@@ -41,15 +40,15 @@ design! {
         /// Most completions that the waiting thread takes at a time.
         dequeue_max: u32 = 32, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "uring";
-    availability: |_| engine::availability("design overlapped-pool");
+    provider: |_| DevicePort::PROVIDER;
+    availability: |_| DevicePort::availability("design overlapped-pool");
     resolve: |design| or_cores(&mut design.threads);
     parks_threads: |_| true;
 }
 
 impl OverlappedPool {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        engine::availability("design overlapped-pool")?;
+        DevicePort::availability("design overlapped-pool")?;
         let region = job.buffers(self.depth as usize)?;
         let descriptor = &job.device.descriptor;
         let port = DevicePort::open("design overlapped-pool", descriptor, region.clone(), 1, 1)?;

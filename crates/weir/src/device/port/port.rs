@@ -9,7 +9,6 @@
 //! Origin: I/O completion ports, Windows NT 3.5; on Linux a shared ring with the scheduler of
 //! [`crate::port::limit`].
 
-use super::engine;
 use crate::{
     Error,
     design::{design, or_cores},
@@ -36,15 +35,15 @@ design! {
         /// Most completions taken at a time.
         dequeue_max: u32 = 32, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "uring";
-    availability: |_| engine::availability("design port");
+    provider: |_| DevicePort::PROVIDER;
+    availability: |_| DevicePort::availability("design port");
     resolve: |design| [&mut design.threads, &mut design.concurrency].into_iter().for_each(or_cores);
     parks_threads: |design| design.threads != 1;
 }
 
 impl Port {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        engine::availability("design port")?;
+        DevicePort::availability("design port")?;
         let region = job.buffers(self.depth as usize)?;
         let (descriptor, threads) = (&job.device.descriptor, self.threads);
         let port =

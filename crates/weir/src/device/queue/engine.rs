@@ -13,6 +13,53 @@ use crate::{
 };
 use std::{sync::Arc, time::Instant};
 
+/// Declares a design on a ring: beside what every design is, what it wants of its queue at so many I/Os outstanding,
+/// and for how many completions a wait waits at least.
+macro_rules! ring_design {
+    (
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        options { $($options:tt)* }
+        shape: $shape:expr;
+        complete_min: $complete_min:expr;
+        $($rest:tt)*
+    ) => {
+        $crate::design::design! {
+            #[derive(Copy, Eq)]
+            device::$Design $name, Queue;
+            summary: $summary;
+            origin: $origin;
+            options { $($options)* }
+            provider: |_| $crate::device::native::RingQueue::PROVIDER;
+            availability: |design| {
+                let what = concat!("design ", $name);
+                $crate::device::native::RingQueue::availability(what, design.shape(1))
+            };
+            $($rest)*
+        }
+
+        impl $Design {
+            fn begin<H: $crate::device::Handler>(
+                self,
+                job: $crate::device::Job<H>,
+            ) -> Result<$crate::device::Running<H>, $crate::Error> {
+                use $crate::device::queue::engine::{Sizes, start_on_ring};
+                let complete_min: fn(&Self) -> u32 = $complete_min;
+                let Self { depth, batch, .. } = self;
+                let sizes = Sizes { depth, batch, complete_min: complete_min(&self) };
+                start_on_ring(job, concat!("design ", $name), sizes, self.shape(depth))
+            }
+
+            fn shape(&self, depth: u32) -> $crate::device::io::Shape {
+                let shape: fn(&Self, u32) -> $crate::device::io::Shape = $shape;
+                shape(self, depth)
+            }
+        }
+    };
+}
+pub(super) use ring_design;
+
 /// How much a design has its queue do at a time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {

@@ -28,7 +28,7 @@ design! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "aio";
+    provider: |_| AioQueue::PROVIDER;
     availability: |_| AioQueue::availability("design libaio");
 }
 

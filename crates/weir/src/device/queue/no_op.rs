@@ -6,20 +6,14 @@
 //!
 //! Origin: io_uring, Linux 5.1: IORING_OP_NOP.
 
-use super::engine::{self, Sizes};
-use crate::{
-    Error,
-    design::design,
-    device::{
-        Handler, Job, Running, Wants,
-        io::{self, Operation, Shape},
-        native::RingQueue,
-    },
+use super::engine::ring_design;
+use crate::device::{
+    Wants,
+    io::{self, Operation, Shape},
 };
 
-design! {
-    #[derive(Copy, Eq)]
-    device::NoOp "no-op", Queue;
+ring_design! {
+    NoOp "no-op";
     summary: "one thread keeps requests that do nothing outstanding on a ring: the lower bound";
     origin: "io_uring, Linux 5.1: IORING_OP_NOP";
     options {
@@ -28,18 +22,7 @@ design! {
         /// Most requests started by one entry into the kernel.
         batch: u32 = 128, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "uring";
-    availability: |design| RingQueue::availability("design no-op", design.shape(1));
+    shape: |_, depth| Shape { depth, operation: Operation::NoOp, polls: None };
+    complete_min: |_| 1;
     wants: |_| Wants::Nothing;
-}
-
-impl NoOp {
-    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: 1 };
-        engine::start_on_ring(job, "design no-op", sizes, self.shape(self.depth))
-    }
-
-    fn shape(&self, depth: u32) -> Shape {
-        Shape { depth, operation: Operation::NoOp, polls: None }
-    }
 }

@@ -9,20 +9,11 @@
 //!
 //! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6.
 
-use super::engine::{self, Sizes};
-use crate::{
-    Error,
-    design::design,
-    device::{
-        Handler, Job, Running,
-        io::{self, Operation, Shape},
-        native::RingQueue,
-    },
-};
+use super::engine::ring_design;
+use crate::device::io::{self, Operation, Shape};
 
-design! {
-    #[derive(Copy, Eq)]
-    device::Ring "ring", Queue;
+ring_design! {
+    Ring "ring";
     summary: "one thread keeps reads outstanding on a ring, and starts a batch with one system call";
     origin: "io_uring, Linux 5.1";
     options {
@@ -33,17 +24,6 @@ design! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "uring";
-    availability: |design| RingQueue::availability("design ring", design.shape(1));
-}
-
-impl Ring {
-    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
-        engine::start_on_ring(job, "design ring", sizes, self.shape(self.depth))
-    }
-
-    fn shape(&self, depth: u32) -> Shape {
-        Shape { depth, operation: Operation::Plain, polls: None }
-    }
+    shape: |_, depth| Shape { depth, operation: Operation::Plain, polls: None };
+    complete_min: |design| design.complete_min;
 }

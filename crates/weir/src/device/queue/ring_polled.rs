@@ -9,21 +9,14 @@
 //!
 //! Origin: io_uring, Linux 5.1: IORING_SETUP_SQPOLL; without privilege since 5.13.
 
-use super::engine::{self, Sizes};
+use super::engine::ring_design;
 use crate::{
-    Error,
-    design::design,
-    device::{
-        Handler, Job, Running,
-        io::{self, Operation, Shape},
-        native::RingQueue,
-    },
+    device::io::{self, Operation, Shape},
     options::Named,
 };
 
-design! {
-    #[derive(Copy, Eq)]
-    device::RingPolled "ring-polled", Queue;
+ring_design! {
+    RingPolled "ring-polled";
     summary: "a thread of the kernel starts the reads, so that the program enters it only to wait";
     origin: "io_uring, Linux 5.1: SQPOLL";
     options {
@@ -36,18 +29,10 @@ design! {
         /// Whether file and memory are registered with the ring, as in ring-registered.
         registered: bool = true, Named(&["true", "false"]);
     }
-    provider: |_| "uring";
-    availability: |design| RingQueue::availability("design ring-polled", design.shape(1));
-}
-
-impl RingPolled {
-    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: 1 };
-        engine::start_on_ring(job, "design ring-polled", sizes, self.shape(self.depth))
-    }
-
-    fn shape(&self, depth: u32) -> Shape {
-        let operation = if self.registered { Operation::Registered } else { Operation::Plain };
-        Shape { depth, operation, polls: Some(self.polls) }
-    }
+    shape: |design, depth| {
+        let operation =
+            if design.registered { Operation::Registered } else { Operation::Plain };
+        Shape { depth, operation, polls: Some(design.polls) }
+    };
+    complete_min: |_| 1;
 }

@@ -8,20 +8,11 @@
 //!
 //! Origin: io_uring, Linux 5.1: IORING_REGISTER_FILES, IORING_REGISTER_BUFFERS, IORING_OP_READ_FIXED.
 
-use super::engine::{self, Sizes};
-use crate::{
-    Error,
-    design::design,
-    device::{
-        Handler, Job, Running,
-        io::{self, Operation, Shape},
-        native::RingQueue,
-    },
-};
+use super::engine::ring_design;
+use crate::device::io::{self, Operation, Shape};
 
-design! {
-    #[derive(Copy, Eq)]
-    device::RingRegistered "ring-registered", Queue;
+ring_design! {
+    RingRegistered "ring-registered";
     summary: "as ring, with file and memory registered with the ring";
     origin: "io_uring, Linux 5.1: registered files and buffers";
     options {
@@ -32,17 +23,6 @@ design! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "uring";
-    availability: |design| RingQueue::availability("design ring-registered", design.shape(1));
-}
-
-impl RingRegistered {
-    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
-        engine::start_on_ring(job, "design ring-registered", sizes, self.shape(self.depth))
-    }
-
-    fn shape(&self, depth: u32) -> Shape {
-        Shape { depth, operation: Operation::Registered, polls: None }
-    }
+    shape: |_, depth| Shape { depth, operation: Operation::Registered, polls: None };
+    complete_min: |design| design.complete_min;
 }

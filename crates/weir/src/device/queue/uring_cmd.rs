@@ -10,20 +10,14 @@
 //!
 //! Origin: io_uring, Linux 5.19: IORING_OP_URING_CMD.
 
-use super::engine::{self, Sizes};
-use crate::{
-    Error,
-    design::design,
-    device::{
-        Handler, Job, Running, Wants,
-        io::{self, Operation, Shape},
-        native::RingQueue,
-    },
+use super::engine::ring_design;
+use crate::device::{
+    Wants,
+    io::{self, Operation, Shape},
 };
 
-design! {
-    #[derive(Copy, Eq)]
-    device::UringCmd "uring-cmd", Queue;
+ring_design! {
+    UringCmd "uring-cmd";
     summary: "one thread keeps control calls outstanding on a ring";
     origin: "io_uring, Linux 5.19: IORING_OP_URING_CMD";
     options {
@@ -34,18 +28,7 @@ design! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
-    provider: |_| "uring";
-    availability: |design| RingQueue::availability("design uring-cmd", design.shape(1));
+    shape: |_, depth| Shape { depth, operation: Operation::Command, polls: None };
+    complete_min: |design| design.complete_min;
     wants: |_| Wants::Calls;
-}
-
-impl UringCmd {
-    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
-        engine::start_on_ring(job, "design uring-cmd", sizes, self.shape(self.depth))
-    }
-
-    fn shape(&self, depth: u32) -> Shape {
-        Shape { depth, operation: Operation::Command, polls: None }
-    }
 }

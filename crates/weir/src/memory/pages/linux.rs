@@ -2,7 +2,12 @@
 //! with advice to use huge ones; bound to a NUMA node by mbind(2) where asked.
 
 use super::super::{NumaNode, Obtained, PageKind, RegionOptions};
-use std::{io, ptr::NonNull};
+use nix::{
+    errno::Errno,
+    sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap},
+    unistd::{SysconfVar, sysconf},
+};
+use std::{io, num::NonZeroUsize, ptr::NonNull};
 
 pub struct Pages {
     base: NonNull<u8>,
@@ -14,23 +19,23 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl Pages {
     pub fn map(bytes: usize, align: usize, options: RegionOptions) -> io::Result<Self> {
-        // SAFETY: sysconf reads a constant of the system.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let page_bytes = sysconf(SysconfVar::PAGE_SIZE)?.expect("a page has a size") as usize;
         assert!(align <= page_bytes, "slices aligned to more than a page are not supported");
-        let ordinary = || Self::mmap(bytes, page_bytes, 0);
+        let ordinary = || Self::mmap(bytes, page_bytes, MapFlags::empty());
         let mut pages = match options.pages {
             PageKind::Auto => ordinary()?,
             PageKind::Normal => {
                 let pages = ordinary()?;
                 // Refused where the kernel has no huge pages: then there is nothing to avoid.
-                pages.advise(libc::MADV_NOHUGEPAGE);
+                let _ = pages.advise(MmapAdvise::MADV_NOHUGEPAGE);
                 pages
             }
-            PageKind::Huge => match Self::mmap(bytes, HUGE_PAGE_BYTES, libc::MAP_HUGETLB) {
+            PageKind::Huge => match Self::mmap(bytes, HUGE_PAGE_BYTES, MapFlags::MAP_HUGETLB) {
                 Ok(pages) => pages,
                 Err(_) => {
                     let mut pages = ordinary()?;
-                    pages.obtained.huge_pages_advised = pages.advise(libc::MADV_HUGEPAGE);
+                    pages.obtained.huge_pages_advised =
+                        pages.advise(MmapAdvise::MADV_HUGEPAGE).is_ok();
                     pages
                 }
             },
@@ -40,9 +45,9 @@ impl Pages {
             // Huge pages were reserved on any node: one that this node has not would be missed at the
             // first touch, by a signal that ends the process (hugetlbpage.rst of the kernel).
             if pages.obtained.page_bytes == HUGE_PAGE_BYTES
-                && !pages.advise(libc::MADV_POPULATE_WRITE)
+                && let Err(cause) = pages.advise(MmapAdvise::MADV_POPULATE_WRITE)
             {
-                let cause = io::Error::last_os_error();
+                let cause = io::Error::from(cause);
                 return Err(io::Error::new(
                     cause.kind(),
                     format!(
@@ -55,32 +60,20 @@ impl Pages {
         Ok(pages)
     }
 
-    fn mmap(bytes: usize, page_bytes: usize, flags: libc::c_int) -> io::Result<Self> {
-        let bytes = bytes
-            .checked_next_multiple_of(page_bytes)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    fn mmap(bytes: usize, page_bytes: usize, flags: MapFlags) -> io::Result<Self> {
+        let bytes = bytes.checked_next_multiple_of(page_bytes).ok_or(Errno::ENOMEM)?;
+        let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_PRIVATE | flags;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("mmap does not map at address 0");
+        let base = unsafe { mmap_anonymous(None, length, access, flags) }?.cast();
         let obtained = Obtained { bytes, page_bytes, huge_pages_advised: false, numa_node: None };
         Ok(Self { base, obtained })
     }
 
-    fn advise(&self, advice: libc::c_int) -> bool {
+    fn advise(&self, advice: MmapAdvise) -> nix::Result<()> {
         // SAFETY: the range is our own mapping; the advice changes no contents.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.obtained.bytes, advice) == 0 }
+        unsafe { madvise(self.base.cast(), self.obtained.bytes, advice) }
     }
 
     fn bind(&mut self, node: u32) -> io::Result<()> {
@@ -131,7 +124,7 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: mapped in `mmap` with this length; every slice has been returned, since each
         // one outside the pool would keep the region, and with it these pages, alive.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.obtained.bytes) };
+        let _ = unsafe { munmap(self.base.cast(), self.obtained.bytes) };
     }
 }
 
@@ -174,7 +167,7 @@ mod tests {
         assert_eq!(obtained.page_bytes == HUGE_PAGE_BYTES, has(&huge, "ht"));
         let normal = map(PageKind::Normal, NumaNode::Auto).unwrap();
         // Where the kernel can be advised at all.
-        assert_eq!(has(&normal, "nh"), auto.advise(libc::MADV_NOHUGEPAGE));
+        assert_eq!(has(&normal, "nh"), auto.advise(MmapAdvise::MADV_NOHUGEPAGE).is_ok());
         assert!(!normal.obtained().huge_pages_advised);
     }
 

@@ -27,8 +27,10 @@
 //! - That several receives of one stream are in the kernel's hands at a time. On Windows they are, and are
 //!   filled in the order posted; io_uring promises no order, so its provider hands them over one by one.
 //! - That several sends of one stream leave in the order started: start one at a time.
-//! - That an accept brings the first data, as AcceptEx does: start a receive, which on io_uring is tried as it
-//!   is submitted, in the same entry into the kernel as everything else.
+//! - That an accept brings the first data, as AcceptEx can: a client that connects and is silent would hold it. So it
+//!   waits for none on Windows either. Start a receive, which on io_uring is tried as it is submitted, in the same entry
+//!   into the kernel as everything else.
+//! - That a socket can belong to several ports, or come back to one: on Windows it belongs to its first for ever.
 //!
 //! A second kind of provider ([`NativeEvents`]) supplies the same operations to one thread, each with an event
 //! of its own: the thread waits for a group of events, and is told one at a time
@@ -38,16 +40,19 @@
 //! Every fixed resource has a bound, given in [`Needs`]; what exceeds it is refused and given back.
 
 // This system's providers: a port that threads share, and one thread's with an event for each operation.
-#[cfg(not(target_os = "linux"))]
-pub use crate::absent::{NoPort as NativeEvents, NoPort as Native};
+#[cfg(windows)]
+pub use super::{iocp::streams::IocpStreams as Native, winsock::WinsockEvents as NativeEvents};
 
 #[cfg(target_os = "linux")]
 pub use super::uring::streams::{UringStreams as Native, events::UringEvents as NativeEvents};
 
+pub(super) mod proof;
+#[cfg(test)]
+pub(super) mod tests;
+
 use super::{Cancelled, Key, Packet, Refused, Stopped, Token};
 use crate::{
     Error, Unavailable,
-    contract::contract,
     counters::Counters,
     memory::{Load, Slice},
     rio::Batch,
@@ -101,143 +106,147 @@ pub trait Provider: Clone + Send + Sync + 'static {
     fn open(&self, needs: &Needs) -> Result<Self::Port, Error>;
 }
 
-contract! {
-    for Never;
-    /// A completion port for streams. Dropping it without [`stop`](Port::stop) leaks what is outstanding,
-    /// deliberately, and counts slices ([`Region::leaked`](crate::memory::Region::leaked)).
-    pub trait Port: Sized + Send + Sync + 'static {
-        /// What a thread takes with.
-        type Worker<'a>: Worker
-        where
-            Self: 'a;
+/// A completion port for streams. Dropping it without [`stop`](Port::stop) leaks what is outstanding,
+/// deliberately, and counts slices ([`Region::leaked`](crate::memory::Region::leaked)).
+pub trait Port: Sized + Send + Sync + 'static {
+    /// What a thread takes with.
+    type Worker<'a>: Worker
+    where
+        Self: 'a;
 
-        /// Lets accepts be started on a listening socket. Their completions carry `key`.
-        ///
-        /// # Errors
-        /// [`Error::Option`] past [`Needs::listeners`].
-        fn listen(&self, listener: Listener, key: Key) -> Result<ListenerId, Error>;
+    /// Lets accepts be started on a listening socket. Their completions carry `key`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] past [`Needs::listeners`].
+    fn listen(&self, listener: Listener, key: Key) -> Result<ListenerId, Error>;
 
-        /// Lets operations be started on a connection. Its completions carry `key`.
-        ///
-        /// # Errors
-        /// [`Refused`] past [`Needs::streams`], or when the port is closed.
-        fn associate(&self, stream: Stream, key: Key) -> Result<StreamId, Refused>;
+    /// Lets operations be started on a connection. Its completions carry `key`.
+    ///
+    /// # Errors
+    /// [`Refused`] past [`Needs::streams`], when the port is closed, or where the system does not let it
+    /// have the socket, which belongs to another already, say.
+    fn associate(&self, stream: Stream, key: Key) -> Result<StreamId, Refused>;
 
-        /// Puts a packet at the end of the queue. Any thread may do so.
-        ///
-        /// # Errors
-        /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
-        fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
+    /// Puts a packet at the end of the queue. Any thread may do so.
+    ///
+    /// # Errors
+    /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
+    fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
 
-        /// Something that posts a packet, from any thread, also after the port has gone. Where it finds no
-        /// room it does nothing.
-        fn poster(&self, packet: Packet) -> Waker;
+    /// Something that posts a packet, from any thread, also after the port has gone. Where it finds no
+    /// room it does nothing.
+    fn poster(&self, packet: Packet) -> Waker;
 
-        /// A place among the threads that take, for the calling thread.
-        ///
-        /// # Errors
-        /// [`Error::Option`] past [`Needs::threads`].
-        fn worker(&self) -> Result<Self::Worker<'_>, Error>;
+    /// A place among the threads that take, for the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Option`] past [`Needs::threads`].
+    fn worker(&self) -> Result<Self::Worker<'_>, Error>;
 
-        /// Bytes of a stream that the system has received and acknowledged since the beginning: those that
-        /// receives of this port brought, taken already or not, and those that wait in the socket. The peer's
-        /// end may count as one. What was received by [`Stream::receive`] counts or does not: who receives by
-        /// both cannot use it.
-        ///
-        /// # Errors
-        /// What the operating system answered, or that it does not tell; [`io::ErrorKind::NotFound`] for a stream
-        /// that is over.
-        fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64>;
+    /// Bytes of a stream that the system has received and acknowledged since the beginning: those that
+    /// receives of this port brought, taken already or not, and those that wait in the socket. The peer's
+    /// end may count as one. What was received by [`Stream::receive`] counts or does not: who receives by
+    /// both cannot use it.
+    ///
+    /// # Errors
+    /// What the operating system answered, or that it does not tell; [`io::ErrorKind::NotFound`] for a stream
+    /// that is over.
+    fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64>;
 
-        /// Refuses all further operations and packets, and lets every take return `None`, now and later. What
-        /// has not been taken comes back by [`stop`](Port::stop).
-        fn close(&self);
+    /// Refuses all further operations and packets, and lets every take return `None`, now and later. What
+    /// has not been taken comes back by [`stop`](Port::stop).
+    fn close(&self);
 
-        /// Something that closes the port, now or later, from any thread, also after it has gone.
-        fn closer(&self) -> Waker;
+    /// Something that closes the port, now or later, from any thread, also after it has gone.
+    fn closer(&self) -> Waker;
 
-        /// Closes, cancels what is outstanding, and gives all memory back. No worker is left when this is
-        /// called: a worker borrows its port.
-        fn stop(self, by: Instant) -> Stopped;
+    /// Closes, cancels what is outstanding, and gives all memory back. No worker is left when this is
+    /// called: a worker borrows its port.
+    fn stop(self, by: Instant) -> Stopped;
 
-        /// What was obtained, to be stated beside every figure: name and value.
-        fn granted(&self) -> Vec<(&'static str, String)>;
-    }
+    /// What was obtained, to be stated beside every figure: name and value.
+    fn granted(&self) -> Vec<(&'static str, String)>;
 }
 
-contract! {
-    for Never;
-    /// A thread's place among those that take from a port. It stays on its thread, and dropping it lets another
-    /// thread run.
-    pub trait Worker {
-        /// As [`port::Worker::take`](super::Worker::take).
-        ///
-        /// # Errors
-        /// What the operating system answered: the port is of no more use and must be stopped.
-        fn take(
-            &mut self,
-            out: &mut Taken,
-            timeout: Option<Duration>,
-            counters: &Counters,
-        ) -> io::Result<Option<usize>>;
+/// A thread's place among those that take from a port. It stays on its thread, and dropping it lets another
+/// thread run.
+pub trait Worker {
+    /// As [`port::Worker::take`](super::Worker::take).
+    ///
+    /// # Errors
+    /// What the operating system answered: the port is of no more use and must be stopped.
+    fn take(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>>;
 
-        /// Takes what lies ready, for a thread that runs already: it runs on, and neither waits nor enters the
-        /// kernel. Answers how many; 0 also where only [`take`](Worker::take) is to bring it, since a batch
-        /// waits to be submitted, another thread's turn has come, or the provider knows no shorter way.
-        #[inline]
-        fn take_ready(&mut self, out: &mut Taken) -> usize {
-            let _ = out;
-            0
-        }
-
-        /// Starts accepting a connection.
-        ///
-        /// # Errors
-        /// [`Refused`] when [`Needs::accepts`] are outstanding, or the port is closed.
-        fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused>;
-
-        /// Starts a receive into a slice's payload. Done, it brought so many bytes, 0 for the peer's end.
-        ///
-        /// # Errors
-        /// Gives the slice back when [`Needs::receives`] are outstanding, the port is closed, or the stream is
-        /// over or about to be.
-        fn receive(&mut self, stream: StreamId, slice: Slice) -> Result<Token, (Slice, Refused)>;
-
-        /// Starts a wait until something can be received, the peer's end included.
-        ///
-        /// # Errors
-        /// As for [`receive`](Worker::receive).
-        fn wait_to_receive(&mut self, stream: StreamId) -> Result<Token, Refused>;
-
-        /// Starts a send of what is left of a load, at least one byte. Done, so many more bytes of it were
-        /// taken.
-        ///
-        /// # Errors
-        /// Gives the load back when [`Needs::sends`] are outstanding, or some are and the system has nothing to tell of
-        /// one more with ([`Refused::Full`]), the port is closed, or the stream is over or about to be.
-        fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)>;
-
-        /// Takes a stream from the port: nothing more is started on it, and what is outstanding is cancelled. The
-        /// port lets go of the connection when it is over; the peer sees its end when the last clone of the
-        /// stream has gone.
-        fn close(&mut self, stream: StreamId, counters: &Counters) -> Closing;
-
-        /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by itself.
-        ///
-        /// # Errors
-        /// What the operating system answered; nothing started is lost.
-        fn commit(&mut self, counters: &Counters) -> io::Result<()>;
-
-        /// Asks for an operation to be cancelled. It is over when it comes back.
-        fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
-
-        /// Calls `f`, which may block, and lets another thread run meanwhile.
-        ///
-        /// # Errors
-        /// What the operating system answered when started operations were made known to it first; `f` was not
-        /// called.
-        fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
+    /// Takes what lies ready, for a thread that runs already: it runs on, and neither waits nor enters the
+    /// kernel. Answers how many; 0 also where only [`take`](Worker::take) is to bring it, since a batch
+    /// waits to be submitted, another thread's turn has come, or the provider knows no shorter way.
+    #[inline]
+    fn take_ready(&mut self, out: &mut Taken) -> usize {
+        let _ = out;
+        0
     }
+
+    /// Starts accepting a connection.
+    ///
+    /// # Errors
+    /// [`Refused`] when [`Needs::accepts`] are outstanding, or the port is closed.
+    fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused>;
+
+    /// Starts a receive into a slice's payload. Done, it brought so many bytes, 0 for the peer's end.
+    ///
+    /// # Errors
+    /// Gives the slice back when [`Needs::receives`] are outstanding, the port is closed, or the stream is
+    /// over or about to be.
+    fn receive(&mut self, stream: StreamId, slice: Slice) -> Result<Token, (Slice, Refused)>;
+
+    /// Starts a wait until something can be received, the peer's end included.
+    ///
+    /// # Errors
+    /// As for [`receive`](Worker::receive).
+    fn wait_to_receive(&mut self, stream: StreamId) -> Result<Token, Refused>;
+
+    /// Starts a send of what is left of a load, at least one byte. Done, so many more bytes of it were
+    /// taken.
+    ///
+    /// # Errors
+    /// Gives the load back when [`Needs::sends`] are outstanding, or some are and the system has nothing to tell of
+    /// one more with ([`Refused::Full`]), the port is closed, or the stream is over or about to be.
+    fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)>;
+
+    /// Takes a stream from the port: nothing more is started on it, and what is outstanding is cancelled. The
+    /// port lets go of the connection when it is over; the peer sees its end when the last clone of the
+    /// stream has gone.
+    fn close(&mut self, stream: StreamId, counters: &Counters) -> Closing;
+
+    /// Drops the program's hold on a connection that is over. Where it is the last one, the connection has ended in
+    /// order, and [`Shape::reuse_sockets`] is asked for, its socket becomes that of an accept to come.
+    ///
+    /// [`Shape::reuse_sockets`]: super::Shape::reuse_sockets
+    fn let_go(&mut self, stream: Stream, counters: &Counters) {
+        let _ = (stream, counters);
+    }
+
+    /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by itself.
+    ///
+    /// # Errors
+    /// What the operating system answered; nothing started is lost.
+    fn commit(&mut self, counters: &Counters) -> io::Result<()>;
+
+    /// Asks for an operation to be cancelled. It is over when it comes back. Of a send that was cancelled nobody knows
+    /// how much has left: its stream is of no more use, and is to be closed.
+    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
+
+    /// Calls `f`, which may block, and lets another thread run meanwhile.
+    ///
+    /// # Errors
+    /// What the operating system answered when started operations were made known to it first; `f` was not
+    /// called.
+    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
 }
 
 /// A listening socket of a port.

@@ -34,12 +34,11 @@
 //! Origin: io_uring, Linux 5.1; RECVMSG and SENDMSG with buffers of their own, Linux 5.3. This one needs
 //! Linux 5.17.
 
-mod arming;
+mod armed_count;
 mod headers;
 mod inner;
 mod operations;
 mod place;
-mod proof;
 mod state;
 pub mod streams;
 #[cfg(test)]
@@ -48,7 +47,9 @@ mod worker;
 
 pub use worker::UringWorker;
 
-use super::{Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped};
+use super::{
+    Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped, concurrency, proof,
+};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -97,7 +98,7 @@ impl Uring {
 
     /// Most receives that are armed on a socket at a time.
     fn most_armed(&self, needs: &Needs) -> u32 {
-        let armed = if self.shape.armed == 0 { arming::MOST } else { self.shape.armed };
+        let armed = if self.shape.armed == 0 { armed_count::MOST } else { self.shape.armed };
         armed.min(needs.receives)
     }
 
@@ -121,14 +122,26 @@ const KERNEL: &str = "5.17";
 
 const WHAT: &str = "provider uring of the completion port";
 
+/// Whether the shape is one that a ring can have.
+fn nothing_to_skip(shape: &Shape) -> Result<(), Unavailable> {
+    if !shape.skip_ready {
+        return Ok(());
+    }
+    let reason = "completions of a ring are taken without a call, and so is what is done at once";
+    Err(Unavailable::new("skip-ready", reason).advise("leave it off"))
+}
+
 impl Provider for Uring {
     const NAME: &'static str = "uring";
     type Port = UringPort;
 
     fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
+        nothing_to_skip(&self.shape)?;
         // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
         // time after the ring is gone, and that must not be a caller's.
-        let proof = std::thread::scope(|scope| scope.spawn(proof::prove).join());
+        let few = Self { shape: Shape::original(1) };
+        let prove = || proof::prove(&few, WHAT, Some(ring::use_a_kernel(KERNEL)));
+        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
         proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(Layout::packed(0, needs.payload, 64))
     }
@@ -153,15 +166,6 @@ impl Provider for Uring {
         };
         let busy_poll = OnceLock::new();
         Ok(UringPort { inner, file_table, concurrency, armed, needs: *needs, busy_poll })
-    }
-}
-
-/// How many threads may run at a time: what was asked for, or the cores this process may use, as
-/// on Windows.
-fn concurrency(asked: u32) -> u32 {
-    match asked {
-        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        some => some,
     }
 }
 

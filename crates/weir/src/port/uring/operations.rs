@@ -2,14 +2,14 @@
 //! header, and the entries that hand them to the kernel.
 
 use super::{
-    arming::Arming,
+    armed_count::ArmedCount,
     headers::Headers,
     state::{Outstanding, Stage},
 };
 use crate::{
     counters::Counters,
     memory::Slice,
-    port::{Completion, Key, Needs, Packet, Refused, SocketId, Taken, Token},
+    port::{Completion, Key, Needs, Refused, SocketId, Taken, Token},
     ring::{self, Crowded, Slots, Submissions},
     rio::{Outcome, Peer, Span},
     socket::{Arrival, DatagramSocket},
@@ -33,7 +33,7 @@ pub(super) struct Operations {
     queued: VecDeque<ring::Token>,
     receives_most: u32,
     /// How many receives to have in the kernel's hands for each socket.
-    arming: Arming,
+    armed_count: ArmedCount,
 }
 
 /// A socket of the port.
@@ -101,7 +101,7 @@ impl Operations {
             started: 0,
             queued: VecDeque::with_capacity(sends),
             receives_most: needs.receives,
-            arming: Arming::new(armed),
+            armed_count: ArmedCount::new(armed),
         }
     }
 
@@ -223,12 +223,6 @@ impl Operations {
     }
 }
 
-impl From<Packet> for Completion {
-    fn from(packet: Packet) -> Self {
-        Completion::Packet(packet)
-    }
-}
-
 impl Outstanding for Operations {
     type Completion = Completion;
 
@@ -243,7 +237,7 @@ impl Outstanding for Operations {
             self.queued.pop_front();
         }
         for socket in 0..self.sockets.len() {
-            while self.sockets[socket].armed < self.arming.now() {
+            while self.sockets[socket].armed < self.armed_count.now() {
                 let Some(&token) = self.sockets[socket].waiting.last() else { break };
                 self.start_receive(token, &mut push)?;
                 self.sockets[socket].waiting.pop();
@@ -281,7 +275,7 @@ impl Outstanding for Operations {
     }
 
     fn entered(&mut self, submitted: u32, ready: u32) {
-        self.arming.entered(submitted, ready);
+        self.armed_count.entered(submitted, ready);
     }
 
     /// By looking for it, since this is rare.

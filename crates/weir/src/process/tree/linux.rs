@@ -9,15 +9,21 @@
 //! ([`end_with_this_thread`](crate::process::end_with_this_thread)); other processes and the group stay until the
 //! next tree is made in the same control group, which kills those and removes that.
 
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl::set_child_subreaper,
+        signal::{self, Signal},
+    },
+    time::ClockId,
+    unistd::{Pid, SysconfVar, sysconf},
+};
 use std::{
     collections::HashSet,
     fmt,
     fs::{self, File},
-    io,
-    os::{
-        fd::AsRawFd,
-        unix::{fs::MetadataExt as _, process::CommandExt},
-    },
+    io::{self, Write as _},
+    os::unix::{fs::MetadataExt as _, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
@@ -25,9 +31,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{MARK, TreeUsage};
+use super::TreeUsage;
 use crate::counters::os::{OfThread, OtherProcess, ProcessUsage};
 
+/// The variable of the environment by which the processes of a tree are known.
+pub(super) const MARK: &str = "WEIR_PROCESS_TREE";
 /// What the names of groups begin with.
 const GROUP: &str = "weir-";
 /// How long processes that were killed may take to go; one that waits for a device may take longer.
@@ -98,22 +106,20 @@ struct Stat {
 impl Tree {
     pub(super) fn of(command: &mut Command) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes a number and touches no memory. A kernel that refuses
-        // gives orphans to init, and what they used is lost.
-        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+        // A kernel that refuses gives orphans to init, and what they used is lost.
+        let _ = set_child_subreaper(true);
         let number = COUNT.fetch_add(1, Relaxed);
         let owner = Owner::this(ticks_since_boot());
         let mark = format!("{owner}-{number}");
         command.env(MARK, &mark);
         Group::end_abandoned();
         let group = Group::make(&mark);
-        if let Some((_, door)) = &group
-            && let Ok(door) = door.try_clone()
+        if let Some((_, entrance)) = &group
+            && let Ok(entrance) = entrance.try_clone()
         {
             let enter = move || {
-                // SAFETY: write takes a descriptor that the closure holds open, and one byte that lives for ever.
                 // Where it fails the process stays where it is, which is found later.
-                unsafe { libc::write(door.as_raw_fd(), c"0".as_ptr().cast(), 1) };
+                let _ = (&entrance).write(b"0");
                 Ok(())
             };
             // SAFETY: between fork and exec the closure makes one system call that is safe there; it takes no
@@ -391,15 +397,13 @@ fn cpu_ns(id: u32) -> Option<u64> {
 }
 
 pub(super) fn kill(id: u32) {
-    // SAFETY: kill takes two numbers. It fails where the process has gone meanwhile.
-    unsafe { libc::kill(id as libc::pid_t, libc::SIGKILL) };
+    // It fails where the process has gone meanwhile.
+    let _ = signal::kill(Pid::from_raw(id as libc::pid_t), Signal::SIGKILL);
 }
 
 /// Whether there is a process with this number, also one that `/proc` does not show.
 fn exists(id: u32) -> bool {
-    // SAFETY: kill takes two numbers, and sends nothing where the second one is 0.
-    let found = unsafe { libc::kill(id as libc::pid_t, 0) } == 0;
-    found || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    signal::kill(Pid::from_raw(id as libc::pid_t), None) != Err(Errno::ESRCH)
 }
 
 impl Group {
@@ -437,10 +441,10 @@ impl Group {
         let path = Self::path_of(mark)?;
         fs::create_dir(&path).ok()?;
         let group = Self(path);
-        let door = File::options().write(true).open(group.0.join("cgroup.procs")).ok()?;
+        let entrance = File::options().write(true).open(group.0.join("cgroup.procs")).ok()?;
         // Version 2 counts the CPU time of every group; where it does not, descendants are looked at.
         group.cpu_ns()?;
-        Some((group, door))
+        Some((group, entrance))
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -596,16 +600,13 @@ fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 fn ticks_per_s() -> u64 {
-    // SAFETY: sysconf takes a number.
-    unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64
+    sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(1, |ticks| ticks.max(1) as u64)
 }
 
 /// The time now as `/proc` tells when processes began.
 fn ticks_since_boot() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one struct, which outlives the call. It knows this clock since 2.6.39.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
-    let (s, ns) = (now.tv_sec as u64, now.tv_nsec as u64);
+    let now = ClockId::CLOCK_BOOTTIME.now().expect("Linux has this clock since 2.6.39");
+    let (s, ns) = (now.tv_sec() as u64, now.tv_nsec() as u64);
     s * ticks_per_s() + ns * ticks_per_s() / 1_000_000_000
 }
 

@@ -11,10 +11,6 @@ use std::process::Command;
 
 use crate::counters::os::{OfThread, ProcessUsage};
 
-/// The variable of the environment by which the processes of a tree are known.
-#[cfg(target_os = "linux")]
-const MARK: &str = "WEIR_PROCESS_TREE";
-
 /// A program and all processes that it starts, until it is dropped: then those that are left are killed. A process
 /// that leaves its parents behind belongs to it all the same.
 ///

@@ -1,4 +1,4 @@
-use super::*;
+use super::{native::MARK, *};
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader, Write},

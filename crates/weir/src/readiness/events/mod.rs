@@ -2,14 +2,19 @@
 //!
 //! The shape of WSAWaitForMultipleEvents: a thread waits for at most so many handles, and is told of
 //! one. So a group costs a thread, and each message a wait of its own; in return a thread never has
-//! more than its few connections to look after. The first handle of a group is its waker's.
+//! more than its few connections to look after. The first handle of a group is its waker's. Those that are ready
+//! are told in turn, so none is told twice while another waits.
 //!
-//! A group here is an epoll set that is asked for one event at a time: the kernel hands out
-//! those that are ready in turn, so none is told twice while another waits.
-//!
-//! Where there is no epoll everything here says so.
+//! On Linux a group is an epoll set that is asked for one event at a time, and one is told as long as it is ready.
+//! On Windows each socket has an event (WSAEventSelect), and is told again once it was received from and more is
+//! there, or sent to until there was no room and there is some again; the end that a peer has sent is told as long as
+//! something is to be received.
 
-use super::{Epoll, Interest, Streams, Trigger};
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod native;
+
+use super::{Interest, Streams};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -22,7 +27,7 @@ use std::{io, time::Duration};
 /// A group of handles to wait for.
 #[derive(Debug)]
 pub struct Events {
-    set: Epoll,
+    set: native::Set,
     /// Handles that it may have, the waker's included.
     most: u32,
     handles: u32,
@@ -30,18 +35,17 @@ pub struct Events {
 
 impl Events {
     /// The name of what it runs on.
-    pub const PROVIDER: &'static str = Epoll::PROVIDER;
+    pub const PROVIDER: &'static str = native::PROVIDER;
 
-    /// The most handles that a group may have, its waker's included. Windows waits for no more
-    /// (WSA_MAXIMUM_WAIT_EVENTS); an epoll set has no limit of its own.
-    pub const MOST: u32 = if cfg!(windows) { 64 } else { 65_536 };
+    /// The most handles that a group may have, its waker's included.
+    pub const MOST: u32 = native::MOST;
 
     /// Whether the system has what it takes, by trying.
     ///
     /// # Errors
     /// What it answered.
     pub fn availability() -> Result<(), Unavailable> {
-        Epoll::availability()
+        native::availability()
     }
 
     /// A group of at most so many handles, with its waker's: 1 to [`MOST`](Self::MOST).
@@ -49,7 +53,7 @@ impl Events {
     /// # Errors
     /// [`Error::Io`] with what the system answered.
     pub fn new(most: u32) -> Result<Self, Error> {
-        Ok(Self { set: Epoll::of_streams(1, Trigger::Level)?, most, handles: 1 })
+        Ok(Self { set: native::new()?, most: most.min(Self::MOST), handles: 1 })
     }
 
     /// How many more handles it has room for.

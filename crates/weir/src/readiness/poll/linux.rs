@@ -4,7 +4,6 @@ use crate::{
     readiness::wake_event::WakeEvent,
     socket::{Native, native},
 };
-use socket2::Socket;
 use std::{io, os::fd::AsRawFd, time::Duration};
 
 /// The name of the provider.
@@ -25,11 +24,11 @@ impl Entry {
     }
 
     /// Of a socket that is told for nothing yet.
-    pub fn of(socket: &Socket) -> Self {
+    pub fn of(socket: &impl AsRawFd) -> Self {
         Self(libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 })
     }
 
-    pub fn is_of(&self, socket: &Socket) -> bool {
+    pub fn is_of(&self, socket: &impl AsRawFd) -> bool {
         self.0.fd == socket.as_raw_fd()
     }
 

@@ -10,7 +10,7 @@
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
-mod native;
+pub(super) mod native;
 
 use super::{
     Interest, Streams,
@@ -89,7 +89,7 @@ impl Poll {
     /// # Errors
     /// None.
     pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
-        let mut entry = native::Entry::of(&listener.native().socket());
+        let mut entry = native::Entry::of(listener.native());
         entry.want(true, false);
         self.push(entry, token);
         Ok(())
@@ -98,7 +98,7 @@ impl Poll {
     /// Takes a listening socket out of the set. This looks for it; one that is not in it need not be
     /// taken out.
     pub fn forget_listener(&mut self, listener: &Listener) {
-        let is_its = |entry: &native::Entry| entry.is_of(&listener.native().socket());
+        let is_its = |entry: &native::Entry| entry.is_of(listener.native());
         if let Some(place) = self.entries[1..].iter().position(is_its) {
             self.remove(place);
         }
@@ -115,7 +115,8 @@ impl Poll {
             counters.kernel_entries.one();
             match native::poll(&mut self.entries, left) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Ok(0) if timeout.is_none() => {} // a time-out of the system's own
+                // A time-out of the system's own, or a little early.
+                Ok(0) if by.is_none_or(|by| Instant::now() < by) => {}
                 result => break result?,
             }
             left = by.map(|by| by.saturating_duration_since(Instant::now()));
@@ -209,7 +210,7 @@ impl Streams for Poll {
         }
         debug_assert_eq!(self.places[index], NOWHERE, "a slot is watched once");
         self.places[index] = self.tokens.len() as u32;
-        let mut entry = native::Entry::of(&stream.native().socket());
+        let mut entry = native::Entry::of(stream.native());
         entry.want(interest.receive, interest.send);
         self.push(entry, slot);
         Ok(())

@@ -105,6 +105,9 @@ impl Signals {
     /// Its name, where a provider is named.
     pub const PROVIDER: &'static str = "signals";
 
+    /// The most sockets of a set: a queue that is full loses nothing.
+    pub const MOST: u32 = u32::MAX;
+
     /// Whether the system has it, by trying.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! A UDP socket on loopback, connected to itself: the only thing that WSAPoll can wait for is
 //! a socket.
 
+use crate::socket::native::set_option;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
-    net::{Ipv4Addr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     os::windows::io::AsRawSocket,
 };
-use windows_sys::Win32::Networking::WinSock::SOCKET;
+use windows_sys::Win32::Networking::WinSock::{SO_EXCLUSIVEADDRUSE, SOCKET, SOL_SOCKET};
 
 /// A wake event.
 #[derive(Debug)]
@@ -14,7 +16,11 @@ pub struct WakeEvent(UdpSocket);
 
 impl WakeEvent {
     pub fn new() -> io::Result<Self> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+        // Else any program could take the port, and the signals with it, by asking for SO_REUSEADDR.
+        set_option(&socket, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        let socket = UdpSocket::from(socket);
         // Connected, it takes datagrams from nobody but itself.
         socket.connect(socket.local_addr()?)?;
         socket.set_nonblocking(true)?;

@@ -44,7 +44,7 @@ pub type FakeXdp = Fake<Xdp>;
 pub type FakeWinsock = Fake<Winsock>;
 
 /// How often things go wrong: probabilities from 0 (never) to 1 (always), drawn anew each
-/// time there is an occasion. Below 1 every fault ends by itself.
+/// time there is an occasion; by default none. Below 1 every fault ends by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Faults {
     /// A wait returns as ready though nothing is there.
@@ -71,19 +71,6 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults.
-    pub const NONE: Self = Self {
-        spurious_wake: 0.0,
-        empty_dequeue: 0.0,
-        short_batch: 0.0,
-        reorder: 0.0,
-        receive_error: 0.0,
-        send_error: 0.0,
-        no_buffer: 0.0,
-        late: 0.0,
-        stuck: 0.0,
-    };
-
     /// Every fault that neither loses a datagram nor keeps a slice, with one probability.
     pub fn harmless(probability: f64) -> Self {
         Self {
@@ -92,7 +79,7 @@ impl Faults {
             short_batch: probability,
             reorder: probability,
             late: probability,
-            ..Self::NONE
+            ..Self::default()
         }
     }
 }

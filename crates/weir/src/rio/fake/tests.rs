@@ -173,7 +173,7 @@ fn xdp_cannot_hold_more_than_a_chunk() {
 
 #[test]
 fn xdp_keeps_a_send_whose_kick_was_refused() {
-    let wire = Wire::with_faults(1, Faults { send_error: 0.7, ..Faults::NONE });
+    let wire = Wire::with_faults(1, Faults { send_error: 0.7, ..Faults::default() });
     let mut b = bench::<Xdp, OneThread>(&wire, 1, SocketOptions::default());
     for i in 0..4 {
         b.send(0, &[i]);
@@ -251,7 +251,7 @@ fn winsock_delivers_one_notification() {
 
 #[test]
 fn winsock_fails_a_receive_without_losing_the_datagram() {
-    let wire = Wire::with_faults(1, Faults { receive_error: 0.5, ..Faults::NONE });
+    let wire = Wire::with_faults(1, Faults { receive_error: 0.5, ..Faults::default() });
     let mut b = bench::<Winsock, OneThread>(&wire, 1, SocketOptions::default());
     b.post(0, 8);
     let taken = (0..3).filter(|&i| b.inject(0, &[i]) == Injected::Taken).count();
@@ -384,7 +384,7 @@ fn a_cut_wire_is_an_error<K: Kernel>() {
 }
 
 fn what_is_stuck_is_leaked_and_counted<K: Kernel>() {
-    let wire = Wire::with_faults(1, Faults { stuck: 1.0, late: 1.0, ..Faults::NONE });
+    let wire = Wire::with_faults(1, Faults { stuck: 1.0, late: 1.0, ..Faults::default() });
     let mut b = bench::<K, OneThread>(&wire, 1, SocketOptions::default());
     b.post(0, 3);
     b.send(0, b"x");
@@ -424,7 +424,7 @@ fn queues_move_between_threads<K: Kernel>() {
 
 fn late_completions_after_stop_come_back<K: Kernel>() {
     for seed in 0..20 {
-        let wire = Wire::with_faults(seed, Faults { late: 0.9, ..Faults::NONE });
+        let wire = Wire::with_faults(seed, Faults { late: 0.9, ..Faults::default() });
         let mut b = bench::<K, OneThread>(&wire, 2, SocketOptions::default());
         b.post(0, 2);
         b.post(1, 6);

@@ -91,7 +91,7 @@ pub enum Injected {
 impl Wire {
     /// A wire without faults. The seed decides what is left to the kernel.
     pub fn new(seed: u64) -> Self {
-        Self::with_faults(seed, Faults::NONE)
+        Self::with_faults(seed, Faults::default())
     }
 
     /// A wire whose queues make faults, decided by the seed.

@@ -374,7 +374,7 @@ fn steer_by_core(socket: &Socket, shard: Shard) -> io::Result<()> {
 
 /// # Safety
 /// The option takes a value of this type, and what that points at lives through the call.
-unsafe fn set_option<V>(
+pub(crate) unsafe fn set_option<V>(
     socket: &Socket,
     level: libc::c_int,
     name: libc::c_int,

@@ -9,11 +9,11 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 
 /// Room for the control data of one datagram: packet information of IPv6, the larger.
-pub(super) const CONTROL_BYTES: usize = 64;
+pub(crate) const CONTROL_BYTES: usize = 64;
 
 /// Control data, aligned as Winsock's headers want it.
 #[repr(C, align(8))]
-pub(super) struct Control(pub [u8; CONTROL_BYTES]);
+pub(crate) struct Control(pub [u8; CONTROL_BYTES]);
 
 /// The address a datagram was sent to, from the control data that came with it.
 pub(super) fn local_address_in(control: &[u8]) -> Option<IpAddr> {

@@ -12,6 +12,7 @@ mod control;
 mod send;
 
 pub use batch::Headers;
+pub(crate) use control::{CONTROL_BYTES, Control};
 pub use send::replies_from_local_address;
 
 use super::{Arrival, Endpoint, Mode, PeerError};
@@ -19,7 +20,7 @@ use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
 };
-use control::{CONTROL_BYTES, Control, local_address_in};
+use control::local_address_in;
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::{
     cell::OnceCell,
@@ -28,6 +29,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
     ptr,
+    time::Duration,
 };
 use windows_sys::Win32::{
     Foundation::{HANDLE, WAIT_OBJECT_0},
@@ -35,10 +37,10 @@ use windows_sys::Win32::{
         IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
         LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
-        WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
-        WSAEMFILE, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK,
-        WSAGetLastError, WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom,
-        WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
+        WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSA_WAIT_TIMEOUT, WSABUF,
+        WSACreateEvent, WSAEMFILE, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT,
+        WSAEWOULDBLOCK, WSAGetLastError, WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl,
+        WSAMSG, WSARecvFrom, WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -51,6 +53,9 @@ pub const BATCHES_IN_ONE_CALL: bool = false;
 
 /// An address of no one, for a name of a family that is not the internet's.
 const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// How long after a cancel it is asked for again.
+pub(crate) const CANCEL_AGAIN: Duration = Duration::from_millis(10);
 
 /// WSARecvMsg, which has to be asked for at run time.
 type ReceiveMessage = unsafe extern "system" fn(
@@ -169,7 +174,7 @@ impl Native {
         self.socket.recv_buffer_size()
     }
 
-    /// What Winsock counts for it: nothing that it tells.
+    /// What Winsock tells of it.
     pub(super) fn usage(&self) -> SocketUsage {
         SocketUsage::of(&self.socket).unwrap_or_default()
     }
@@ -241,28 +246,54 @@ impl Native {
                 Err(WSAENETRESET) => continue,
                 Err(code) => return Err(io::Error::from_raw_os_error(code)),
             };
-            // SAFETY: Winsock wrote a name of this length, or left the zeroes.
-            let from = unsafe { SockAddr::new(name, message.namelen) };
-            let local = match self.has_control() {
-                true => local_address_in(&control.0[..message.Control.len as usize]),
-                false => None,
-            };
-            let local = local.map(|address| match address {
-                // The same form as in `from`.
-                IpAddr::V4(v4) if self.ipv6 => v4.to_ipv6_mapped().into(),
-                address => address,
-            });
-            let from = from.as_socket().unwrap_or(NOBODY);
-            return Ok(Some(Arrival {
-                len,
-                from,
-                local,
-                truncated,
-                at: None,
-                segment: None,
-                link: None,
-            }));
+            // SAFETY: Winsock wrote both, or left the zeroes.
+            let arrival = unsafe { self.arrival(&name, &control, &message, len, truncated) };
+            return Ok(Some(arrival));
         }
+    }
+
+    /// What Winsock said of a datagram of so many bytes.
+    ///
+    /// # Safety
+    /// It wrote as much of the name and of the control data as the message says.
+    #[inline]
+    pub(crate) unsafe fn arrival(
+        &self,
+        name: &SockAddrStorage,
+        control: &Control,
+        message: &WSAMSG,
+        len: usize,
+        truncated: bool,
+    ) -> Arrival {
+        // SAFETY: a name is numbers, and the caller vouches for its length.
+        let from = unsafe { SockAddr::new(ptr::read(name), message.namelen) };
+        let local = match self.has_control() {
+            true => local_address_in(&control.0[..message.Control.len as usize]),
+            false => None,
+        };
+        let local = local.map(|address| match address {
+            // The same form as in `from`.
+            IpAddr::V4(v4) if self.ipv6 => v4.to_ipv6_mapped().into(),
+            address => address,
+        });
+        let from = from.as_socket().unwrap_or(NOBODY);
+        Arrival { len, from, local, truncated, at: None, segment: None, link: None }
+    }
+
+    /// Starts a receive, for whoever takes its packet from a port. Answers Winsock's code where there will be none; after
+    /// WSAEMSGSIZE there may be one.
+    ///
+    /// # Safety
+    /// What the arguments point at stays valid, and nobody else's, until the packet is taken.
+    #[inline]
+    pub(crate) unsafe fn start_receive(
+        &self,
+        message: *mut WSAMSG,
+        operation: *mut OVERLAPPED,
+    ) -> Result<Done, i32> {
+        // SAFETY: the caller's word.
+        let result = unsafe { self.call(message, ptr::null_mut(), operation) };
+        started(result)
     }
 
     /// One receive that does not wait. Returns the bytes received, or Winsock's code.
@@ -323,7 +354,7 @@ impl Native {
         with_event_of_thread(|arrived| {
             // SAFETY: all zeroes is a valid OVERLAPPED.
             let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
-            operation.hEvent = arrived;
+            operation.hEvent = without_packet(arrived);
             let operation = &raw mut operation;
             counters.kernel_entries.one();
             // SAFETY: the caller vouches for the message; message and operation stay in place
@@ -352,9 +383,25 @@ impl Native {
         let woken = unsafe { WSAWaitForMultipleEvents(2, events.as_ptr(), 0, INFINITE, 0) };
         if woken != WAIT_OBJECT_0 {
             counters.kernel_entries.one();
+            self.cancel(operation, arrived);
+        }
+    }
+
+    /// Cancels an operation, and returns once it is over, cancelled or not. Wine 8 forgets a cancel that comes while a
+    /// datagram is on its way to the operation, which then waits on where another thread has taken that: so it is asked
+    /// for again until the operation is over.
+    #[cold]
+    fn cancel(&self, operation: *const OVERLAPPED, over: HANDLE) {
+        let again_ms = milliseconds(Some(CANCEL_AGAIN));
+        loop {
             // It may be over by now, and then there is nothing to cancel.
             // SAFETY: the operation was started on this socket and is still in place.
             unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
+            // SAFETY: the event is this thread's, and lives.
+            let woken = unsafe { WSAWaitForMultipleEvents(1, &over, 0, again_ms, 0) };
+            if woken != WSA_WAIT_TIMEOUT {
+                return;
+            }
         }
     }
 
@@ -367,7 +414,24 @@ impl Native {
     }
 }
 
-fn last_error() -> i32 {
+/// Whether an operation was done when its call returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    Yes,
+    Later,
+}
+
+/// What the call that starts an operation said, for whoever waits at a port.
+#[inline]
+pub(crate) fn started(result: i32) -> Result<Done, i32> {
+    match if result == SOCKET_ERROR { last_error() } else { 0 } {
+        0 => Ok(Done::Yes),
+        WSA_IO_PENDING => Ok(Done::Later),
+        code => Err(code),
+    }
+}
+
+pub(crate) fn last_error() -> i32 {
     // SAFETY: reads a variable of this thread.
     unsafe { WSAGetLastError() }
 }
@@ -380,7 +444,7 @@ pub(crate) fn advice(source: &io::Error) -> Option<&'static str> {
     }
 }
 
-fn new_event() -> io::Result<OwnedHandle> {
+pub(crate) fn new_event() -> io::Result<OwnedHandle> {
     // SAFETY: takes nothing.
     let event = unsafe { WSACreateEvent() };
     if event == WSA_INVALID_EVENT {
@@ -390,9 +454,17 @@ fn new_event() -> io::Result<OwnedHandle> {
     Ok(unsafe { OwnedHandle::from_raw_handle(event as HANDLE) })
 }
 
+/// A time-out in milliseconds, rounded up: a wait is never short, unless the system's clock is ahead.
+pub(crate) fn milliseconds(timeout: Option<Duration>) -> u32 {
+    let rounded = |timeout: Duration| {
+        u32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(INFINITE).min(INFINITE - 1)
+    };
+    timeout.map_or(INFINITE, rounded)
+}
+
 /// Calls `f` with an event that belongs to this thread. The system resets it when an
 /// operation starts with it.
-fn with_event_of_thread<R>(f: impl FnOnce(HANDLE) -> R) -> io::Result<R> {
+pub(crate) fn with_event_of_thread<R>(f: impl FnOnce(HANDLE) -> R) -> io::Result<R> {
     thread_local! { static EVENT: OnceCell<OwnedHandle> = const { OnceCell::new() } }
     EVENT.with(|cell| {
         let event = match cell.get() {
@@ -406,12 +478,21 @@ fn with_event_of_thread<R>(f: impl FnOnce(HANDLE) -> R) -> io::Result<R> {
     })
 }
 
+/// The event of an overlapped call in the form that sends no packet to the completion port of its socket, if that
+/// has one: nobody there knows the call.
+pub(crate) fn without_packet(event: HANDLE) -> HANDLE {
+    event.map_addr(|address| address | 1)
+}
+
 fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {
-    let on: u32 = 1;
+    set_option(socket, level, name, 1)
+}
+
+pub(crate) fn set_option(socket: &Socket, level: i32, name: i32, value: u32) -> io::Result<()> {
     let raw = socket.as_raw_socket() as SOCKET;
-    let length = mem::size_of_val(&on) as i32;
+    let length = mem::size_of_val(&value) as i32;
     // SAFETY: the option's value is 32 bits, which live through the call.
-    let result = unsafe { setsockopt(raw, level, name, (&raw const on).cast(), length) };
+    let result = unsafe { setsockopt(raw, level, name, (&raw const value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -419,7 +500,7 @@ fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {
 ///
 /// # Safety
 /// `In` is what `code` reads, and `Out` is what it writes.
-unsafe fn control_call<In, Out>(
+pub(crate) unsafe fn control_call<In, Out>(
     socket: &Socket,
     code: u32,
     input: &In,

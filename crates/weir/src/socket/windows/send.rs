@@ -1,9 +1,9 @@
 //! Sending: sendto, and WSASendMsg where a datagram is to leave from an address of our choice.
 
 use super::{
-    Native,
+    Done, Native,
     control::{CONTROL_BYTES, Control, write_source},
-    last_error, with_event_of_thread,
+    last_error, started, with_event_of_thread, without_packet,
 };
 use crate::{
     Unavailable,
@@ -20,12 +20,12 @@ use std::{
     time::Duration,
 };
 use windows_sys::Win32::{
-    Foundation::{HANDLE, WAIT_OBJECT_0},
+    Foundation::WAIT_OBJECT_0,
     Networking::WinSock::{
         SOCKET_ERROR, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSAEWOULDBLOCK,
         WSAGetOverlappedResult, WSAMSG, WSASendMsg, WSASendTo, WSAWaitForMultipleEvents,
     },
-    System::IO::{CancelIoEx, OVERLAPPED},
+    System::IO::OVERLAPPED,
 };
 
 /// How long a send waits that would block. Under Wine (8) one would whenever another thread is
@@ -76,6 +76,39 @@ impl Native {
         })
     }
 
+    /// Writes the address that a datagram is to leave from where one is to be named, and returns the length.
+    #[inline]
+    pub(crate) fn name_source(&self, control: &mut Control, to: &Peer) -> usize {
+        match to.source().filter(|_| self.names_source) {
+            Some(source) => write_source(control, source),
+            None => 0,
+        }
+    }
+
+    /// Starts a send, as [`start_receive`](Self::start_receive) does a receive.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn start_send(
+        &self,
+        message: *const WSAMSG,
+        operation: *mut OVERLAPPED,
+    ) -> Result<Done, i32> {
+        // SAFETY: the caller's word; the message's fields are what the second call takes one by one.
+        let result = unsafe {
+            let WSAMSG { name, namelen, lpBuffers, dwBufferCount, .. } = *message;
+            let sent = ptr::null_mut();
+            if (*message).Control.len > 0 {
+                WSASendMsg(self.raw(), message, 0, sent, operation, None)
+            } else {
+                let (name, raw) = (name.cast_const(), self.raw());
+                WSASendTo(raw, lpBuffers, dwBufferCount, sent, 0, name, namelen, operation, None)
+            }
+        };
+        started(result)
+    }
+
     /// Sends from this address of ours.
     fn send_from(&self, source: IpAddr, vector: &mut WSABUF, to: &SockAddr) -> io::Result<()> {
         let mut control = Control([0; CONTROL_BYTES]);
@@ -113,7 +146,7 @@ impl Native {
         let code = with_event_of_thread(|sent| {
             // SAFETY: all zeroes is a valid OVERLAPPED.
             let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
-            operation.hEvent = sent;
+            operation.hEvent = without_packet(sent);
             let operation = &raw mut operation;
             if start(operation) == SOCKET_ERROR {
                 match last_error() {
@@ -124,8 +157,7 @@ impl Native {
                 // SAFETY: the event is this thread's, and lives.
                 let over = unsafe { WSAWaitForMultipleEvents(1, &sent, 0, patience_ms, 0) };
                 if over != WAIT_OBJECT_0 {
-                    // SAFETY: the operation was started on this socket and is still in place.
-                    unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
+                    self.cancel(operation, sent);
                 }
             }
             let (mut len, mut flags) = (0, 0);

@@ -13,7 +13,7 @@
 //!
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
-use super::crowd::{Crowd, Pair};
+use super::connections::{Connections, Pair};
 use crate::{
     Error,
     design::design,
@@ -48,10 +48,12 @@ impl Blocking {
         let stack_bytes = self.stack as usize * 1024;
         let buffer_bytes = job.buffer_bytes;
         job.limit_by_threads(2, 1)?;
-        let crowd = Arc::new(Crowd::default());
+        let connections = Arc::new(Connections::default());
         for listener in job.listen()? {
-            let crowd = Arc::clone(&crowd);
-            job.spawn(move |worker| run(worker, &listener, &crowd, stack_bytes, buffer_bytes))?;
+            let connections = Arc::clone(&connections);
+            job.spawn(move |worker| {
+                run(worker, &listener, &connections, stack_bytes, buffer_bytes)
+            })?;
         }
         job.run()
     }
@@ -60,14 +62,14 @@ impl Blocking {
 fn run<H: Handler>(
     worker: &mut Worker<H>,
     listener: &Listener,
-    crowd: &Arc<Crowd<H>>,
+    connections: &Arc<Connections<H>>,
     stack_bytes: usize,
     buffer_bytes: usize,
 ) -> Result<(), Error> {
     let ending = listener.clone();
     worker.ready(Some(Waker::new(move || ending.end_accepting())));
     // Whatever ends this thread, those of the connections end with it.
-    let _end = crowd.end_when_dropped(worker.limits.stop);
+    let _end = connections.end_when_dropped(worker.limits.stop);
     while !worker.stopping() {
         worker.calls.waits.one();
         let accepted = match listener.accept(Mode::Wait, &worker.calls) {
@@ -75,7 +77,7 @@ fn run<H: Handler>(
             Ok(None) => continue, // accepting was ended
             Err(e) if stream::is_want_of_resources(&e) => {
                 worker.counters.accept_pauses.one();
-                crowd.wait_for_one_to_leave(TICK);
+                connections.wait_for_one_to_leave(TICK);
                 continue;
             }
             Err(e) if stream::concerns_one_connection(&e) => {
@@ -85,7 +87,7 @@ fn run<H: Handler>(
             Err(e) => return Err(Error::io("accepting a connection", e)),
         };
         if worker.admit(&accepted.stream) {
-            handle(worker, crowd, accepted, stack_bytes, buffer_bytes);
+            handle(worker, connections, accepted, stack_bytes, buffer_bytes);
         }
     }
     Ok(())
@@ -97,7 +99,7 @@ type Loop<H> = fn(&mut Worker<H>, &Pair<H>, usize);
 /// Starts the two threads of a connection. Where the system has none to give it is refused.
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
-    crowd: &Arc<Crowd<H>>,
+    connections: &Arc<Connections<H>>,
     accepted: Accepted,
     stack_bytes: usize,
     buffer_bytes: usize,
@@ -106,7 +108,7 @@ fn handle<H: Handler>(
     let limits = worker.limits;
     let timeouts = stream.set_timeouts(limits.silent, look_after(&limits));
     let connection = Connection::open(worker, peer);
-    let pair = Pair::join(connection, stream, crowd);
+    let pair = Pair::join(connection, stream, connections);
     if let Err(e) = timeouts {
         pair.fail(worker, Reason::Failed(e));
     }

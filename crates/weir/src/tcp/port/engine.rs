@@ -15,7 +15,7 @@ use crate::{
     Error,
     lifecycle::{contain, lock, try_lock},
     memory::{Load, Slice},
-    options::Named,
+    options::named,
     port::{
         Key, Packet, Refused,
         streams::{
@@ -24,16 +24,97 @@ use crate::{
         },
     },
     stream::{self, Accepted, Listener, Mode},
-    tcp::{Connection, Handler, Job, Reason, Running, Worker, active::Active},
+    tcp::{Connection, Handler, Job, Reason, Running, Worker, active::Active, finish},
     timer::{Tick, Wheel},
 };
 use std::{
-    fmt, io,
+    io,
     panic::resume_unwind,
-    str::FromStr,
     sync::{Arc, Mutex, TryLockError},
     time::{Duration, Instant},
 };
+
+/// Declares a design whose threads share one port: beside what every design is, how a connection of it receives, and
+/// what one can choose of that.
+macro_rules! port_design {
+    (
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        options of its own { $($own:tt)* }
+        receiving: $receiving:expr;
+        $($rest:tt)*
+    ) => {
+        $crate::design::design! {
+            tcp::$Design $name, Port;
+            summary: $summary;
+            origin: $origin;
+            options {
+                /// Threads that take from the port; 0 for as many as there are cores.
+                threads: u32 = 0, 0..=256;
+                /// Most threads that run at a time; 0 for as many as there are cores.
+                concurrency: u32 = 0, 0..=256;
+                /// Completions taken at a time.
+                take: u32 = 1, 1..=65_536;
+                $($own)*
+                /// Accepts outstanding at first, at each address.
+                accepts: u32 = 5, 1..=65_536;
+                /// Most accepts outstanding at each address.
+                accepts_most: u32 = 500, 1..=65_536;
+                /// How many more accepts to start when they run dry.
+                accept_burst: u32 = 100, 0..=65_536;
+                /// Most sends outstanding, of all connections; further ones wait.
+                sends: u32 = 200, 1..=1_000_000;
+                /// Most further sends outstanding, of stalled peers; beyond that the connection stalled longest is
+                /// closed. 0 for one per connection.
+                stuck: u32 = 0, 0..=1_000_000;
+                /// Operations that wait before a take that need not enter the kernel submits them.
+                submit_after: u32 = $crate::port::Shape::BEST.submit_after, 1..=65_536;
+                /// What is done when its call returns is taken by its thread without a packet.
+                skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
+                /// The socket of a connection that ended in order serves an accept to come.
+                reuse_sockets: bool = false, $crate::options::Named(&["true", "false"]);
+            }
+            provider: |_| <$crate::port::streams::Native as $crate::port::streams::Provider>::NAME;
+            availability: |design| {
+                use $crate::port::streams::Provider as _;
+                design.provider().availability()
+            };
+            resolve: |design| $crate::design::or_cores(&mut design.threads);
+            parks_threads: |design| design.threads != 1;
+            active_set: |_| $crate::tcp::ActiveSet::InOrder; // the threads share one order
+            $($rest)*
+        }
+
+        impl $Design {
+            fn provider(&self) -> $crate::port::streams::Native {
+                let Self { submit_after, skip_ready, reuse_sockets, .. } = *self;
+                let best = $crate::port::Shape::BEST;
+                let shape =
+                    $crate::port::Shape { submit_after, skip_ready, reuse_sockets, ..best };
+                $crate::port::streams::Native { shape }
+            }
+
+            fn begin<H: $crate::tcp::Handler>(
+                self,
+                job: $crate::tcp::Job<H>,
+            ) -> Result<$crate::tcp::Running, $crate::Error> {
+                let receiving: fn(&Self) -> Receiving = $receiving;
+                let numbers = $crate::tcp::port::engine::Numbers {
+                    threads: self.threads,
+                    concurrency: self.concurrency,
+                    take: self.take,
+                    accepts: (self.accepts, self.accepts_most, self.accept_burst),
+                    sends: self.sends,
+                    stuck: self.stuck,
+                    receiving: receiving(&self),
+                };
+                $crate::tcp::port::engine::start(job, &self.provider(), numbers)
+            }
+        }
+    };
+}
+pub(super) use port_design;
 
 /// The numbers that the designs let one choose.
 #[derive(Debug, Clone, Copy)]
@@ -68,37 +149,13 @@ impl Numbers {
     }
 }
 
-/// What a connection waits with for something to receive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Idle {
-    /// A receive, which holds a buffer.
-    Buffer,
-    /// A receive of no bytes, which holds none; what has come is received when it ends.
-    ZeroByte,
-}
-
-impl Idle {
-    /// The names accepted.
-    pub const NAMES: Named = Named(&["buffer", "zero-byte"]);
-}
-
-impl FromStr for Idle {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "buffer" => Ok(Idle::Buffer),
-            "zero-byte" => Ok(Idle::ZeroByte),
-            _ => Err(()),
-        }
-    }
-}
-
-impl fmt::Display for Idle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Idle::Buffer => "buffer",
-            Idle::ZeroByte => "zero-byte",
-        })
+named! {
+    /// What a connection waits with for something to receive.
+    pub enum Idle {
+        /// A receive, which holds a buffer.
+        Buffer = "buffer",
+        /// A receive of no bytes, which holds none; what has come is received when it ends.
+        ZeroByte = "zero-byte",
     }
 }
 
@@ -902,7 +959,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         // Before its end is counted, and another admitted.
         self.server.places.give_back(slot);
         close(self.worker, connection, &stream);
-        drop(stream);
+        let calls = Arc::clone(&self.worker.calls);
+        self.taker.let_go(stream, &calls);
         if self.server.accepts.resume(None) {
             self.keep_accepting();
         }
@@ -940,17 +998,19 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     fn finish(&mut self, open: &mut PortConnection<H>) {
         open.connection.begin(self.worker);
-        let left = match self.server.numbers.receiving.idle {
+        let (connection, stream) = (&mut open.connection, &open.stream);
+        match self.server.numbers.receiving.idle {
             // Not what waits in the system: a completion may have it, or another thread.
             Idle::Buffer => {
-                let received = self.server.port.received_in_all(open.id, &self.worker.calls);
-                let left = received.map(|received| received.saturating_sub(open.received));
-                left.map(|left| usize::try_from(left).unwrap_or(usize::MAX))
+                let in_all = self.server.port.received_in_all(open.id, &self.worker.calls);
+                finish::finish_at(self.worker, connection, stream, in_all, open.received);
             }
             // What was received is handled under the connection's lock.
-            Idle::ZeroByte => open.stream.waiting(&self.worker.calls),
-        };
-        self.worker.finish_after(&mut open.connection, &open.stream, left);
+            Idle::ZeroByte => {
+                let waiting = stream.waiting(&self.worker.calls);
+                finish::finish_after(self.worker, connection, stream, waiting);
+            }
+        }
     }
 
     /// Once the server has stopped and the last connection has gone there is nothing to take any more.
@@ -1023,5 +1083,5 @@ impl<P: Port, H: Handler> Drop for PortThread<'_, '_, P, H> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))] // elsewhere there are no ports of streams yet
+#[cfg(all(test, unix))] // a Unix socket is the stream of which the system tells nothing
 mod tests;

@@ -4,14 +4,14 @@
 //! Each connection is told once whom to tell; from then on the system queues a message whenever data or an
 //! end has come, there is room to send again, or something broke. The thread takes one after another.
 //! Nothing is handed over or looked through, whatever the number of connections. It costs a
-//! call for each message, and messages come for each segment that arrives, whether
-//! the connection is still being served or not: a burst makes messages that find nothing any more. A
-//! message tells of what happens, once, so a connection is received from until nothing is left; what the
+//! call for each message, and messages come for each segment that arrives, or each receive that leaves
+//! something, whether the connection is still being served or not: a burst makes messages that find nothing any
+//! more. A message tells of what happens, once, so a connection is received from until nothing is left; what the
 //! bound `drain` leaves is served again before the next message is waited for.
 //!
-//! It fails softly where the queue is full: one message says so, then every connection is asked once
-//! (the counter `queue_overflows`), and nothing is lost. Under a load that fills the queue again and
-//! again it becomes a `poll` with detours.
+//! It fails softly where the queue is full: then every connection is asked once (the counter `queue_overflows`),
+//! and nothing is lost. Under a load that fills the queue again and again it becomes a `poll` with detours. There
+//! may be no more connections than the queue has room for messages of ([`Signals::MOST`]).
 //!
 //! Origin: the WSAAsyncSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
@@ -57,6 +57,9 @@ fn run<H: Handler>(
     // Messages come to the thread that asks for them.
     let mut set = Signals::new()?;
     worker.state("messages", set.effective());
+    // The queue is to hold the messages of all.
+    let most = Signals::MOST - listeners.len() as u32;
+    worker.limits.connections = worker.limits.connections.min(most);
     let mut listening = false;
     // Of each listening socket, whether connections may wait that no message will tell of.
     let mut waiting = vec![false; listeners.len()];
@@ -73,9 +76,7 @@ fn run<H: Handler>(
         set.wait(timeout, &worker.calls).map_err(|e| Error::io("waiting for messages", e))?;
         worker.counters.queue_overflows.add(set.take_overflows());
         thread.run_timers(worker, &mut set);
-        if worker.stopping() {
-            listeners.iter().for_each(Listener::end_accepting);
-        }
+        thread.end_accepting(listeners);
         handle(worker, &mut set, &mut thread, listeners, &mut waiting)?;
     }
     thread.cut_off(worker, &mut set);

@@ -4,6 +4,7 @@
 //!
 //! What a thread waits with is what the designs differ in: it stands in their own files.
 
+use super::connections::{ReadyConnection, Table};
 use crate::{
     Error,
     readiness::{Interest, Streams, Tokens, Trigger},
@@ -12,7 +13,7 @@ use crate::{
         Connection, Handler, Reason, Wants, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
         active::Active,
-        table::{ReadyConnection, Table},
+        finish,
     },
     timer::Tick,
 };
@@ -45,9 +46,7 @@ pub(super) fn run<H: Handler>(
         set.wait(thread.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;
         thread.run_timers(worker, &mut set);
-        if worker.stopping() {
-            listeners.iter().for_each(Listener::end_accepting);
-        }
+        thread.end_accepting(listeners);
         let ready = set.ready_count() + thread.left();
         if ready > 0 {
             worker.counters.batches.record(ready as u64);
@@ -117,6 +116,14 @@ impl<H: Handler> ReadyThread<H> {
     /// Whether anything is to be accepted now.
     pub(super) fn listens(&self) -> bool {
         self.acceptor.accepts()
+    }
+
+    /// Refuses connections where the server stops. No wait asks for any by then, so none is given a socket that is
+    /// closed.
+    pub(super) fn end_accepting(&self, listeners: &[Listener]) {
+        if self.acceptor.is_shut() {
+            listeners.iter().for_each(Listener::end_accepting);
+        }
     }
 
     /// Accepts what waits, within a bound. Says whether it was the bound, so that more may wait.
@@ -334,7 +341,7 @@ impl<H: Handler> ReadyThread<H> {
         let Some(open) = self.table.get_mut(slot) else { return };
         let waiting = open.stream.waiting(&worker.calls);
         open.connection.begin(worker);
-        worker.finish_after(&mut open.connection, &open.stream, waiting);
+        finish::finish_after(worker, &mut open.connection, &open.stream, waiting);
         open.interest = Interest::NONE;
         self.serve(worker, set, slot);
     }
@@ -417,7 +424,7 @@ fn send<H: Handler>(worker: &mut Worker<H>, connection: &mut Connection<H>, stre
     }
 }
 
-#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+#[cfg(all(test, unix))] // a socket is adopted from a descriptor
 mod tests {
     use super::*;
     use crate::{

@@ -36,7 +36,7 @@ design! {
         /// Whether a connection is reported for as long as it is ready, or when something arrives.
         trigger: Trigger = Trigger::Level, Named(&["level", "edge"]);
         /// How threads share new connections: by a socket each, or by one that wakes one of them.
-        share: Share = Share::Sockets, Named(&["sockets", "exclusive"]);
+        share: Share = Share::Sockets, Share::NAMES;
     }
     resolve: |design| or_cores(&mut design.threads);
     active_set: |design| ActiveSet::of(design.threads);

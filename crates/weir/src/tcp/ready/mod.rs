@@ -2,6 +2,7 @@
 //! they are told is what each of them is about. [`groups`] deals connections out to threads that wait for 64 at most.
 
 mod async_select;
+mod connections;
 mod engine;
 mod epoll;
 mod event_select;

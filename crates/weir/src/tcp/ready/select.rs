@@ -1,13 +1,15 @@
 //! `select`: one thread builds its sets anew for each wait, and asks every connection whether it was meant.
 //!
 //! The kernel's answer overwrites the question, so before each wait every connection is put into the sets
-//! again; the kernel looks at each bit up to the highest descriptor; and since the answer says nothing but
-//! which bits are left, every connection is asked for in it. So a wait costs three passes over all
+//! again; the kernel looks at each that is in them; and since the answer says nothing but
+//! what is left, every connection is asked for in it. So a wait costs three passes over all
 //! that is open, for one message as for a thousand: the limit of this design, kept on purpose
 //! (`select-indexed` cures it). Many connections fail it long before descriptors run out. A
 //! connection that is ready is received from until nothing is left, but at most `drain` times.
 //!
-//! The C library's sets end at 1024 descriptors; these do not.
+//! Where a set is an array and not a row of bits (Winsock's FD_SET), to ask is to search, and the last pass costs
+//! connections times those that are ready. The sets of the headers end at 1024 descriptors, or 64 sockets; these
+//! do not.
 //!
 //! Origin: the non-blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund;
 //! select(2), 4.2BSD.
@@ -57,9 +59,7 @@ fn run<H: Handler>(
         sets.wait(thread.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;
         thread.run_timers(worker, &mut sets);
-        if worker.stopping() {
-            listeners.iter().for_each(Listener::end_accepting);
-        }
+        thread.end_accepting(listeners);
         handle(worker, &mut sets, &mut thread, listeners)?;
     }
     thread.cut_off(worker, &mut sets);

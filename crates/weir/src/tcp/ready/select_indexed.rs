@@ -1,8 +1,8 @@
 //! `select-indexed`: as `select`, but the sets are kept, and only what the answer names is looked at.
 //!
 //! The sets of what is wanted follow each connection as it comes, changes and goes, and are copied for
-//! each wait (two bits for each descriptor: 5 KB for 20,000 of them); in the answer only the bits that
-//! are set are stepped through, a word at a time, and each leads to its connection by an index. So of the
+//! each wait (two bits for each descriptor: 5 KB for 20,000 of them; eight bytes each where sets are arrays); in the
+//! answer only what is left is stepped through, and each leads to its connection by an index. So of the
 //! three passes of `select` one is left, which no program can spare: the kernel's own, which asks every
 //! socket. It is by far the longest of the three (`cargo run --release -p weir --example
 //! readiness_cost`), so the cure is real and small, and a wait still costs time for each connection that

@@ -6,7 +6,8 @@ use crate::{
     lifecycle::contain,
     memory::{Region, Slice},
     port::{
-        Completion, Key, Native, Needs, Outcome, Port, Provider, SocketId, Taken, Worker as Taker,
+        Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Taken,
+        Worker as Taker,
     },
     udp::{Handler, Job, Worker, job::stop_deadline},
 };
@@ -29,7 +30,7 @@ pub(super) struct PortServer<P> {
 }
 
 /// Whether a port can be had here: small needs, since what is asked is whether it runs at all.
-pub(super) fn availability() -> Result<(), Unavailable> {
+pub(super) fn availability(shape: Shape) -> Result<(), Unavailable> {
     let needs = Needs {
         payload: 1,
         sockets: 1,
@@ -39,7 +40,7 @@ pub(super) fn availability() -> Result<(), Unavailable> {
         threads: 1,
         concurrency: 1,
     };
-    Native::default().layout(&needs).map(drop)
+    Native { shape }.layout(&needs).map(drop)
 }
 
 /// Makes the region as the provider wants it cut, opens the port, and associates the sockets.
@@ -209,7 +210,7 @@ mod tests {
     /// is stopped by whichever leaves last.
     #[test]
     fn every_slice_comes_back_after_a_panic_outside_the_handler() {
-        if cannot_run("port", availability()) {
+        if cannot_run("port", availability(Shape::BEST)) {
             return;
         }
         for threads in [1, 2] {

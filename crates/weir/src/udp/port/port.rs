@@ -21,6 +21,7 @@ use super::engine::{self, Numbers, PortServer};
 use crate::{
     Error,
     design::design,
+    options::Named,
     port::{self, Completion, Native, Provider as _, Shape, Taken, Worker as _},
     udp::{Handler, Job, Running, Worker},
 };
@@ -38,20 +39,26 @@ design! {
         armed: u32 = Shape::BEST.armed, 0..=1_000_000;
         /// Posts that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
+        /// What is done when its call returns is taken by its thread without a packet.
+        skip_ready: bool = false, Named(&["true", "false"]);
         /// Most threads that run at a time; 0 for as many as there are cores.
         concurrency: u32 = 0, 0..=256;
     }
     provider: |_| Native::NAME;
-    availability: |_| engine::availability();
+    availability: |design| engine::availability(design.shape());
     parks_threads: |design| design.threads > 1;
 }
 
 impl Port {
+    fn shape(&self) -> Shape {
+        let Self { armed, submit_after, skip_ready, .. } = *self;
+        Shape { armed, submit_after, skip_ready, ..Shape::BEST }
+    }
+
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };
-        let shared = engine::open(&mut job, &Native { shape }, numbers)?;
+        let shared = engine::open(&mut job, &Native { shape: self.shape() }, numbers)?;
         engine::spawn(&mut job, threads, shared, run)?;
         job.run()
     }
@@ -60,7 +67,7 @@ impl Port {
 impl Port {
     /// As the original does it: 5000 receives armed, and a call for each that is posted again.
     pub fn original() -> Self {
-        let Shape { armed, submit_after } = Shape::original(Self::default().outstanding);
+        let Shape { armed, submit_after, .. } = Shape::original(Self::default().outstanding);
         Self { armed, submit_after, ..Self::default() }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     Error,
     design::design,
     memory::Slice,
+    options::Named,
     port::{Native, Port, Provider as _, Shape, SocketId, Taken, Worker as Taker},
     udp::{Handler, Job, Running, Worker},
 };
@@ -36,20 +37,26 @@ design! {
         armed: u32 = Shape::BEST.armed, 0..=1_000_000;
         /// Posts that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
+        /// What is done when its call returns is taken by its thread without a packet.
+        skip_ready: bool = false, Named(&["true", "false"]);
         /// Most threads that run at a time; 0 for as many as there are cores.
         concurrency: u32 = 0, 0..=256;
     }
     provider: |_| Native::NAME;
-    availability: |_| engine::availability();
+    availability: |design| engine::availability(design.shape());
     parks_threads: |design| design.threads > 1;
 }
 
 impl PortBatch {
+    fn shape(&self) -> Shape {
+        let Self { armed, submit_after, skip_ready, .. } = *self;
+        Shape { armed, submit_after, skip_ready, ..Shape::BEST }
+    }
+
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };
-        let shared = engine::open(&mut job, &Native { shape }, numbers)?;
+        let shared = engine::open(&mut job, &Native { shape: self.shape() }, numbers)?;
         let batch = self.batch as usize;
         engine::spawn(&mut job, threads, shared, move |worker, shared| run(worker, shared, batch))?;
         job.run()

@@ -233,6 +233,58 @@ pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
     job.run()
 }
 
+/// A design of one thread that has the queues for itself: it differs from the others in its `turn`, what the thread
+/// does again and again.
+macro_rules! design_of_one_thread {
+    (
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        turn: $turn:ident;
+    ) => {
+        $crate::udp::rio::rio_design! {
+            $Design $name;
+            summary: $summary;
+            origin: $origin;
+            options {
+                /// Provider of registered I/O.
+                provider: $crate::rio::Choice =
+                    $crate::rio::Choice::Auto, $crate::rio::Choice::NAMES;
+                /// Receives posted at a time.
+                outstanding: u32 = 150_000, 1..=1_000_000;
+                /// Most completions taken by one dequeue.
+                dequeue_max: u32 = 1000, 1..=65_536;
+            }
+        }
+
+        impl $Design {
+            /// Starts it on a provider of one's own.
+            ///
+            /// # Errors
+            /// As [`Design::start`](crate::udp::Design::start).
+            pub fn start_on<
+                H: $crate::udp::Handler,
+                P: $crate::rio::Provider<$crate::rio::OneThread>,
+            >(
+                self,
+                job: $crate::udp::Job<H>,
+                provider: P,
+            ) -> Result<$crate::udp::Running<H>, $crate::Error> {
+                $crate::options::Options::check(&self)?;
+                let Self { outstanding, dequeue_max, .. } = self;
+                $crate::udp::rio::engine::start_alone(
+                    job,
+                    provider,
+                    outstanding,
+                    dequeue_max,
+                    $turn,
+                )
+            }
+        }
+    };
+}
+pub(super) use design_of_one_thread;
+
 /// A thread that has the queues for itself. It stops them afterwards, so that every slice comes back however its loop
 /// ended.
 pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
@@ -316,41 +368,14 @@ impl<Q: CompletionQueue> SharedQueue<Q> {
 
 /// Opens queues that are handed from thread to thread and spawns the threads: the first runs
 /// `first`, the others run `other`. Stopping the server closes the turns.
-pub(super) fn spawn_sharing<H, P>(
-    job: &mut Job<H>,
-    provider: P,
-    ready: Ready<P::Opened>,
-    threads: usize,
-    first: impl FnOnce(&mut Worker<H>, &SharedQueue<P::Cq>) -> Result<(), Error> + Send + 'static,
-    other: impl Fn(&mut Worker<H>, &SharedQueue<P::Cq>) -> Result<(), Error> + Send + Sync + 'static,
-) -> Result<(), Error>
-where
-    H: Handler,
-    P: Provider<HandOver>,
-    P::Cq: Send,
-    P::Rq: Send,
-{
-    spawn_sharing_boxed(job, provider, ready, threads, Box::new(first), Arc::new(other))
-}
-
-type First<H, Q> = Box<dyn FnOnce(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send>;
-type Other<H, Q> = Arc<dyn Fn(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send + Sync>;
-
-/// Compiled once for all that the threads may run.
-fn spawn_sharing_boxed<H, P>(
+pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
     job: &mut Job<H>,
     provider: P,
     ready: Ready<P::Opened>,
     threads: usize,
     first: First<H, P::Cq>,
     other: Other<H, P::Cq>,
-) -> Result<(), Error>
-where
-    H: Handler,
-    P: Provider<HandOver>,
-    P::Cq: Send,
-    P::Rq: Send,
-{
+) -> Result<(), Error> {
     // When every other thread has dropped its end of `left`, the queues are the first thread's
     // again.
     let (left, others_left) = mpsc::channel::<()>();
@@ -403,6 +428,28 @@ where
             let Ok(shared) = shared.recv() else { return Ok(()) };
             other(worker, &shared)
         })?;
+    }
+    Ok(())
+}
+
+/// What the threads run, in boxes: so starting them is compiled once for all designs.
+type First<H, Q> = Box<dyn FnOnce(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send>;
+type Other<H, Q> = Arc<dyn Fn(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send + Sync>;
+
+/// Dequeues whenever it is this thread's turn, and gives the queue up before what came goes to `handle`.
+pub(super) fn take_turns<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    shared: &SharedQueue<Q>,
+    mut handle: impl FnMut(&mut Worker<H>, &mut Batch) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let counters = Arc::clone(&worker.counters);
+    let mut batch = Batch::new(shared.per_dequeue);
+    while let Some(mut turn) = shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
+        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
+        counters.dequeued(received);
+        turn.notify(&counters);
+        worker.collect_errors();
+        handle(worker, &mut batch)?;
     }
     Ok(())
 }

@@ -10,9 +10,9 @@ use crate::{
     Error,
     counters::Counters,
     memory::Region,
-    rio::{Batch, CompletionQueue},
+    rio::{Batch, CompletionQueue, HandOver, Provider},
     sync::{Condvar, Mutex, MutexGuard},
-    udp::{Handler, Replies, Worker},
+    udp::{Handler, Job, Replies, Running, Worker},
     wake::Waker,
 };
 use std::sync::Arc;
@@ -107,6 +107,34 @@ impl ReturnQueue {
     }
 }
 
+/// Starts a server with so many threads that handle datagrams as `run` says, and a reader.
+pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
+    mut job: Job<H>,
+    provider: P,
+    threads: u32,
+    outstanding: u32,
+    per_dequeue: u32,
+    run: impl Fn(&mut Worker<H>, &SharedQueue<P::Cq>, &ReturnQueue) -> Result<(), Error>
+    + Send
+    + Sync
+    + 'static,
+) -> Result<Running<H>, Error> {
+    let ready = engine::open(&mut job, &provider, outstanding, per_dequeue)?;
+    let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
+    let filled = Arc::clone(&returned);
+    engine::spawn_sharing(
+        &mut job,
+        provider,
+        ready,
+        threads as usize + 1,
+        Box::new(move |worker, shared| read(worker, shared, &returned)),
+        Arc::new(move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
+            run(worker, shared, &filled)
+        }),
+    )?;
+    job.run()
+}
+
 /// The reader's place. When it leaves, in a panic too, no slice stays behind in the return queue.
 struct Reading<'a>(&'a ReturnQueue);
 
@@ -120,7 +148,7 @@ impl Drop for Reading<'_> {
 
 /// The reader: posts whatever the others have finished, and nobody else ever posts, so no lock
 /// is around that. It holds the request queues for as long as it lives.
-pub(super) fn read<H: Handler, Q: CompletionQueue>(
+fn read<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     returned: &Arc<ReturnQueue>,

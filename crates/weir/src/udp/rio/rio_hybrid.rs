@@ -70,7 +70,7 @@ pub(super) fn within_dequeue(threshold: u32, dequeue_max: u32) -> Result<(), Err
     let problem = format!(
         "{threshold} can never be reached by a dequeue of at most {dequeue_max}; set it to at most dequeue-max, or raise that",
     );
-    Err(Error::Option { name: "threshold".into(), problem })
+    Err(Error::option("threshold", problem))
 }
 
 impl RioHybrid {
@@ -78,13 +78,11 @@ impl RioHybrid {
     ///
     /// # Errors
     /// As [`Design::start`](crate::udp::Design::start).
-    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
-    where
-        H: Handler,
-        P: Provider<OneThread> + Provider<HandOver>,
-        <P as Provider<HandOver>>::Cq: Send,
-        <P as Provider<HandOver>>::Rq: Send,
-    {
+    pub fn start_on<H: Handler, P: Provider<OneThread> + Provider<HandOver, Cq: Send, Rq: Send>>(
+        self,
+        mut job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
@@ -106,7 +104,8 @@ impl RioHybrid {
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
             run_together(worker, shared, &tuning)
         };
-        engine::spawn_sharing(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
+        let (threads, first) = (self.threads as usize, Box::new(run.clone()));
+        engine::spawn_sharing(&mut job, provider, ready, threads, first, Arc::new(run))?;
         job.run()
     }
 }

@@ -11,7 +11,7 @@
 //! Origin: the "complex hybrid" of Holgate's study (2012).
 
 use super::{
-    engine::{self, SharedQueue},
+    engine::SharedQueue,
     return_queue::{self, ReturnQueue},
     rio_design,
     rio_hybrid::{self, Tuning},
@@ -22,7 +22,6 @@ use crate::{
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
-use std::sync::Arc;
 
 rio_design! {
     RioHybridReader "rio-hybrid-reader";
@@ -54,27 +53,17 @@ impl RioHybridReader {
     ///
     /// # Errors
     /// As [`Design::start`](crate::udp::Design::start).
-    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
-    where
-        H: Handler,
-        P: Provider<HandOver>,
-        P::Cq: Send,
-        P::Rq: Send,
-    {
+    pub fn start_on<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
+        self,
+        job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
         self.check()?;
-        let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
-        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
-        let filled = Arc::clone(&returned);
-        engine::spawn_sharing(
-            &mut job,
-            provider,
-            ready,
-            self.threads as usize + 1,
-            move |worker, shared| return_queue::read(worker, shared, &returned),
-            move |worker, shared| run(worker, shared, &tuning, &filled),
-        )?;
-        job.run()
+        let Self { threads, outstanding, dequeue_max, .. } = self;
+        let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0);
+        let run =
+            move |worker: &mut _, shared: &_, returned: &_| run(worker, shared, &tuning, returned);
+        return_queue::start(job, provider, threads, outstanding, dequeue_max, run)
     }
 }
 

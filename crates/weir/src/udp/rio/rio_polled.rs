@@ -10,44 +10,14 @@
 //!
 //! Origin: the "RIO polled" server of Holgate's study (2011).
 
-use super::{
-    engine::{self, OwnQueue},
-    rio_design,
-};
-use crate::{
-    Error,
-    options::Options as _,
-    rio::{Choice, CompletionQueue, OneThread, Provider},
-    udp::{Handler, Job, Running},
-};
+use super::engine::{OwnQueue, design_of_one_thread};
+use crate::{Error, rio::CompletionQueue, udp::Handler};
 
-rio_design! {
+design_of_one_thread! {
     RioPolled "rio-polled";
     summary: "one thread spins on the completion queue of registered I/O";
     origin: "RIO polled, Holgate 2011";
-    options {
-        /// Provider of registered I/O.
-        provider: Choice = Choice::Auto, Choice::NAMES;
-        /// Receives posted at a time.
-        outstanding: u32 = 150_000, 1..=1_000_000;
-        /// Most completions taken by one dequeue.
-        dequeue_max: u32 = 1000, 1..=65_536;
-    }
-}
-
-impl RioPolled {
-    /// Starts it on a provider of one's own.
-    ///
-    /// # Errors
-    /// As [`Design::start`](crate::udp::Design::start).
-    pub fn start_on<H: Handler, P: Provider<OneThread>>(
-        self,
-        job: Job<H>,
-        provider: P,
-    ) -> Result<Running<H>, Error> {
-        self.check()?;
-        engine::start_alone(job, provider, self.outstanding, self.dequeue_max, turn)
-    }
+    turn: turn;
 }
 
 /// What the thread does again and again.

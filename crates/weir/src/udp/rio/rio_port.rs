@@ -15,13 +15,13 @@
 //! took the lock for each post (`--posts-per-lock 1`).
 
 use super::{
-    engine::{self, Done, SharedQueue, dequeue_failed, wait_failed},
+    engine::{self, Done, SharedQueue},
     rio_design,
 };
 use crate::{
     Error,
     options::Options as _,
-    rio::{Batch, Choice, CompletionQueue, HandOver, Provider},
+    rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
@@ -51,20 +51,19 @@ impl RioPort {
     ///
     /// # Errors
     /// As [`Design::start`](crate::udp::Design::start).
-    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
-    where
-        H: Handler,
-        P: Provider<HandOver>,
-        P::Cq: Send,
-        P::Rq: Send,
-    {
+    pub fn start_on<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
+        self,
+        mut job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
         self.check()?;
         let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         let posts_per_lock = self.posts_per_lock as usize;
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
             run(worker, shared, posts_per_lock)
         };
-        engine::spawn_sharing(&mut job, provider, ready, self.threads as usize, run, run)?;
+        let (threads, other) = (self.threads as usize, Arc::new(run));
+        engine::spawn_sharing(&mut job, provider, ready, threads, Box::new(run), other)?;
         job.run()
     }
 }
@@ -74,15 +73,8 @@ fn run<H: Handler, Q: CompletionQueue>(
     shared: &SharedQueue<Q>,
     posts_per_lock: usize,
 ) -> Result<(), Error> {
-    let counters = Arc::clone(&worker.counters);
-    let mut batch = Batch::new(shared.per_dequeue);
     let mut done = Done::new(shared.per_dequeue, shared.requests().len());
-    while let Some(mut turn) = shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
-        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
-        counters.dequeued(received);
-        turn.notify(&counters);
-        worker.collect_errors();
-        engine::handle_sharing(worker, shared, &mut batch, &mut done, posts_per_lock)?;
-    }
-    Ok(())
+    engine::take_turns(worker, shared, |worker, batch| {
+        engine::handle_sharing(worker, shared, batch, &mut done, posts_per_lock)
+    })
 }

@@ -11,17 +11,16 @@
 //! Origin: the "RIO IOCP with a reader thread" of Holgate's study (2012).
 
 use super::{
-    engine::{self, SharedQueue, dequeue_failed, wait_failed},
+    engine::{self, SharedQueue},
     return_queue::{self, ReturnQueue},
     rio_design,
 };
 use crate::{
     Error,
     options::Options as _,
-    rio::{Batch, Choice, CompletionQueue, HandOver, Provider},
+    rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
-use std::sync::Arc;
 
 rio_design! {
     RioReader "rio-reader";
@@ -45,26 +44,14 @@ impl RioReader {
     ///
     /// # Errors
     /// As [`Design::start`](crate::udp::Design::start).
-    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
-    where
-        H: Handler,
-        P: Provider<HandOver>,
-        P::Cq: Send,
-        P::Rq: Send,
-    {
+    pub fn start_on<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
+        self,
+        job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
         self.check()?;
-        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
-        let filled = Arc::clone(&returned);
-        engine::spawn_sharing(
-            &mut job,
-            provider,
-            ready,
-            self.threads as usize + 1,
-            move |worker, shared| return_queue::read(worker, shared, &returned),
-            move |worker, shared| run(worker, shared, &filled),
-        )?;
-        job.run()
+        let Self { threads, outstanding, dequeue_max, .. } = self;
+        return_queue::start(job, provider, threads, outstanding, dequeue_max, run)
     }
 }
 
@@ -73,15 +60,8 @@ fn run<H: Handler, Q: CompletionQueue>(
     shared: &SharedQueue<Q>,
     returned: &ReturnQueue,
 ) -> Result<(), Error> {
-    let counters = Arc::clone(&worker.counters);
-    let mut batch = Batch::new(shared.per_dequeue);
     let mut done = returned.collection(shared.per_dequeue);
-    while let Some(mut turn) = shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
-        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
-        counters.dequeued(received);
-        turn.notify(&counters);
-        worker.collect_errors();
-        return_queue::handle(worker, shared, &mut batch, &mut done, returned)?;
-    }
-    Ok(())
+    engine::take_turns(worker, shared, |worker, batch| {
+        return_queue::handle(worker, shared, batch, &mut done, returned)
+    })
 }

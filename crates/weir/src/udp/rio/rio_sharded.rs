@@ -23,12 +23,12 @@ use crate::{
     Error, Unavailable,
     affinity::{allowed_cores, pin_where_permitted},
     design::design,
-    options::{Named, Options as _},
+    options::{Options as _, named},
     rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, Shard, SocketOptions},
     udp::{Design, Handler, Job, Running, Worker},
 };
-use std::{fmt, str::FromStr, sync::Arc};
+use std::sync::Arc;
 
 design! {
     udp::RioSharded "rio-sharded", Rio;
@@ -70,24 +70,22 @@ fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {
         "{outstanding} receives are too few for {threads} threads, which share them; ask for \
          {threads} at least, or for fewer --threads"
     );
-    Err(Error::Option { name: "outstanding".into(), problem })
+    Err(Error::option("outstanding", problem))
 }
 
-/// What decides which socket of an address gets a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steering {
-    /// The first of the others that the system has.
-    Auto,
-    /// A hash of its addresses: those of one flow go to the same socket.
-    Hash,
-    /// The core that received it: the thread of that socket is pinned to it.
-    Core,
+named! {
+    /// What decides which socket of an address gets a datagram.
+    pub enum Steering {
+        /// The first of the others that the system has.
+        Auto = "auto",
+        /// A hash of its addresses: those of one flow go to the same socket.
+        Hash = "hash",
+        /// The core that received it: the thread of that socket is pinned to it.
+        Core = "core",
+    }
 }
 
 impl Steering {
-    /// The names accepted.
-    pub const NAMES: Named = Named(&["auto", "hash", "core"]);
-
     /// What `Auto` stands for here.
     fn resolve(self) -> Self {
         let by_core_alone =
@@ -105,28 +103,6 @@ impl Steering {
             Self::Auto => self.resolve().availability(),
             Self::Hash => socket::addresses_can_be_shared(),
             Self::Core => socket::datagrams_can_be_steered_by_core(),
-        }
-    }
-}
-
-impl fmt::Display for Steering {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Steering::Auto => "auto",
-            Steering::Hash => "hash",
-            Steering::Core => "core",
-        })
-    }
-}
-
-impl FromStr for Steering {
-    type Err = ();
-    fn from_str(name: &str) -> Result<Self, ()> {
-        match name {
-            "auto" => Ok(Steering::Auto),
-            "hash" => Ok(Steering::Hash),
-            "core" => Ok(Steering::Core),
-            _ => Err(()),
         }
     }
 }
@@ -217,7 +193,7 @@ fn cores_of_shards(shards: usize, allowed: &[usize]) -> Result<Vec<Option<usize>
          that may be used, {allowed:?}, none leads to thread {shard}; choose --threads so that \
          each has one, let the process use more cores, or take --steering hash"
     );
-    Err(Error::Option { name: "steering".into(), problem })
+    Err(Error::option("steering", problem))
 }
 
 fn run<H: Handler, P: Provider<OneThread>>(

@@ -2,17 +2,15 @@
 //!
 //! Origin: netlink(7), rtnetlink(7); Documentation/netlink/specs/netdev.yaml.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
-};
+use socket2::{Socket, Type};
+use std::io::{self, Read as _};
 
 /// `struct nlmsghdr`: length, type, flags, sequence number, port.
 const HEADER: usize = 16;
 const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 
 /// A protocol of netlink, and the number of the next question.
-pub struct Netlink(OwnedFd, u32);
+pub struct Netlink(Socket, u32);
 
 /// An answer: what comes after its header.
 pub struct Answer(Vec<u8>);
@@ -21,14 +19,7 @@ impl Netlink {
     /// # Errors
     /// What the kernel answered.
     pub fn open(protocol: libc::c_int) -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor, which nobody else owns.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }, 1))
+        Ok(Self(Socket::new(libc::AF_NETLINK.into(), Type::RAW, Some(protocol.into()))?, 1))
     }
 
     /// Asks for one thing: `fixed` is the structure that the message begins with, a multiple of four
@@ -44,17 +35,9 @@ impl Netlink {
     ) -> io::Result<Answer> {
         let message = message(kind, self.1, fixed, attributes);
         self.1 += 1;
-        // SAFETY: the message outlives the call, with the length given.
-        let sent =
-            unsafe { libc::send(self.0.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        self.0.send(&message)?;
         let mut answer = vec![0u8; 1 << 15];
-        // SAFETY: the buffer outlives the call, with the length given.
-        let received =
-            unsafe { libc::recv(self.0.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
-        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        let received = self.0.read(&mut answer)?;
         answer.truncate(received);
         read(answer)
     }

@@ -22,14 +22,14 @@
 //! Origin: overlapped operations with events of Winsock 2; io_uring: linked requests, Linux 5.5; requests that
 //! are silent where they succeed, Linux 5.17.
 
-use super::{KERNEL, UringStreams, operations::Operations, proof};
+use super::{KERNEL, UringStreams, operations::Operations};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Load, Slice},
     port::{
         Cancelled, Key, Packet, Refused, Shape, Stopped, Token,
-        streams::{Closing, ListenerId, Needs, Port, Provider, StreamId, Taken, Worker},
+        streams::{Closing, ListenerId, Needs, Port, Provider, StreamId, Taken, Worker, proof},
         uring::state::{Outstanding, Stage},
     },
     readiness::{Epoll, Trigger, wake_event::WakeEvent},
@@ -78,7 +78,8 @@ impl Provider for UringEvents {
 
     fn availability(&self) -> Result<(), Unavailable> {
         // On a thread of its own, as for datagrams.
-        let proof = std::thread::scope(|scope| scope.spawn(|| proof::prove(self, WHAT)).join());
+        let prove = || proof::prove(self, WHAT, Some(ring::use_a_kernel(KERNEL)));
+        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
         proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 

@@ -7,7 +7,7 @@
 //!
 //! *The order of receives.* Several receives that wait on one socket are each woken by what arrives, in an
 //! order that the kernel does not promise: on Linux 6.18 four of them were filled in the order 4, 1, 3, 2
-//! (`tests/faults.rs` shows it). One that was woken many times in vain is moved to a thread of the kernel, which
+//! (`receives_that_wait_together` in `tests.rs` shows it). One that was woken many times in vain is moved to a thread of the kernel, which
 //! blocks in it. So numbering them as they are submitted would tell nothing of the order of their bytes. Linked requests would
 //! keep it (each starts when the one before is over), but a chain is only a chain when it is submitted as a
 //! whole, which several threads that submit side by side cannot promise each other. Here receives of a
@@ -29,7 +29,6 @@
 
 pub mod events;
 mod operations;
-mod proof;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -37,16 +36,17 @@ mod worker;
 pub use worker::StreamsWorker;
 
 use super::{
-    MOST, concurrency,
+    MOST,
     inner::{Inner, Numbers},
+    nothing_to_skip,
     place::Place,
 };
 use crate::{
     Error, Unavailable,
     counters::Counters,
     port::{
-        Key, Packet, Refused, Shape, Stopped,
-        streams::{ListenerId, Needs, Port, Provider, StreamId},
+        Key, Packet, Refused, Shape, Stopped, concurrency,
+        streams::{ListenerId, Needs, Port, Provider, StreamId, proof},
     },
     ring::{self, Wanted},
     stream::{Listener, Stream},
@@ -102,13 +102,25 @@ fn wanted(needs: &Needs) -> Wanted {
     }
 }
 
+/// As [`nothing_to_skip`].
+fn nothing_to_reuse(shape: &Shape) -> Result<(), Unavailable> {
+    if !shape.reuse_sockets {
+        return Ok(());
+    }
+    let reason = "an accept of a ring makes the socket itself, and takes none that has been used";
+    Err(Unavailable::new("reuse-sockets", reason).advise("leave it off"))
+}
+
 impl Provider for UringStreams {
     const NAME: &'static str = "uring";
     type Port = UringStreamsPort;
 
     fn availability(&self) -> Result<(), Unavailable> {
         // On a thread of its own, as for datagrams.
-        let proof = std::thread::scope(|scope| scope.spawn(|| proof::prove(self, WHAT)).join());
+        nothing_to_skip(&self.shape)?;
+        nothing_to_reuse(&self.shape)?;
+        let prove = || proof::prove(self, WHAT, Some(ring::use_a_kernel(KERNEL)));
+        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
         proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 

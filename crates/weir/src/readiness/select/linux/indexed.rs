@@ -1,11 +1,12 @@
 //! Sets that are kept, and an index from descriptors to connections.
 
-use super::{Sets, index, signalled, wait, wake_event};
+use super::{Sets, index, of, of_wake_event};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     readiness::{
         Interest, Streams,
+        select::{self, signalled, wait, wake_event},
         wake_event::{self as events, WakeEvent},
     },
     rio::Woken,
@@ -28,14 +29,14 @@ pub struct SelectIndexed {
 
 impl SelectIndexed {
     /// Its name, where a provider is named.
-    pub const PROVIDER: &'static str = super::PROVIDER;
+    pub const PROVIDER: &'static str = select::PROVIDER;
 
     /// Whether the system has it, by trying.
     ///
     /// # Errors
     /// What it answered.
     pub fn availability() -> Result<(), Unavailable> {
-        super::availability()
+        select::availability()
     }
 
     /// An empty set.
@@ -50,7 +51,7 @@ impl SelectIndexed {
             next: 0,
             tokens: Vec::new(),
         };
-        set.wanted.want(set.wake_event.fd(), true, false);
+        set.wanted.want(of_wake_event(&set.wake_event), true, false);
         Ok(set)
     }
 
@@ -59,13 +60,13 @@ impl SelectIndexed {
     /// # Errors
     /// None.
     pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
-        self.put(listener.native().fd(), token, Interest::RECEIVE);
+        self.put(of(listener.native()), token, Interest::RECEIVE);
         Ok(())
     }
 
     /// Takes a listening socket out of the set.
     pub fn forget_listener(&mut self, listener: &Listener) {
-        self.remove(listener.native().fd());
+        self.remove(of(listener.native()));
     }
 
     /// Waits until something is ready, the time is over, or it is woken. `None`: no time-out.
@@ -75,11 +76,9 @@ impl SelectIndexed {
     pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
         let wanted = &self.wanted;
         self.next = 0;
-        let count = wait(&mut self.answer, timeout, counters, |answer| answer.copy_from(wanted))?;
-        if signalled(&mut self.answer, &self.wake_event, counters) {
-            return Ok(Woken::ByWaker);
-        }
-        Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
+        let woken = wait(&mut self.answer, timeout, counters, |answer| answer.copy_from(wanted))?;
+        let signalled = signalled(&mut self.answer, &self.wake_event, counters);
+        Ok(if signalled { Woken::ByWaker } else { woken })
     }
 
     /// How many are ready by the last wait, of those that were not taken yet.
@@ -116,16 +115,16 @@ impl SelectIndexed {
 
 impl Streams for SelectIndexed {
     fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
-        self.put(stream.native().fd(), slot, interest);
+        self.put(of(stream.native()), slot, interest);
         Ok(())
     }
 
     fn change(&mut self, stream: &Stream, _: u32, interest: Interest) -> io::Result<()> {
-        self.wanted.want(stream.native().fd(), interest.receive, interest.send);
+        self.wanted.want(of(stream.native()), interest.receive, interest.send);
         Ok(())
     }
 
     fn forget(&mut self, stream: &Stream, _: u32) {
-        self.remove(stream.native().fd());
+        self.remove(of(stream.native()));
     }
 }

@@ -10,14 +10,14 @@ const BITS: usize = Word::BITS as usize;
 
 /// Descriptors to receive from and to send to, a bit each. Both sets are of one length.
 #[derive(Debug, Default)]
-pub(super) struct Sets {
+pub(in crate::readiness::select) struct Sets {
     receive: Vec<Word>,
     send: Vec<Word>,
 }
 
 impl Sets {
     /// Says what a descriptor is in the sets for.
-    pub(super) fn want(&mut self, fd: RawFd, receive: bool, send: bool) {
+    pub(in crate::readiness::select) fn want(&mut self, fd: RawFd, receive: bool, send: bool) {
         let (word, bit) = place(fd);
         if word >= self.receive.len() {
             self.receive.resize(word + 1, 0);
@@ -33,7 +33,7 @@ impl Sets {
     }
 
     /// Takes a descriptor out of both sets.
-    pub(super) fn remove(&mut self, fd: RawFd) {
+    pub(in crate::readiness::select) fn remove(&mut self, fd: RawFd) {
         let (word, bit) = place(fd);
         if word < self.receive.len() {
             self.receive[word] &= !bit;
@@ -43,32 +43,32 @@ impl Sets {
 
     /// Whether a descriptor is in one of them.
     #[inline]
-    pub(super) fn contain(&self, fd: RawFd) -> bool {
+    pub(in crate::readiness::select) fn contain(&self, fd: RawFd) -> bool {
         let (word, bit) = place(fd);
         word < self.receive.len() && (self.receive[word] | self.send[word]) & bit != 0
     }
 
     /// Takes every descriptor out.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::readiness::select) fn clear(&mut self) {
         self.receive.fill(0);
         self.send.fill(0);
     }
 
     /// Makes them the same as others.
-    pub(super) fn copy_from(&mut self, others: &Self) {
+    pub(in crate::readiness::select) fn copy_from(&mut self, others: &Self) {
         self.receive.clone_from(&others.receive);
         self.send.clone_from(&others.send);
     }
 
     /// How many descriptors are in them.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::readiness::select) fn count(&self) -> usize {
         let both = self.receive.iter().zip(&self.send);
         both.map(|(receive, send)| (receive | send).count_ones() as usize).sum()
     }
 
     /// Takes out the lowest descriptor that there is, if none stands in a word before `from`; moves
     /// `from` on to its word.
-    pub(super) fn take_next(&mut self, from: &mut usize) -> Option<RawFd> {
+    pub(in crate::readiness::select) fn take_next(&mut self, from: &mut usize) -> Option<RawFd> {
         while *from < self.receive.len() {
             let both = self.receive[*from] | self.send[*from];
             if both != 0 {
@@ -85,7 +85,10 @@ impl Sets {
 
     /// Waits until a descriptor is ready, or the time is over. What is ready stays in the sets; how many
     /// bits those are is the answer. Where it fails they are left as they are.
-    pub(super) fn select(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    pub(in crate::readiness::select) fn select(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
         let mut timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),

@@ -11,8 +11,8 @@ pub(super) mod ends_of_peers;
 mod sweep;
 
 use super::{
-    arming::forget_then_ask,
     common::{Common, GROUP, class},
+    forget_then_ask::forget_then_ask,
     requests::UringRequests,
     sends::{Segments, Sends},
     sweeping::Sweeping,

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `arming` | the order that keeps a post from going unheard |
+//! | `forget_then_ask` | the order that keeps a post from going unheard |
 //! | `buffers` | posted slices: the kernel's window, and a stack behind it |
 //! | `frame` | where in a slice the kernel writes header, source and payload |
 //! | `sends` | messages under way |
@@ -10,10 +10,10 @@
 //! | `sweeping` | when receives stay armed, and when they are asked for anew |
 //! | `common` | what the queues have in common |
 
-mod arming;
 pub(super) mod buffers;
 mod common;
 mod completions;
+mod forget_then_ask;
 mod frame;
 mod requests;
 mod sends;
@@ -89,10 +89,7 @@ impl Uring {
             .map(|&at| Provider::<T>::open(&small, &[at.into()], &region, &needs))
             .reduce(|first, second| first.or(second))
             .expect("there are two addresses")
-            .map_err(|error| match error {
-                Error::Unavailable(why) => why,
-                error => unavailable(error.to_string()),
-            })?;
+            .map_err(|error| error.into_reason(self.what()))?;
         let at = opened.local_addresses()[0];
         let started: Started<UringCompletions<T>, UringRequests<T>> =
             small.start(opened).map_err(|e| unavailable(e.to_string()))?;
@@ -208,13 +205,13 @@ impl<T: Sharing> Provider<T> for Uring {
         needs: &Needs,
     ) -> Result<UringOpened, Error> {
         if region.layout() != frame::layout(needs) {
-            let problem = "the region was not cut as this provider's layout says".into();
-            return Err(Error::Option { name: "region".into(), problem });
+            let problem = "the region was not cut as this provider's layout says";
+            return Err(Error::option("region", problem));
         }
         if !needs.offload && at.iter().any(|endpoint| endpoint.options.receive_offload) {
             // The size of the datagrams would find no room, and several be taken for one.
-            let problem = "a socket asks for it, and the needs do not say so".into();
-            return Err(Error::Option { name: "offload".into(), problem });
+            let problem = "a socket asks for it, and the needs do not say so";
+            return Err(Error::option("offload", problem));
         }
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, Error>>()?;
         let (io, flags) = ring::set_up(&self.what(), &self.wanted::<T>(needs, at.len()))?;

@@ -19,6 +19,7 @@ use crate::{
     socket::Arrival,
     wake::Waker,
 };
+use nix::sys::time::TimeSpec;
 use std::{
     io,
     sync::Arc,
@@ -212,10 +213,7 @@ impl<T: Sharing> XdpCompletions<T> {
     }
 
     fn poll(&mut self, timeout: Duration, counters: &Counters) -> io::Result<Woken> {
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
+        let timeout = TimeSpec::from(timeout);
         for entry in &mut self.entries {
             entry.revents = 0; // a call that fails writes none
         }
@@ -226,7 +224,7 @@ impl<T: Sharing> XdpCompletions<T> {
             libc::ppoll(
                 self.entries.as_mut_ptr(),
                 self.entries.len() as libc::nfds_t,
-                &timeout,
+                timeout.as_ref(),
                 std::ptr::null(),
             )
         };

@@ -2,7 +2,12 @@
 //!
 //! Origin: getifaddrs(3), netdevice(7), linux/ethtool.h.
 
-use std::{ffi::CStr, io, net::IpAddr, os::fd::RawFd};
+use nix::{
+    ifaddrs::{InterfaceAddress, getifaddrs},
+    net::if_::{InterfaceFlags, if_nametoindex},
+    sys::socket::SockaddrStorage,
+};
+use std::{io, net::IpAddr, os::fd::RawFd};
 
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,20 +52,15 @@ pub fn of_address(address: IpAddr, control: RawFd) -> io::Result<Result<Device, 
         Ok(chosen) => chosen,
         Err(none) => return Ok(Err(none)),
     };
-    let name_for_call = std::ffi::CString::new(name.clone())?;
-    // SAFETY: the name ends with a zero and outlives the call.
-    let index = unsafe { libc::if_nametoindex(name_for_call.as_ptr()) };
-    if index == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut request = request_for(&name_for_call);
+    let index = if_nametoindex(name.as_str())?;
+    let mut request = request_for(&name);
     // SAFETY: SIOCGIFMTU takes such a request, which outlives the call, and fills in the MTU.
     if unsafe { libc::ioctl(control, libc::SIOCGIFMTU as _, &mut request) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call filled it in.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu } as usize;
-    let queues = queues(control, &name_for_call);
+    let queues = queues(control, &name);
     Ok(Ok(Device { name, index, mac, mtu, queues }))
 }
 
@@ -98,59 +98,30 @@ fn choose(entries: &[Entry], address: IpAddr) -> Result<(String, [u8; 6]), NoDev
 }
 
 fn entries() -> io::Result<Vec<Entry>> {
-    let mut first = std::ptr::null_mut();
-    // SAFETY: writes the head of a list, which is freed below.
-    if unsafe { libc::getifaddrs(&mut first) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut entries = Vec::new();
-    let mut at = first.cast_const();
-    // SAFETY: the list is well formed until it is freed, and ends with null.
-    while let Some(one) = unsafe { at.as_ref() } {
-        at = one.ifa_next;
-        // SAFETY: an address is as long as its family says, or absent.
-        let Some(holds) = (unsafe { read(one.ifa_addr) }) else { continue };
-        // SAFETY: a name of the list ends with a zero.
-        let name = unsafe { CStr::from_ptr(one.ifa_name) }.to_string_lossy().into_owned();
-        let is_loopback = one.ifa_flags & libc::IFF_LOOPBACK as u32 != 0;
-        entries.push(Entry { name, is_loopback, holds });
-    }
-    // SAFETY: the list that was made above, which nothing refers to any more.
-    unsafe { libc::freeifaddrs(first) };
-    Ok(entries)
+    let entry = |one: InterfaceAddress| {
+        let holds = read(&one.address?)?;
+        let is_loopback = one.flags.contains(InterfaceFlags::IFF_LOOPBACK);
+        Some(Entry { name: one.interface_name, is_loopback, holds })
+    };
+    Ok(getifaddrs()?.filter_map(entry).collect())
 }
 
-/// # Safety
-/// The address is null, or as long as its family says.
-unsafe fn read(address: *const libc::sockaddr) -> Option<Holds> {
-    // SAFETY: the caller vouches for it.
-    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
-    match family {
-        libc::AF_INET => {
-            // SAFETY: of this family, so of this type.
-            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(Holds::Address(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes())))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: of this family, so of this type.
-            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Holds::Address(IpAddr::from(address.sin6_addr.s6_addr)))
-        }
-        libc::AF_PACKET => {
-            // SAFETY: of this family, so of this type.
-            let link = unsafe { address.cast::<libc::sockaddr_ll>().read_unaligned() };
-            let [a, b, c, d, e, f, ..] = link.sll_addr;
-            let is_ethernet = link.sll_hatype == libc::ARPHRD_ETHER && link.sll_halen == 6;
-            is_ethernet.then_some(Holds::Ethernet([a, b, c, d, e, f]))
-        }
-        _ => None,
+fn read(address: &SockaddrStorage) -> Option<Holds> {
+    if let Some(v4) = address.as_sockaddr_in() {
+        return Some(Holds::Address(v4.ip().into()));
     }
+    if let Some(v6) = address.as_sockaddr_in6() {
+        return Some(Holds::Address(v6.ip().into()));
+    }
+    let link = address.as_link_addr()?;
+    let is_ethernet = link.hatype() == libc::ARPHRD_ETHER && link.halen() == 6;
+    link.addr().filter(|_| is_ethernet).map(Holds::Ethernet)
 }
 
-fn request_for(name: &CStr) -> libc::ifreq {
+fn request_for(name: &str) -> libc::ifreq {
     // SAFETY: all zeroes is a valid request.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()) {
+    for (to, from) in request.ifr_name.iter_mut().zip(name.as_bytes()) {
         *to = *from as libc::c_char;
     }
     request
@@ -169,7 +140,7 @@ struct Channels {
 }
 
 /// Queues that a device receives by; 1 where it does not say.
-fn queues(control: RawFd, name: &CStr) -> u32 {
+fn queues(control: RawFd, name: &str) -> u32 {
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
     let mut request = request_for(name);

@@ -272,8 +272,8 @@ impl<T: Sharing> Provider<T> for Xdp {
         needs: &Needs,
     ) -> Result<XdpOpened, Error> {
         if region.layout() != self.layout_of(needs)? {
-            let problem = "the region was not cut as this provider's layout says".into();
-            return Err(Error::Option { name: "region".into(), problem });
+            let problem = "the region was not cut as this provider's layout says";
+            return Err(Error::option("region", problem));
         }
         let wake_event = WakeEvent::new().map_err(|e| Error::io("making a waker", e))?;
         let mut devices: Vec<(Device, Vec<Filter>, bool)> = Vec::new();

@@ -3,11 +3,20 @@
 //! Origin: Documentation/networking/af_xdp.rst, linux/if_xdp.h.
 
 use super::ring::{Consumer, Producer, Shape};
-use crate::memory::{Layout, Region, RegionOptions};
+use crate::{
+    memory::{Layout, Region, RegionOptions},
+    socket::native::set_option,
+};
+use nix::{
+    errno::Errno,
+    sys::mman::{MapFlags, ProtFlags, mmap, munmap},
+};
+use socket2::SockRef;
 use std::{
     io,
     mem::{size_of, zeroed},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    num::NonZeroUsize,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     ptr::NonNull,
     sync::Arc,
     time::{Duration, Instant},
@@ -69,13 +78,9 @@ impl Socket {
     /// # Errors
     /// The call that failed, and its answer.
     pub fn new(memory: &Memory, receives: u32, sends: u32) -> Result<(Self, Rings), Failed> {
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(("socket(AF_XDP)", io::Error::last_os_error()));
-        }
-        // SAFETY: a new descriptor, which nobody else owns.
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let socket = socket2::Socket::new(libc::AF_XDP.into(), socket2::Type::RAW, None)
+            .map_err(|e| ("socket(AF_XDP)", e))?;
+        let socket = Self(socket.into());
         // SAFETY: all zeroes is a valid registration.
         let mut registration: libc::xdp_umem_reg = unsafe { zeroed() };
         registration.addr = memory.base.as_ptr() as u64;
@@ -127,21 +132,11 @@ impl Socket {
         size: u32,
     ) -> io::Result<Shape<E>> {
         let bytes = offsets.desc as usize + size as usize * size_of::<E>();
+        let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
         // SAFETY: a mapping at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                self.fd(),
-                at,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast::<u8>()).expect("mmap does not map at address 0");
+        let base = unsafe { mmap(None, length, access, flags, &self.0, at) }?.cast::<u8>();
         let memory = Box::new(Mapping { base, bytes });
         // SAFETY: the offsets are the kernel's for this mapping, whose length covers them all.
         let at = |offset: u64| unsafe { base.add(offset as usize) };
@@ -240,17 +235,9 @@ impl Socket {
     }
 
     fn set<V>(&self, level: libc::c_int, option: libc::c_int, value: &V) -> io::Result<()> {
-        // SAFETY: the value outlives the call, with the size given.
-        let result = unsafe {
-            libc::setsockopt(
-                self.fd(),
-                level,
-                option,
-                (&raw const *value).cast(),
-                size_of::<V>() as libc::socklen_t,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // SAFETY: these options take a value of the type that they are given, which points at memory of the region at
+        // most.
+        unsafe { set_option(&SockRef::from(&self.0), level, option, value) }
     }
 
     /// # Safety
@@ -315,6 +302,6 @@ unsafe impl Send for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped with this length; the ring that used it goes with it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        let _ = unsafe { munmap(self.base.cast(), self.bytes) };
     }
 }

@@ -46,6 +46,7 @@ use crate::{
 use accepts::{ACCEPTS, Accepts};
 use io_uring::IoUring;
 use loads::Loads;
+use nix::sys::resource::{Resource, getrlimit};
 use one_ring::{NONE, OneRing};
 use requests::class;
 use slices::{Group, MOST_SLICES, Slices};
@@ -209,10 +210,8 @@ fn try_all(queue: &mut UringStreamQueue, at: SocketAddr) -> Result<(), (&'static
 
 /// How many descriptors the process may have: as many files a table may hold.
 fn most_descriptors() -> u32 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one struct, which outlives the call.
-    let answer = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    if answer == 0 { u32::try_from(limit.rlim_cur).unwrap_or(u32::MAX) } else { 1024 }
+    let limit = getrlimit(Resource::RLIMIT_NOFILE);
+    limit.map_or(1024, |(most, _)| u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 /// Slices lie a little apart from powers of two, so that their beginnings do not share a set of the cache.

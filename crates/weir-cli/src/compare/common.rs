@@ -1,0 +1,105 @@
+//! What comparisons of all kinds are told, and what all of them do with it.
+
+use clap::Args;
+use weir_lab::child::Interrupt;
+use weir_lab::experiment::plan::{Depth, Row, Settings};
+use weir_lab::experiment::results::Results;
+use weir_lab::report::Told;
+use weir_lab::report::document;
+use weir_lab::stats::random::fresh_seed;
+use weir_load::quantity::parse_percent;
+
+use super::display::{Display, say_plan, warned};
+use super::output::OutputArgs;
+use super::part::{Context, Part};
+use super::plan::PlanArgs;
+use crate::exit::Failure;
+
+/// Options that every comparison has, with the same meaning.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct CommonArgs {
+    /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
+    /// time allows].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub rounds: Option<u32>,
+
+    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
+    /// this share of its figure.
+    #[arg(long, default_value = "5%", value_parser = parse_percent)]
+    pub confidence: f64,
+
+    /// Seed of the order, to reproduce it.
+    #[arg(long)]
+    pub seed: Option<u64>,
+
+    /// Print every command before it is started.
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Print the plan and run nothing; what is to be read is still opened.
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub plan: PlanArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How much is measured: a first look, everything, or what is usual.
+pub fn depth(quick: bool, everything: bool) -> Depth {
+    match (quick, everything) {
+        (true, _) => Depth::Quick,
+        (_, true) => Depth::Full,
+        _ => Depth::Standard,
+    }
+}
+
+/// A comparison that is planned.
+pub struct Planned<'a, K: Told> {
+    pub results: Results<K>,
+    pub settings: Settings,
+    pub common: &'a CommonArgs,
+    pub context: &'a Context,
+    /// Where it runs.
+    pub places: String,
+    /// How a row is called.
+    pub title: fn(&Row) -> String,
+    /// What is said of rows before anything runs.
+    pub warnings: Vec<String>,
+}
+
+/// What a comparison is made with besides its results.
+pub struct Making {
+    pub interrupt: Interrupt,
+    /// Who is told each command, if that is asked for.
+    pub tell: Option<fn(&str)>,
+    pub display: Display,
+}
+
+impl<K: Told> Planned<'_, K> {
+    /// Says what is planned, and makes it unless only that was asked for.
+    pub fn make(
+        self,
+        make: impl FnOnce(&mut Results<K>, &Settings, &mut Making) -> Result<(), Failure>,
+    ) -> Result<Part, Failure> {
+        let Self { mut results, settings, common, context, places, title, warnings } = self;
+        results.seed = common.seed.unwrap_or_else(fresh_seed);
+        results.asked_half_width = common.confidence;
+        say_plan(&results, &settings, common.dry_run || common.verbose, &places, title);
+        say_on!("{}", warned(&warnings));
+        if common.dry_run {
+            return Ok(Part::planned(document::plan(&results, &settings)));
+        }
+        let tell: fn(&str) = |command| say!("\n{command}");
+        let mut making = Making {
+            interrupt: context.interrupt.clone(),
+            tell: (common.verbose && !context.live).then_some(tell),
+            display: Display::new(&results, &settings, context),
+        };
+        let made = make(&mut results, &settings, &mut making);
+        making.display.clear();
+        made.map(|()| Part::made(results))
+    }
+}

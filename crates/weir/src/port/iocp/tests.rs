@@ -1,0 +1,113 @@
+//! What only a port of Windows has for datagrams, beside what every port has ([`crate::port::tests`]).
+
+use super::{
+    inner::Inner,
+    queue::{may_skip, service_flags},
+    state::Outstanding,
+};
+use crate::{
+    port::{
+        Completion, Needs, Port, Provider, Shape, Stopped, Taken, Worker,
+        iocp::Iocp,
+        tests::{bench, needs, sender, take_datagram, take_operation, traffic::*},
+    },
+    required::cannot_run,
+    rio::{Outcome, Peer, Span},
+};
+use std::{
+    io::ErrorKind,
+    net::UdpSocket,
+    num::NonZeroU16,
+    os::windows::io::AsRawSocket,
+    time::{Duration, Instant},
+};
+use windows_sys::Win32::Networking::WinSock::{SOCKET, XP1_IFS_HANDLES};
+
+/// A port that has no packet told of what is done when its call returns; none where there is no port.
+fn without_packets() -> Option<Iocp> {
+    let provider = Iocp { shape: Shape { skip_ready: true, ..Shape::BEST } };
+    (!cannot_run("port", provider.layout(&needs()))).then_some(provider)
+}
+
+#[test]
+fn every_datagram_once_where_what_is_ready_has_no_packet() {
+    let Some(provider) = without_packets() else { return };
+    for concurrency in [1, 4] {
+        let needs = Needs { concurrency, ..needs() };
+        every_datagram_once(provider, needs, 1, 2000);
+        every_datagram_once(provider, needs, 100, 2000);
+    }
+}
+
+#[test]
+fn what_is_too_long_is_told_once_where_what_is_ready_has_no_packet() {
+    let Some(provider) = without_packets() else { return };
+    every_datagram_that_is_too_long_is_told_once(provider);
+    // The slot of one that was too long is used again, for what the kernel never has.
+    let bench = bench(provider, Needs { receives: 1, sends: 1, ..needs() });
+    let to = Peer { address: bench.address, local: None, link: None };
+    let mut worker = bench.port.worker().unwrap();
+    for _ in 0..10 {
+        sender().send_to(&[1; 257], bench.address).unwrap();
+        worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+        let (slice, arrival) = take_datagram(&mut worker);
+        assert!(arrival.truncated);
+        let span = Span { len: 4, segment: NonZeroU16::new(2) };
+        worker.send(bench.socket, slice, span, &to).unwrap();
+        assert!(matches!(take_operation(&mut worker).2, Outcome::Sent(its) if its == span));
+        for _ in 0..2 {
+            worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+            assert_eq!(take_datagram(&mut worker).1.len, 2);
+        }
+    }
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn only_sockets_of_the_systems_own_provider_do_without_packets() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let flags = service_flags(socket.as_raw_socket() as SOCKET).unwrap();
+    may_skip(flags).unwrap();
+    let refused = may_skip(flags & !XP1_IFS_HANDLES).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.to_string().contains("without skip-ready"), "{refused}");
+}
+
+/// One operation, whose cancel the system forgets once.
+struct Forgotten {
+    cancels: u32,
+}
+
+impl Outstanding for Forgotten {
+    type Completion = Completion;
+
+    const PER_PACKET: usize = 1;
+
+    fn finish(&mut self, _: usize, _: &mut Taken) -> bool {
+        false
+    }
+
+    fn outstanding(&self) -> u32 {
+        u32::from(self.cancels < 2)
+    }
+
+    fn cancel_all(&mut self) {
+        self.cancels += 1;
+    }
+
+    fn brings_memory(_: &Completion) -> bool {
+        false
+    }
+
+    unsafe fn give_up(self) -> (u32, u32) {
+        (self.cancels, self.outstanding())
+    }
+}
+
+#[test]
+fn a_stop_asks_again_for_what_does_not_come_back() {
+    let inner = Inner::open(Forgotten { cancels: 0 }, 0, 1).unwrap();
+    let stopped = inner.stop(Instant::now() + Duration::from_secs(5));
+    assert_eq!(stopped, Stopped { returned: 2, missing: 0 });
+}

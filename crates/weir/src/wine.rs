@@ -1,0 +1,103 @@
+//! What Wine does not do as Windows does, in one place: tests leave it out by name and say why, and the book lists it
+//! (`xtask systems`). It was seen under Wine 8.0 (Debian 12) and under 10.0 (Debian 13), unless a reason says otherwise.
+//!
+//! No test asks Wine for a rank, a rate or a time either: those are figures of Wine.
+
+// Tests of other packages, and xtask, have this file as a module of their own: it knows nothing of the library.
+#![allow(dead_code, reason = "each uses a part of it")]
+
+use std::path::Path;
+
+/// Something that Wine does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// What is left out.
+    pub name: &'static str,
+    /// Why.
+    pub reason: &'static str,
+    /// In which releases, the first and the last.
+    pub releases: (u32, u32),
+}
+
+macro_rules! gaps {
+    ($($GAP:ident $name:literal $(in $first:literal to $last:literal)?: $reason:literal;)*) => {
+        $(#[doc = $reason] pub const $GAP: Gap =
+            Gap { name: $name, reason: $reason, releases: [$(($first, $last),)? (0, u32::MAX)][0] };)*
+
+        /// All of them, in the order of the book.
+        pub const GAPS: &[Gap] = &[$($GAP),*];
+    };
+}
+
+gaps! {
+    REGISTERED_IO "registered I/O":
+        "the table of its functions is not there: WSAIoctl fails with 10045 (WSAEOPNOTSUPP)";
+    CONCURRENCY_VALUE "the concurrency value of a port":
+        "it is taken and ignored: as many threads run as find a packet";
+    FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect":
+        "asked for anew, Windows tells of what is there though it was told before, and Wine 8.0 does not; weir looks itself";
+    FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing":
+        "Windows has the next connection told by any accept, Wine by one that finds a connection; weir asks anew";
+    POLL_BESIDE_UNREAD "many peers that send and are not received from, beside WSAPoll":
+        "Wine's server asks each of them again and again while one waits for room, and a wait takes some 30 ms";
+    TCP_INFO "SIO_TCP_INFO":
+        "the call is not there, so nothing tells what a connection retransmitted";
+    UDP_OFFLOAD "USO and URO":
+        "the socket options UDP_SEND_MSG_SIZE and UDP_RECV_MAX_COALESCED_SIZE are not there";
+    CPU_AFFINITY "SIO_CPU_AFFINITY":
+        "the call is not there, so no socket belongs to a core";
+    THREAD_CYCLES "cycles of a thread":
+        "QueryThreadCycleTime does not count";
+    CONTEXT_SWITCHES "context switches":
+        "they are told as 0";
+    NUMA "NUMA nodes":
+        "there is one, whatever the machine has, and memory is not bound to it";
+    MESSAGES_MAX "the limit of a message queue":
+        "Windows drops what is posted to a queue of 10,000 messages; Wine's queue has no such limit";
+    PACE "pace":
+        "a sleep ends 1 to 1.5 ms late, so no rate is held";
+    SPEED "speed":
+        "every call is a message to another process: 7,000 to 17,000 datagrams a second, whatever the design";
+    FLOOD_OF_EMPTY_DATAGRAMS "a flood of empty datagrams" in 0 to 9:
+        "under Wine 8.0 it now and then never ends; it is not known why";
+    RESETS "resets seen by a receiver" in 0 to 9:
+        "under Wine 8.0 the peer's reset is told as its end, when a receive waits for it or was made late";
+    SEND_AT_AN_END "a send that waits while the peer ends" in 0 to 9:
+        "under Wine 8.0 a blocking send that waits for room when the peer's end comes is not told of room any more";
+    REST_OF_A_SEND "the rest of a send" in 10 to 10:
+        "Wine 10.0 tells a send as done for which there is not room enough: after the peer's end its rest never leaves, \
+         and after a reset nobody is told";
+    RECEIVES_IN_ORDER "several receives of a connection, in the order posted" in 0 to 9:
+        "under Wine 8.0 one that is started while something lies in the socket has it before those that are outstanding";
+    END_OF_A_PACKET "the end of an operation whose packet has come" in 0 to 9:
+        "under Wine 8.0 a thread of several now and then takes a packet while the system says that its operation is not \
+         over (996), and the server fails";
+    USED_SOCKETS "a socket that was disconnected and accepted again":
+        "a receive that waits never ends (under Wine 10.0 the test did not end either where something had come; it is not known at which step), and a send fails with 10058 (WSAESHUTDOWN), as the ends of its former connection stay";
+    FOREIGN_ADDRESS "refusing an address that the machine does not have":
+        "a socket is bound to it all the same";
+}
+
+impl Gap {
+    /// Why a test of it is left out, if this is Wine.
+    pub fn leaves_out(&self) -> Option<String> {
+        let (first, last) = self.releases;
+        let has_it = wine_release().is_some_and(|release| (first..=last).contains(&release));
+        has_it.then(|| format!("Wine: {}: {}", self.name, self.reason))
+    }
+
+    /// Whether a test of it is left out, because this is such a Wine; the reason is printed.
+    pub fn is_left_out(&self) -> bool {
+        let why = self.leaves_out();
+        why.iter().for_each(|why| eprintln!("not run: {why}"));
+        why.is_some()
+    }
+}
+
+/// The release of Wine, if this is Wine: that has a program for its settings where Windows has none, and `.ci/wine/run`
+/// says which one it runs. What nobody tells is old.
+pub fn wine_release() -> Option<u32> {
+    let is_wine = cfg!(windows) && Path::new(r"C:\windows\system32\winecfg.exe").exists();
+    let told = || std::env::var("WEIR_WINE_RELEASE").ok()?.parse().ok();
+    is_wine.then(|| told().unwrap_or(0))
+}
