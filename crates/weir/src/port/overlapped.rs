@@ -4,7 +4,7 @@
 use crate::{
     port::streams::Outcome,
     socket::native::{control_call, last_error},
-    stream::{Accepted, Listener, native},
+    stream::{self, Accepted, Listener, native},
 };
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::{
@@ -20,7 +20,7 @@ use windows_sys::Win32::{
         LPFN_ACCEPTEX, LPFN_DISCONNECTEX, LPFN_GETACCEPTEXSOCKADDRS,
         SIO_GET_EXTENSION_FUNCTION_POINTER, SO_UPDATE_ACCEPT_CONTEXT, SOCKADDR, SOCKADDR_STORAGE,
         SOCKET, SOL_SOCKET, TF_REUSE_SOCKET, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF,
-        WSAEOPNOTSUPP, WSAEWOULDBLOCK, WSAID_ACCEPTEX, WSAID_DISCONNECTEX,
+        WSAECONNABORTED, WSAEOPNOTSUPP, WSAEWOULDBLOCK, WSAID_ACCEPTEX, WSAID_DISCONNECTEX,
         WSAID_GETACCEPTEXSOCKADDRS, WSARecv, WSASend, setsockopt,
     },
     System::IO::OVERLAPPED,
@@ -241,8 +241,17 @@ pub(super) fn accepted(
     };
     match accepting.accepted(listener, socket, addresses) {
         Some(Ok(accepted)) => Outcome::Done(accepted),
-        Some(Err(e)) => Outcome::Failed(e),
+        Some(Err(e)) => Outcome::Failed(of_this_connection(e)),
         None => Outcome::Returned,
+    }
+}
+
+/// The connection was accepted, so what fails then concerns no other, and must not end the server: it is told by a code
+/// that says so, unless the system lacks memory.
+fn of_this_connection(e: io::Error) -> io::Error {
+    match stream::is_want_of_resources(&e) || stream::concerns_one_connection(&e) {
+        true => e,
+        false => io::Error::from_raw_os_error(WSAECONNABORTED),
     }
 }
 
@@ -294,4 +303,20 @@ impl Disconnecting {
 /// Where the system has none to give.
 pub(super) fn socket_for(listener: &Listener) -> io::Result<Socket> {
     Socket::new(Domain::for_address(listener.local_address()), Type::STREAM, Some(Protocol::TCP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windows_sys::Win32::Networking::WinSock::{WSAEINVAL, WSAEMFILE};
+
+    #[test]
+    fn what_fails_behind_an_accept_concerns_that_connection_alone() {
+        let none_has_a_code = io::Error::from(io::ErrorKind::InvalidData);
+        for e in [none_has_a_code, io::Error::from_raw_os_error(WSAEINVAL)] {
+            assert!(stream::concerns_one_connection(&of_this_connection(e)));
+        }
+        let want = of_this_connection(io::Error::from_raw_os_error(WSAEMFILE));
+        assert!(stream::is_want_of_resources(&want));
+    }
 }

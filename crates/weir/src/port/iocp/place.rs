@@ -68,7 +68,11 @@ impl<'a, O: Outstanding> Place<'a, O> {
             let fit = self.ready.len().min(packets_for::<O>(out));
             self.port.finish(self.ready.drain(..fit), out);
         }
-        Ok(Some(out.len() - before))
+        match out.len() - before {
+            // What was ready has been told by packets before.
+            0 => self.port.take(&mut self.entries, out, timeout, counters),
+            taken => Ok(Some(taken)),
+        }
     }
 
     /// The kernel has an operation of this address, or had it.

@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 use windows_sys::Win32::{
-    Foundation::{GetLastError, HANDLE, INVALID_HANDLE_VALUE, WAIT_TIMEOUT},
+    Foundation::{
+        ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY, ERROR_NOT_ENOUGH_QUOTA,
+        ERROR_OUTOFMEMORY, ERROR_WORKING_SET_QUOTA, GetLastError, HANDLE, INVALID_HANDLE_VALUE,
+        WAIT_TIMEOUT,
+    },
     Networking::WinSock::{
         SO_PROTOCOL_INFOW, SOCKET, SOL_SOCKET, WSAPROTOCOL_INFOW, XP1_IFS_HANDLES, getsockopt,
     },
@@ -31,7 +35,8 @@ pub(super) const END: usize = 1;
 /// The address of packets that say that something lies in a queue of ours.
 pub(super) const POSTED: usize = 2;
 
-/// A port.
+/// A port. Its handle is closed only when nobody can be waiting in it, so nothing depends on how the system tells those
+/// who are (ERROR_ABANDONED_WAIT_0).
 pub(super) struct Queue {
     port: OwnedHandle,
     /// A port that never has a packet: a thread that asks it for one belongs to it from then on, and no longer to the
@@ -94,8 +99,12 @@ impl Queue {
 
     /// The same for a packet that must not be lost. There are only so many of them, and memory for a few bytes comes
     /// back by itself.
+    ///
+    /// # Panics
+    /// If the system refuses it for another reason than want of memory: then it never takes it.
     pub fn post_surely(&self, address: usize) {
-        while self.post(address).is_err() {
+        while let Err(e) = self.post(address) {
+            assert!(is_want_of_memory(&e), "a packet cannot be put into a completion port: {e}");
             std::thread::yield_now();
         }
     }
@@ -134,6 +143,17 @@ impl Queue {
         // SAFETY: the port is open, and there is room for one entry. It never has a packet, so the time is over at once.
         unsafe { GetQueuedCompletionStatusEx(port, &mut entry, 1, &mut taken, 0, 0) };
     }
+}
+
+fn is_want_of_memory(e: &io::Error) -> bool {
+    const WANT: [u32; 5] = [
+        ERROR_NOT_ENOUGH_MEMORY,
+        ERROR_OUTOFMEMORY,
+        ERROR_NO_SYSTEM_RESOURCES,
+        ERROR_WORKING_SET_QUOTA,
+        ERROR_NOT_ENOUGH_QUOTA,
+    ];
+    e.raw_os_error().is_some_and(|code| WANT.contains(&(code as u32)))
 }
 
 /// What the provider of Winsock that a socket belongs to says of its sockets.

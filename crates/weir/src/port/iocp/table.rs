@@ -17,7 +17,8 @@ use windows_sys::Win32::{
 pub(super) struct Block<B> {
     pub overlapped: OVERLAPPED,
     pub with: B,
-    /// An operation that has had this block may have a packet still, which must not end one that the kernel has.
+    /// Operations that have had this block may have packets still, nobody knows how many: from then on a packet ends
+    /// only what the kernel has ended.
     one_too_many: bool,
 }
 
@@ -81,14 +82,10 @@ impl<B, V> Table<B, V> {
     pub fn at(&mut self, address: usize) -> Option<Started<B>> {
         let token = self.slots.at(self.blocks.slot_at(address)?)?;
         let block = self.blocks.block(token.slot());
-        // SAFETY: the block is that of a slot in use, and its last field is read and written here alone.
-        unsafe {
-            if (*block).one_too_many && is_pending(block) {
-                (*block).one_too_many = false; // this is it
-                return None;
-            }
-        }
-        Some(Started { token, block })
+        // SAFETY: the block is that of a slot in use, and its last field is read and written under the table's lock.
+        let stale = unsafe { (*block).one_too_many && is_pending(block) };
+        // Where it is over, a stale packet ends it as well as its own, which is stale then.
+        (!stale).then_some(Started { token, block })
     }
 
     /// What the kernel did with an operation whose call failed. `skip`: its port has no packet of what is done when its
@@ -99,12 +96,12 @@ impl<B, V> Table<B, V> {
             return Failed::AndTaken;
         }
         let block = self.blocks.block(token.slot());
-        // SAFETY: as above. What the kernel has not ended by now it does not have.
+        // SAFETY: the block is that of a slot in use. What the kernel has not ended by now it does not have.
         unsafe {
             if is_pending(block) {
                 return Failed::AtOnce;
             }
-            (*block).one_too_many = skip;
+            (*block).one_too_many |= skip;
         }
         Failed::AtItsEnd
     }

@@ -6,6 +6,7 @@ use super::{
     state::Outstanding,
 };
 use crate::{
+    counters::Counters,
     port::{
         Completion, Needs, Port, Provider, Shape, Stopped, Taken, Worker,
         iocp::Iocp,
@@ -59,6 +60,33 @@ fn what_is_too_long_is_told_once_where_what_is_ready_has_no_packet() {
             worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
             assert_eq!(take_datagram(&mut worker).1.len, 2);
         }
+    }
+    drop(worker);
+    bench.stop();
+}
+
+/// Windows may have a packet of what was too long though what is done has none, any number of them for one block. None
+/// ends an operation that the kernel has.
+#[test]
+fn packets_too_many_end_nothing_that_the_kernel_has() {
+    let Some(provider) = without_packets() else { return };
+    let bench = bench(provider, Needs { receives: 1, sends: 0, ..needs() });
+    let mut worker = bench.port.worker().unwrap();
+    for stale in 1..4 {
+        for _ in 0..2 {
+            sender().send_to(&[1; 257], bench.address).unwrap();
+            worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+            assert!(take_datagram(&mut worker).1.truncated);
+        }
+        let pending = worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+        let block = bench.port.inner.with(|state| state.operations.address(pending)); // the only one there is
+        (0..stale).for_each(|_| bench.port.inner.queue.post_surely(block));
+        let taken = worker.take(&mut Taken::new(8), Some(Duration::ZERO), &Counters::default());
+        assert_eq!(taken.unwrap(), Some(0), "{stale} packets too many");
+        sender().send_to(b"its own", bench.address).unwrap();
+        let (token, _, outcome) = take_operation(&mut worker);
+        assert_eq!(token, pending);
+        assert!(matches!(outcome, Outcome::Received(its) if its.len == 7 && !its.truncated));
     }
     drop(worker);
     bench.stop();

@@ -245,9 +245,12 @@ impl Operations {
         if !self.accepts.take() {
             return Err(Refused::Full);
         }
-        let mut addresses = Addresses::new();
-        let into = &raw mut *addresses;
+        let addresses = Addresses::new();
         let started = self.insert(What::Accept { listener: listener.0, socket, used, addresses });
+        let operation = self.table.get_mut(started.token).expect("it was just put there");
+        // Asked of it where it stays: a box that is moved has no pointers but its own.
+        let What::Accept { addresses, .. } = &mut operation.what else { unreachable!("it is one") };
+        let into = &raw mut **addresses;
         Ok((started, into))
     }
 
@@ -357,6 +360,7 @@ impl Operations {
     #[cold]
     pub fn refuse(&mut self, token: token::Token, code: i32) {
         self.table.get_mut(token).expect("nobody has its packet").refused = Some(code);
+        self.table.end(token);
     }
 
     /// Asks for an operation to be cancelled. `None`: it is over; false: that was asked for before.
