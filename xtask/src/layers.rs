@@ -55,6 +55,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weir/src/machine", Layer::Provider),
     // Tests alone.
     ("weir/src/wine.rs", Layer::Provider),
+    ("weir-load/src", Layer::Chooses),
     ("weir-lab/src", Layer::Portable),
     ("weir-lab/src/udp/link/mod.rs", Layer::Chooses),
     ("weir-cli/src", Layer::Portable),
@@ -111,7 +112,7 @@ pub fn check() -> anyhow::Result<ExitCode> {
 fn problems() -> anyhow::Result<Vec<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut files = Vec::new();
-    for root in ["weir/src", "weir-lab/src", "weir-cli/src"] {
+    for root in ["weir/src", "weir-load/src", "weir-lab/src", "weir-cli/src"] {
         sources(&crates.join(root), root, &mut files)?;
     }
     let (mut problems, mut excepted) = (Vec::new(), BTreeSet::new());
@@ -249,11 +250,28 @@ impl Condition {
         let mut tokens = attribute.stream().into_iter();
         let Some(TokenTree::Ident(name)) = tokens.next() else { return None };
         let rest: TokenStream = tokens.collect();
-        if name == "cfg" && idents(rest.clone()).iter().any(|ident| ident == "test") {
+        if name == "cfg" && is_of_tests(rest.clone()) {
             return Some(Self::Test);
         }
         let conditional = name == "cfg" || name == "cfg_attr";
         (conditional && has_system(rest)).then_some(Self::System)
+    }
+}
+
+/// Whether what a `cfg` asks for is there in tests alone: `(test)`, or `(all(test, ...))`.
+fn is_of_tests(asked: TokenStream) -> bool {
+    let asked: Vec<_> = asked.into_iter().collect();
+    let [TokenTree::Group(group)] = &asked[..] else { return false };
+    let tokens: Vec<_> = group.stream().into_iter().collect();
+    match &tokens[..] {
+        [TokenTree::Ident(name), ..] if name == "test" => true,
+        [TokenTree::Ident(name), TokenTree::Group(of)] if name == "all" => {
+            let of: Vec<_> = of.stream().into_iter().collect();
+            let terms =
+                of.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ','));
+            terms.into_iter().any(|term| matches!(term, [TokenTree::Ident(name)] if name == "test"))
+        }
+        _ => false,
     }
 }
 
@@ -328,6 +346,9 @@ mod tests {
             ("/// On Linux.\nfn a() {} // libc, as Windows\n", nothing.clone()),
             ("#[cfg(all(test, unix))] mod tests { use libc::c_int; } fn b() {}", nothing.clone()),
             ("#[cfg(test)] use libc::c_int; fn b() { libc() }", vec!["libc"]),
+            ("#[cfg(all(unix, test))] fn a() {} fn b() {}", nothing.clone()),
+            ("#[cfg(any(test, windows))] fn a() {}", vec!["cfg"]),
+            ("#[cfg(all(not(test), windows))] fn a() {}", vec!["cfg"]),
             ("design! { origin: \"Windows 8\"; summary: \"Windows\" }", vec!["Windows"]),
             ("fn windows(of: &[u8]) { of.windows(2) }", nothing.clone()),
         ] {

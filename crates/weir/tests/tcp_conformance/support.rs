@@ -61,6 +61,9 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     let options: Vec<_> = VARIANTS.into_iter().filter(takes).collect();
     let most = if has("threads") { SEVERAL } else { 1 };
     let mut rows = vec![row(1, &[])];
+    if has("receives") {
+        rows.push(row(most, &[("receives", "1")]));
+    }
     if most > 1 {
         rows.push(row(most, &[]));
     }
@@ -99,8 +102,8 @@ impl Subject {
 
     /// Why it is left out although it can run here.
     pub fn left_out(&self) -> Option<String> {
-        let options = self.design.known_options();
-        let several = options.iter().any(|option| option.name == "receives");
+        let values = self.design.values();
+        let several = values.iter().any(|(name, value)| name == "receives" && value != "1");
         several.then(|| wine::RECEIVES_IN_ORDER.leaves_out()).flatten()
     }
 
