@@ -225,7 +225,7 @@ fn of_tcp(about: About) -> [Option<Interface>; 2] {
         Contract::Socket => [
             Some(("recv, send", "threads: two for each connection")),
             Some((
-                "WSARecv, WSASend, overlapped with an event",
+                "WSARecv, overlapped with an event; accept and send, with WSAEventSelect",
                 "threads: two for each connection",
             )),
         ],

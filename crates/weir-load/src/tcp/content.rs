@@ -266,7 +266,9 @@ impl<'a> Content<'a> {
     #[inline]
     pub(super) fn mind_the_file(&self, socket: &Socket) -> Result<(), Amiss> {
         match &self.file {
-            Some((file, _)) if socket.file_was_short() => Err(file.changed()),
+            Some((file, _)) if socket.file_was_short().map_err(Amiss::Socket)? => {
+                Err(file.changed())
+            }
             _ => Ok(()),
         }
     }

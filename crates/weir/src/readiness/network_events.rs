@@ -7,14 +7,10 @@
 //! then, and only a receive brings the next. One that leaves everything where it is (MSG_PEEK) does.
 
 use super::{Interest, poll::native as poll};
-use crate::{machine::is_wine, socket::native::last_error};
+use crate::socket::native::last_error;
 use std::{io, time::Duration};
-use windows_sys::Win32::{
-    Networking::WinSock::{
-        FD_ACCEPT, FD_CLOSE, FD_READ, FD_WRITE, MSG_PEEK, SOCKET, SOCKET_ERROR, WSAAsyncSelect,
-        WSAEWOULDBLOCK, recv,
-    },
-    UI::WindowsAndMessaging::HWND_MESSAGE,
+use windows_sys::Win32::Networking::WinSock::{
+    FD_ACCEPT, FD_CLOSE, FD_READ, FD_WRITE, MSG_PEEK, SOCKET, SOCKET_ERROR, WSAEWOULDBLOCK, recv,
 };
 
 /// What is asked for of a connection, once and for all.
@@ -64,17 +60,6 @@ impl Wanted {
         let mut entry = poll::Entry::of_raw(socket);
         entry.want(receive, send);
         Ok(poll::poll(&mut [entry], Some(Duration::ZERO))? > 0)
-    }
-}
-
-/// Has a listening socket tell of the next connection whatever it has told; what is asked of it is to be asked anew.
-/// On Windows an accept does that, also one that finds nothing. Under Wine only one that finds a connection does, and
-/// FD_ACCEPT may be late: told of one that was accepted by then. There a call for messages has all forgotten, even
-/// for messages of nothing.
-pub fn tell_anew(listener: SOCKET) {
-    if is_wine() {
-        // SAFETY: no pointers. No message is asked for, so none comes to that window, which is the system's own.
-        unsafe { WSAAsyncSelect(listener, HWND_MESSAGE, 0, 0) };
     }
 }
 

@@ -375,6 +375,39 @@ fn an_address_is_shared_only_where_asked_for() {
     assert_eq!(peers, theirs);
 }
 
+/// What the system tells of a connection may come when that is accepted already: the next must be told all the same.
+#[test]
+fn every_connection_is_accepted_however_they_come() {
+    const PEERS: usize = 4;
+    const OF_EACH: usize = 50;
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let listener = Listener::bind(any_port(), StreamOptions::default()).unwrap();
+    let at = listener.local_address();
+    let (told, accepted) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let told = told;
+            while let Some(accepted) =
+                listener.accept(Mode::Wait, &Counters::default()).expect("nothing goes wrong")
+            {
+                told.send(accepted.peer).expect("somebody listens");
+            }
+        });
+        for _ in 0..PEERS {
+            scope.spawn(move || {
+                for _ in 0..OF_EACH {
+                    drop(TcpStream::connect(at).unwrap());
+                }
+            });
+        }
+        let all: Vec<_> = (0..PEERS * OF_EACH).map(|_| accepted.recv_timeout(PATIENCE)).collect();
+        listener.end_accepting();
+        assert!(all.iter().all(Result::is_ok), "accepted: {}", all.iter().flatten().count());
+    });
+}
+
 #[test]
 fn what_is_accepted_inherits_the_options_of_its_listener() {
     if cannot_run("tcp", availability()) {

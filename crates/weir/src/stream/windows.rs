@@ -13,7 +13,8 @@ use crate::{
     counters::Counters,
     lifecycle::lock,
     socket::native::{
-        last_error, milliseconds, new_event, set_option, with_event_of_thread, without_packet,
+        CANCEL_AGAIN, cancel, last_error, milliseconds, new_event, result_of_waiting, set_option,
+        tell_anew, with_event_of_thread, without_packet,
     },
 };
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -41,7 +42,7 @@ use windows_sys::Win32::{
         WSA_NOT_ENOUGH_MEMORY, WSA_OPERATION_ABORTED, WSABUF, WSAECONNABORTED, WSAECONNRESET,
         WSAEHOSTUNREACH, WSAEMFILE, WSAENETUNREACH, WSAENOBUFS, WSAENOPROTOOPT, WSAENOTCONN,
         WSAESHUTDOWN, WSAETIMEDOUT, WSAEVENT, WSAEWOULDBLOCK, WSAEnumNetworkEvents, WSAEventSelect,
-        WSAGetOverlappedResult, WSARecv, WSASetEvent, getsockopt, ioctlsocket, recv, send,
+        WSARecv, WSASetEvent, getsockopt, ioctlsocket, recv, send,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -143,11 +144,16 @@ impl Listener {
                         counters.kernel_entries.add(2);
                         self.changes.wait(None)?;
                         self.with_socket(|socket| self.changes.take(socket));
+                        // What was told may be of a connection that somebody has accepted by now.
+                        asked = false;
                     }
                     // One may have come since it was tried.
                     Mode::Wait => {
                         counters.kernel_entries.one();
-                        let ask = |socket: &Socket| self.changes.ask(socket, FD_ACCEPT);
+                        let ask = |socket: &Socket| {
+                            tell_anew(socket.as_raw_socket() as SOCKET);
+                            self.changes.ask(socket, FD_ACCEPT)
+                        };
                         self.with_socket(ask).transpose()?;
                         asked = true;
                     }
@@ -421,7 +427,7 @@ impl Stream {
     ) -> io::Result<Received> {
         let room = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         let vector = WSABUF { len: room, buf: buffer.as_mut_ptr() };
-        let (mut len, mut flags, mut timed_out) = (0, 0, false);
+        let (mut flags, mut timed_out) = (0, false);
         with_event_of_thread(|arrived| {
             let mut state = lock(&self.receiving.state);
             while state.counting > 0 {
@@ -449,26 +455,25 @@ impl Stream {
                         state = lock(&self.receiving.state);
                         if timed_out {
                             counters.kernel_entries.one();
-                            self.cancel(operation);
+                            // SAFETY: the operation was started on this socket with this event, and is in place.
+                            unsafe { cancel(self.raw(), operation, arrived) };
                         }
                     }
                     code => return Err(io::Error::from_raw_os_error(code)),
                 }
             }
-            let done =
-                // SAFETY: the operation was started on this socket with an event. The call waits for it, so after
-                // this nothing writes to buffer or operation any more.
-                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
-            let code = if done == 0 { last_error() } else { 0 };
-            self.receiving.bytes.fetch_add(if done == 0 { 0 } else { len.into() }, Relaxed);
+            // SAFETY: the operation was started on this socket with an event. After this nothing writes to buffer or
+            // operation any more.
+            let result = unsafe { result_of_waiting(self.raw(), operation, &mut flags) };
+            self.receiving.bytes.fetch_add(result.unwrap_or(0).into(), Relaxed);
             state.waiting.retain(|other| *other != operation as usize);
             self.receiving.changed.notify_all();
-            match code {
-                0 => Ok(Received::Bytes(len as usize)),
-                WSA_OPERATION_ABORTED if state.ended => self.receive_last(buffer, &state),
-                WSA_OPERATION_ABORTED if timed_out => Ok(Received::TimedOut),
-                WSA_OPERATION_ABORTED => Ok(Received::Interrupted),
-                code => Err(io::Error::from_raw_os_error(code)),
+            match result {
+                Ok(len) => Ok(Received::Bytes(len as usize)),
+                Err(WSA_OPERATION_ABORTED) if state.ended => self.receive_last(buffer, &state),
+                Err(WSA_OPERATION_ABORTED) if timed_out => Ok(Received::TimedOut),
+                Err(WSA_OPERATION_ABORTED) => Ok(Received::Interrupted),
+                Err(code) => Err(io::Error::from_raw_os_error(code)),
             }
         })?
     }
@@ -485,14 +490,12 @@ impl Stream {
 
     /// Takes back every receive that waits and has received nothing.
     fn cancel_all(&self, state: &MutexGuard<'_, ReceivingState>) {
-        state.waiting.iter().for_each(|operation| self.cancel(*operation as *const OVERLAPPED));
-    }
-
-    /// Takes back an operation of this socket; one that is over by now stays as it is.
-    fn cancel(&self, operation: *const OVERLAPPED) {
-        // SAFETY: the operation was started on this socket, and is in place: it is the caller's own, or stands among those
-        // that wait, under the lock.
-        unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
+        for &operation in &state.waiting {
+            // One that is over by now stays as it is.
+            // SAFETY: the operation was started on this socket, and is in place: it stands among those that wait, under
+            // the lock.
+            unsafe { CancelIoEx(self.raw() as HANDLE, operation as *const OVERLAPPED) };
+        }
     }
 
     #[inline]
@@ -575,9 +578,11 @@ impl Stream {
     pub fn received_in_all(&self) -> io::Result<u64> {
         let mut state = lock(&self.receiving.state);
         state.counting += 1;
-        self.cancel_all(&state);
         while !state.waiting.is_empty() {
-            state = self.receiving.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.cancel_all(&state);
+            // It is asked for again: see `cancel`.
+            let waited = self.receiving.changed.wait_timeout(state, CANCEL_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let waiting = self.waiting();
         let received = self.receiving.bytes.load(Relaxed);

@@ -186,7 +186,9 @@ fn limits_the_rate(subject: &Subject) -> Result<(), Skipped> {
     other.ping();
     drop((client, other));
     let total = stop(server, &log);
-    assert!(total.pauses > 0 && total.closed_finished == 2, "{total:?}");
+    // On a machine that is slower than the rate nothing needs to pause.
+    let is_slower = took >= Duration::from_millis(500);
+    assert!((total.pauses > 0 || is_slower) && total.closed_finished == 2, "{total:?}");
     let messages = RateLimit::new(None, Some(100)).burst(BURST);
     let (server, log) = subject.start(&crate::support::server(), messages.handlers(|_| echo));
     let mut client = Client::connect(server.local_addresses()[0], 1);

@@ -38,11 +38,11 @@ impl Worker<'_> {
                 }
                 Err(e) => return self.close(number, End::ConnectFailed(e)),
             },
-            (_, Some(socket)) => {
-                if let Err(amiss) = self.content.mind_the_file(socket) {
-                    return self.close(number, End::from(amiss));
-                }
-            }
+            (_, Some(socket)) => match self.content.mind_the_file(socket) {
+                Ok(()) => {}
+                Err(Amiss::Socket(e)) => return self.fail_to_send(number, e),
+                Err(amiss) => return self.close(number, End::from(amiss)),
+            },
         }
         if receive || ended {
             self.receive(number);

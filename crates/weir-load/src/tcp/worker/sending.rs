@@ -65,6 +65,8 @@ impl Worker<'_> {
             if slot.stream.unsent() == 0 {
                 if socket.is_sending_a_file() {
                     self.await_room(number);
+                } else if self.spec.one_way || self.spec.half_close {
+                    self.mind_the_last_message(number);
                 }
                 return;
             }
@@ -166,6 +168,10 @@ impl Worker<'_> {
         let ending = self.ending && (over || self.spec.half_close && slot.stream.unsent() == 0);
         if !enough && !ending {
             return;
+        }
+        // Nothing says that an end waits for what is under way of a file.
+        if socket.is_sending_a_file() {
+            return self.await_room(number);
         }
         match socket.end_sending() {
             Ok(()) => {

@@ -5,10 +5,10 @@ use crate::{
     counters::Counters,
     readiness::{
         Interest, Streams,
-        network_events::{OF_LISTENER, OF_STREAM, Wanted, closed, tell_anew},
+        network_events::{OF_LISTENER, OF_STREAM, Wanted, closed},
     },
     rio::Woken,
-    socket::native::{last_error, milliseconds, new_event},
+    socket::native::{last_error, milliseconds, new_event, tell_anew},
     stream::{Listener, Stream},
     wake::Waker,
 };
@@ -124,7 +124,8 @@ impl Set {
     pub fn forget_listener(&mut self, listener: &Listener) {
         let its = listener.native().as_raw_socket() as SOCKET;
         listener.native().with_socket(|_| no_more(its));
-        self.entries.retain(|entry| entry.socket != its);
+        // Where it listens no longer its number may be that of a connection.
+        self.entries.retain(|entry| entry.listener.is_none() || entry.socket != its);
     }
 
     /// Waits until one is ready, the time is over, or it is woken. `None`: no time-out.

@@ -25,7 +25,7 @@
 //! send, after a send that found none, and for connections. What a receive leaves is told by another message, so
 //! a burst that is received in pieces makes one for each. The queue of a thread holds 10,000 messages, and what
 //! comes when it is full is lost without a word: so a set has no more than a third as many sockets, three kinds of
-//! message each ([`Signals::MOST`]). All messages that wait are taken at once, several of one socket as one; where
+//! message each ([`Signals::MOST`]), which is what waits of those that are not being served. All messages that wait are taken at once, several of one socket as one; where
 //! those are so many that some may be lost (4000, the least that the queue can be set to), all are asked.
 //!
 //! Sources: fcntl(2), "Managing signals"; signal(7); `fs/fcntl.c`; WSAAsyncSelect, PostMessage in Microsoft's

@@ -50,7 +50,9 @@ const QUEUE: u32 = 10_000;
 /// To the least that he can change it to.
 const LEAST_QUEUE: u32 = 4000;
 
-/// Messages that may wait of each socket: FD_READ, FD_WRITE and FD_CLOSE, which are told once.
+/// Messages that wait of each socket that nobody serves: FD_READ, FD_WRITE and FD_CLOSE, which are told once. One that is
+/// served may have more, a message for each receive that leaves something: where a queue gets near to full by that, all
+/// sockets are asked.
 const OF_EACH: u32 = 3;
 
 /// Sockets whose readiness is posted as messages to a window of one thread: the one that makes it, and
@@ -291,7 +293,7 @@ impl Signals {
     }
 
     /// Asks a listening socket that the last wait told whether another connection waits, and to be told of the next: see
-    /// [`tell_anew`](crate::readiness::network_events::tell_anew), which this call does here.
+    /// [`tell_anew`](crate::socket::native::tell_anew), which this call does here.
     fn ask_anew(&mut self, place: usize, counters: &Counters) -> io::Result<()> {
         let its = self.listeners[place].native().as_raw_socket() as SOCKET;
         if self.watched.get(&its).is_some_and(|watched| watched.told_by == self.waits) {

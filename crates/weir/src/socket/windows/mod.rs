@@ -32,13 +32,13 @@ use std::{
     time::Duration,
 };
 use windows_sys::Win32::{
-    Foundation::{HANDLE, WAIT_OBJECT_0},
+    Foundation::{HANDLE, STATUS_PENDING, WAIT_OBJECT_0},
     Networking::WinSock::{
         IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
         LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
-        WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSA_WAIT_TIMEOUT, WSABUF,
-        WSACreateEvent, WSAEMFILE, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT,
+        WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSA_WAIT_TIMEOUT, WSAAsyncSelect,
+        WSABUF, WSACreateEvent, WSAEMFILE, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT,
         WSAEWOULDBLOCK, WSAGetLastError, WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl,
         WSAMSG, WSARecvFrom, WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
     },
@@ -46,6 +46,7 @@ use windows_sys::Win32::{
         IO::{CancelIoEx, OVERLAPPED},
         Threading::INFINITE,
     },
+    UI::WindowsAndMessaging::HWND_MESSAGE,
 };
 
 /// Every datagram is a call of its own.
@@ -366,12 +367,9 @@ impl Native {
                     code => return Err(code),
                 }
             }
-            let (mut len, mut flags) = (0, 0);
-            let done =
-                // SAFETY: the operation was started on this socket with an event. The call waits
-                // for it, so after this nothing writes to message or operation any more.
-                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
-            if done == 0 { Err(last_error()) } else { Ok(len) }
+            // SAFETY: the operation was started on this socket with an event. After this nothing writes to message or
+            // operation any more.
+            unsafe { result_of_waiting(self.raw(), operation, &mut 0) }
         })
     }
 
@@ -387,22 +385,9 @@ impl Native {
         }
     }
 
-    /// Cancels an operation, and returns once it is over, cancelled or not. Wine 8 forgets a cancel that comes while a
-    /// datagram is on its way to the operation, which then waits on where another thread has taken that: so it is asked
-    /// for again until the operation is over.
-    #[cold]
     fn cancel(&self, operation: *const OVERLAPPED, over: HANDLE) {
-        let again_ms = milliseconds(Some(CANCEL_AGAIN));
-        loop {
-            // It may be over by now, and then there is nothing to cancel.
-            // SAFETY: the operation was started on this socket and is still in place.
-            unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
-            // SAFETY: the event is this thread's, and lives.
-            let woken = unsafe { WSAWaitForMultipleEvents(1, &over, 0, again_ms, 0) };
-            if woken != WSA_WAIT_TIMEOUT {
-                return;
-            }
-        }
+        // SAFETY: the operation was started on this socket and is still in place; the event is this thread's.
+        unsafe { cancel(self.raw(), operation, over) };
     }
 
     /// Shutdown makes every later receive fail at once, but wakes nobody (Wine 8 does not,
@@ -482,6 +467,64 @@ pub(crate) fn with_event_of_thread<R>(f: impl FnOnce(HANDLE) -> R) -> io::Result
 /// has one: nobody there knows the call.
 pub(crate) fn without_packet(event: HANDLE) -> HANDLE {
     event.map_addr(|address| address | 1)
+}
+
+/// Cancels an operation, and returns once it is over, cancelled or not. Wine 8 forgets a cancel that comes while
+/// something is on its way to the operation, which then waits on where another thread has taken that: so it is asked
+/// for again until the operation is over.
+///
+/// # Safety
+/// The operation was started on this socket with this event, and is in place.
+#[cold]
+pub(crate) unsafe fn cancel(socket: SOCKET, operation: *const OVERLAPPED, over: HANDLE) {
+    let again_ms = milliseconds(Some(CANCEL_AGAIN));
+    loop {
+        // It may be over by now, and then there is nothing to cancel.
+        // SAFETY: the caller's word.
+        unsafe { CancelIoEx(socket as HANDLE, operation) };
+        // SAFETY: the caller's word.
+        let woken = unsafe { WSAWaitForMultipleEvents(1, &over, 0, again_ms, 0) };
+        if woken != WSA_WAIT_TIMEOUT {
+            return;
+        }
+    }
+}
+
+/// Waits until an operation is over that was started on this socket with an event: how many bytes, or Winsock's code.
+/// After this the system writes to nothing of it.
+///
+/// # Safety
+/// It was started so, and is in place.
+pub(crate) unsafe fn result_of_waiting(
+    socket: SOCKET,
+    operation: *const OVERLAPPED,
+    flags: &mut u32,
+) -> Result<u32, i32> {
+    let mut len = 0;
+    // SAFETY: the caller's word; length and flags outlive the call.
+    let done = unsafe { WSAGetOverlappedResult(socket, operation, &mut len, 1, flags) };
+    let result = if done == 0 { Err(last_error()) } else { Ok(len) };
+    // SAFETY: the caller's word. The system may be writing, so it is read as it stands.
+    let status = unsafe { (&raw const (*operation).Internal).read_volatile() } as i32;
+    if status == STATUS_PENDING {
+        // Whoever called has it on the stack, with what is written to.
+        eprintln!(
+            "weir: the system does not say how an operation ended, and has it still: {result:?}"
+        );
+        std::process::abort();
+    }
+    result
+}
+
+/// Has a listening socket tell of the next connection whatever it has told; what is asked of it is to be asked anew.
+/// On Windows an accept does that, also one that finds nothing. Under Wine only one that finds a connection does, and
+/// FD_ACCEPT may be late: told of one that was accepted by then. There a call for messages has all forgotten, even
+/// for messages of nothing.
+pub(crate) fn tell_anew(listener: SOCKET) {
+    if crate::machine::is_wine() {
+        // SAFETY: no pointers. No message is asked for, so none comes to that window, which is the system's own.
+        unsafe { WSAAsyncSelect(listener, HWND_MESSAGE, 0, 0) };
+    }
 }
 
 fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {

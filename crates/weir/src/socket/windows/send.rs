@@ -3,7 +3,7 @@
 use super::{
     Done, Native,
     control::{CONTROL_BYTES, Control, write_source},
-    last_error, started, with_event_of_thread, without_packet,
+    last_error, result_of_waiting, started, with_event_of_thread, without_packet,
 };
 use crate::{
     Unavailable,
@@ -22,8 +22,8 @@ use std::{
 use windows_sys::Win32::{
     Foundation::WAIT_OBJECT_0,
     Networking::WinSock::{
-        SOCKET_ERROR, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSAEWOULDBLOCK,
-        WSAGetOverlappedResult, WSAMSG, WSASendMsg, WSASendTo, WSAWaitForMultipleEvents,
+        SOCKET_ERROR, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSAEWOULDBLOCK, WSAMSG,
+        WSASendMsg, WSASendTo, WSAWaitForMultipleEvents,
     },
     System::IO::OVERLAPPED,
 };
@@ -160,11 +160,8 @@ impl Native {
                     self.cancel(operation, sent);
                 }
             }
-            let (mut len, mut flags) = (0, 0);
-            let done =
-                // SAFETY: as for a receive that waits: after this the operation is over.
-                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
-            if done == 0 { last_error() } else { 0 }
+            // SAFETY: as for a receive that waits: after this the operation is over.
+            unsafe { result_of_waiting(self.raw(), operation, &mut 0) }.err().unwrap_or(0)
         })?;
         match code {
             0 => Ok(()),

@@ -87,7 +87,8 @@ impl Transmission {
         let event = unsafe { OwnedHandle::from_raw_handle(event as HANDLE) };
         // SAFETY: all zeroes is a valid OVERLAPPED.
         let mut operation: OVERLAPPED = unsafe { std::mem::zeroed() };
-        operation.hEvent = event.as_raw_handle();
+        // The low bit: no packet at a port of the socket's.
+        operation.hEvent = event.as_raw_handle().map_addr(|address| address | 1);
         operation.Anonymous.Anonymous.Offset = at as u32;
         operation.Anonymous.Anonymous.OffsetHigh = (at >> 32) as u32;
         let operation = Box::into_raw(Box::new(operation));

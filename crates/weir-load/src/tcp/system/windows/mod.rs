@@ -105,16 +105,19 @@ impl Socket {
 
     /// Whether bytes of a file are under way that it has said to have sent.
     pub(crate) fn is_sending_a_file(&self) -> bool {
-        self.with_file(|_| ()).is_some()
+        self.with_file(|last| matches!(last.sent(&self.socket), Ok(None))).unwrap_or(false)
     }
 
     /// Whether the file had ended before the last of them.
-    pub(crate) fn file_was_short(&self) -> bool {
+    ///
+    /// # Errors
+    /// With which sending them ended.
+    pub(crate) fn file_was_short(&self) -> io::Result<bool> {
         let is_short = |last: &mut Transmission| {
-            let sent = last.sent(&self.socket);
-            matches!(sent, Ok(Some(sent)) if sent < last.len())
+            let sent = last.sent(&self.socket)?;
+            Ok(sent.is_some_and(|sent| sent < last.len()))
         };
-        self.with_file(is_short).unwrap_or(false)
+        self.with_file(is_short).unwrap_or(Ok(false))
     }
 
     fn with_file<R>(&self, look: impl FnOnce(&mut Transmission) -> R) -> Option<R> {
