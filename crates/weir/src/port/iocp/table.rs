@@ -17,7 +17,9 @@ use windows_sys::Win32::{
 pub(super) struct Block<B> {
     pub overlapped: OVERLAPPED,
     pub with: B,
-    /// An operation that has had this block may have a packet still, which must not end one that the kernel has.
+    /// Operations that have had this block may have packets still, nobody knows how many: none of them must end one that
+    /// the kernel has. So this stays for good. One that is over they may end, in the place of its own packet, which is
+    /// then one of those.
     one_too_many: bool,
 }
 
@@ -82,13 +84,8 @@ impl<B, V> Table<B, V> {
         let token = self.slots.at(self.blocks.slot_at(address)?)?;
         let block = self.blocks.block(token.slot());
         // SAFETY: the block is that of a slot in use, and its last field is read and written here alone.
-        unsafe {
-            if (*block).one_too_many && is_pending(block) {
-                (*block).one_too_many = false; // this is it
-                return None;
-            }
-        }
-        Some(Started { token, block })
+        let of_another = unsafe { (*block).one_too_many && is_pending(block) };
+        (!of_another).then_some(Started { token, block })
     }
 
     /// What the kernel did with an operation whose call failed. `skip`: its port has no packet of what is done when its
@@ -104,7 +101,7 @@ impl<B, V> Table<B, V> {
             if is_pending(block) {
                 return Failed::AtOnce;
             }
-            (*block).one_too_many = skip;
+            (*block).one_too_many |= skip;
         }
         Failed::AtItsEnd
     }

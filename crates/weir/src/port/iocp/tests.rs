@@ -1,11 +1,13 @@
 //! What only a port of Windows has for datagrams, beside what every port has ([`crate::port::tests`]).
 
 use super::{
+    IocpWorker,
     inner::Inner,
     queue::{may_skip, service_flags},
     state::Outstanding,
 };
 use crate::{
+    counters::Counters,
     port::{
         Completion, Needs, Port, Provider, Shape, Stopped, Taken, Worker,
         iocp::Iocp,
@@ -59,6 +61,42 @@ fn what_is_too_long_is_told_once_where_what_is_ready_has_no_packet() {
             worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
             assert_eq!(take_datagram(&mut worker).1.len, 2);
         }
+    }
+    drop(worker);
+    bench.stop();
+}
+
+/// Where the system posts packets all the same of what was too long, each such operation has two ends. What nobody has
+/// taken meets the next operation of that block, and must not end it while the kernel writes.
+#[test]
+fn a_packet_too_many_ends_nothing_that_the_kernel_has() {
+    let Some(provider) = without_packets() else { return };
+    // With one receive all have the same block.
+    let bench = bench(provider, Needs { receives: 1, sends: 0, ..needs() });
+    let mut worker = bench.port.worker().unwrap();
+    let receive = |worker: &mut IocpWorker<'_>| {
+        let token = worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+        bench.port.inner.with(|state| state.operations.address(token))
+    };
+    for _ in 0..3 {
+        for _ in 0..2 {
+            sender().send_to(&[1; 257], bench.address).unwrap();
+            let address = receive(&mut worker);
+            bench.port.inner.queue.post(address).unwrap();
+            assert!(take_datagram(&mut worker).1.truncated);
+        }
+        let address = receive(&mut worker);
+        // The wait is not over when what is left of them is passed over.
+        let (began, time) = (Instant::now(), Duration::from_millis(20));
+        let taken = worker.take(&mut Taken::new(1), Some(time), &Counters::default());
+        assert_eq!(taken.unwrap(), Some(0));
+        assert!(began.elapsed() >= time);
+        sender().send_to(&[2; 7], bench.address).unwrap();
+        let (slice, arrival) = take_datagram(&mut worker);
+        assert_eq!(slice.payload()[..arrival.len], [2; 7]);
+        drop(slice);
+        // One more, which comes while nothing is outstanding.
+        bench.port.inner.queue.post(address).unwrap();
     }
     drop(worker);
     bench.stop();
