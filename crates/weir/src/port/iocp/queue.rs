@@ -11,7 +11,12 @@ use std::{
     time::Duration,
 };
 use windows_sys::Win32::{
-    Foundation::{GetLastError, HANDLE, INVALID_HANDLE_VALUE, WAIT_TIMEOUT},
+    Foundation::{
+        ERROR_COMMITMENT_LIMIT, ERROR_NO_SYSTEM_RESOURCES, ERROR_NONPAGED_SYSTEM_RESOURCES,
+        ERROR_NOT_ENOUGH_MEMORY, ERROR_NOT_ENOUGH_QUOTA, ERROR_OUTOFMEMORY,
+        ERROR_PAGED_SYSTEM_RESOURCES, ERROR_WORKING_SET_QUOTA, GetLastError, HANDLE,
+        INVALID_HANDLE_VALUE, WAIT_TIMEOUT,
+    },
     Networking::WinSock::{
         SO_PROTOCOL_INFOW, SOCKET, SOL_SOCKET, WSAPROTOCOL_INFOW, XP1_IFS_HANDLES, getsockopt,
     },
@@ -94,8 +99,12 @@ impl Queue {
 
     /// The same for a packet that must not be lost. There are only so many of them, and memory for a few bytes comes
     /// back by itself.
+    ///
+    /// # Panics
+    /// Where it is not for want of memory: then it would never end.
     pub fn post_surely(&self, address: usize) {
-        while self.post(address).is_err() {
+        while let Err(e) = self.post(address) {
+            assert!(is_want_of_memory(&e), "posting to a completion port: {e}");
             std::thread::yield_now();
         }
     }
@@ -134,6 +143,21 @@ impl Queue {
         // SAFETY: the port is open, and there is room for one entry. It never has a packet, so the time is over at once.
         unsafe { GetQueuedCompletionStatusEx(port, &mut entry, 1, &mut taken, 0, 0) };
     }
+}
+
+/// Whether the system has no memory for something just now.
+pub(super) fn is_want_of_memory(error: &io::Error) -> bool {
+    let of_memory = [
+        ERROR_NOT_ENOUGH_MEMORY,
+        ERROR_OUTOFMEMORY,
+        ERROR_NO_SYSTEM_RESOURCES,
+        ERROR_NONPAGED_SYSTEM_RESOURCES,
+        ERROR_PAGED_SYSTEM_RESOURCES,
+        ERROR_WORKING_SET_QUOTA,
+        ERROR_COMMITMENT_LIMIT,
+        ERROR_NOT_ENOUGH_QUOTA,
+    ];
+    error.raw_os_error().is_some_and(|code| of_memory.contains(&(code as u32)))
 }
 
 /// What the provider of Winsock that a socket belongs to says of its sockets.

@@ -3,7 +3,7 @@
 use super::{
     IocpWorker,
     inner::Inner,
-    queue::{may_skip, service_flags},
+    queue::{is_want_of_memory, may_skip, service_flags},
     state::Outstanding,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     rio::{Outcome, Peer, Span},
 };
 use std::{
-    io::ErrorKind,
+    io::{self, ErrorKind},
     net::UdpSocket,
     num::NonZeroU16,
     os::windows::io::AsRawSocket,
@@ -110,6 +110,14 @@ fn only_sockets_of_the_systems_own_provider_do_without_packets() {
     let refused = may_skip(flags & !XP1_IFS_HANDLES).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.to_string().contains("without skip-ready"), "{refused}");
+}
+
+/// A packet is posted again and again for want of memory only.
+#[test]
+fn only_want_of_memory_passes_by_itself() {
+    for (code, passes) in [(1450, true), (8, true), (1816, true), (6, false), (87, false)] {
+        assert_eq!(is_want_of_memory(&io::Error::from_raw_os_error(code)), passes, "{code}");
+    }
 }
 
 /// One operation, whose cancel the system forgets once.
