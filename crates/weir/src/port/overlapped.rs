@@ -11,7 +11,7 @@ use std::{
     io,
     net::SocketAddr,
     os::windows::io::AsRawSocket,
-    ptr,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicUsize, Ordering::Acquire},
 };
 use windows_sys::Win32::{
@@ -114,13 +114,30 @@ fn begun(over: bool) -> Begun {
 /// Room for an address, as AcceptEx wants it.
 const ADDRESS: usize = size_of::<SOCKADDR_STORAGE>() + 16;
 
-/// Where an accept writes both addresses.
+/// Where an accept writes both addresses: memory that stays where it is, whoever has this.
+pub(super) struct Addresses(NonNull<Room>);
+
 #[repr(C, align(8))]
-pub(super) struct Addresses([u8; 2 * ADDRESS]);
+pub(super) struct Room([u8; 2 * ADDRESS]);
+
+// SAFETY: plain memory, which is reached through this value alone, and by the system.
+unsafe impl Send for Addresses {}
 
 impl Addresses {
-    pub fn new() -> Box<Self> {
-        Box::new(Self([0; 2 * ADDRESS]))
+    pub fn new() -> Self {
+        Self(NonNull::from(Box::leak(Box::new(Room([0; 2 * ADDRESS])))))
+    }
+
+    /// For an accept. It is the system's until that is over.
+    pub fn room(&self) -> *mut Room {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: it was a box, and no accept is under way: else this is leaked instead.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
@@ -157,7 +174,7 @@ impl Accepting {
         &self,
         listener: &Listener,
         accepted: &Socket,
-        addresses: *mut Addresses,
+        addresses: *mut Room,
         count: *mut u32,
         operation: *mut OVERLAPPED,
     ) -> Begun {
@@ -208,7 +225,7 @@ impl Accepting {
         let peer = unsafe {
             let room = ADDRESS as u32;
             find(
-                (&raw const *addresses).cast(),
+                addresses.room().cast_const().cast(),
                 0,
                 room,
                 room,

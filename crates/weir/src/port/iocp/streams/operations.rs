@@ -9,7 +9,7 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Key, Refused, Token,
-        overlapped::{self, Accepting, Addresses, Disconnecting, settled},
+        overlapped::{self, Accepting, Addresses, Disconnecting, Room, settled},
         streams::{Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken},
     },
     stream::{Accepted, Listener, Stream, native::Lease},
@@ -96,7 +96,7 @@ enum What {
         socket: Option<Socket>,
         /// The socket was a connection of the port before.
         used: bool,
-        addresses: Box<Addresses>,
+        addresses: Addresses,
     },
     Receive {
         /// None for a wait to receive.
@@ -241,12 +241,12 @@ impl Operations {
         listener: ListenerId,
         socket: Option<Socket>,
         used: bool,
-    ) -> Result<(Started<Header>, *mut Addresses), Refused> {
+    ) -> Result<(Started<Header>, *mut Room), Refused> {
         if !self.accepts.take() {
             return Err(Refused::Full);
         }
-        let mut addresses = Addresses::new();
-        let into = &raw mut *addresses;
+        let addresses = Addresses::new();
+        let into = addresses.room();
         let started = self.insert(What::Accept { listener: listener.0, socket, used, addresses });
         Ok((started, into))
     }
