@@ -4,7 +4,7 @@
 use crate::{
     port::streams::Outcome,
     socket::native::{control_call, last_error},
-    stream::{Accepted, Listener, native},
+    stream::{self, Accepted, Listener, native},
 };
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::{
@@ -20,7 +20,7 @@ use windows_sys::Win32::{
         LPFN_ACCEPTEX, LPFN_DISCONNECTEX, LPFN_GETACCEPTEXSOCKADDRS,
         SIO_GET_EXTENSION_FUNCTION_POINTER, SO_UPDATE_ACCEPT_CONTEXT, SOCKADDR, SOCKADDR_STORAGE,
         SOCKET, SOL_SOCKET, TF_REUSE_SOCKET, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF,
-        WSAEOPNOTSUPP, WSAEWOULDBLOCK, WSAID_ACCEPTEX, WSAID_DISCONNECTEX,
+        WSAECONNABORTED, WSAEOPNOTSUPP, WSAEWOULDBLOCK, WSAID_ACCEPTEX, WSAID_DISCONNECTEX,
         WSAID_GETACCEPTEXSOCKADDRS, WSARecv, WSASend, setsockopt,
     },
     System::IO::OVERLAPPED,
@@ -258,9 +258,18 @@ pub(super) fn accepted(
     };
     match accepting.accepted(listener, socket, addresses) {
         Some(Ok(accepted)) => Outcome::Done(accepted),
-        Some(Err(e)) => Outcome::Failed(e),
+        Some(Err(e)) => Outcome::Failed(of_this_connection(e)),
         None => Outcome::Returned,
     }
+}
+
+/// Why no connection could be made of what an accept had brought. Unless the system has nothing to give, that is about
+/// this one alone, whatever the code: else a peer that goes at the right moment would end the server.
+fn of_this_connection(error: io::Error) -> io::Error {
+    if stream::is_want_of_resources(&error) {
+        return error;
+    }
+    io::Error::from_raw_os_error(WSAECONNABORTED)
 }
 
 /// What a result means.
@@ -311,4 +320,21 @@ impl Disconnecting {
 /// Where the system has none to give.
 pub(super) fn socket_for(listener: &Listener) -> io::Result<Socket> {
     Socket::new(Domain::for_address(listener.local_address()), Type::STREAM, Some(Protocol::TCP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windows_sys::Win32::Networking::WinSock::{WSAEINVAL, WSAENOBUFS, WSAENOTSOCK};
+
+    #[test]
+    fn a_connection_that_goes_as_it_is_accepted_is_no_failure_of_the_server() {
+        let without_code = io::ErrorKind::InvalidData.into();
+        let coded = [WSAEINVAL, WSAENOTSOCK].map(io::Error::from_raw_os_error);
+        for error in coded.into_iter().chain([without_code]) {
+            assert!(stream::concerns_one_connection(&of_this_connection(error)));
+        }
+        let nothing_to_give = of_this_connection(io::Error::from_raw_os_error(WSAENOBUFS));
+        assert!(stream::is_want_of_resources(&nothing_to_give));
+    }
 }
