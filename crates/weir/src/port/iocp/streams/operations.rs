@@ -401,7 +401,7 @@ impl Operations {
         }
     }
 
-    /// What has come in all, where the system does not tell: what was taken, what was not, and what the socket holds.
+    /// What has come in all, under Wine, which does not tell: what was taken, what was not, and what the socket holds.
     /// Nothing of it may move from the one to the other meanwhile, so they are read again where a receive has ended.
     pub fn counted_in_all(&mut self, stream: StreamId) -> io::Result<u64> {
         let token = token::Token::from_user_data(stream.0);
@@ -416,7 +416,8 @@ impl Operations {
         }
     }
 
-    /// Bytes in receives that have ended and were not taken.
+    /// Bytes in receives that have ended and were not taken. Wine writes how an operation ended when it ends; Windows may
+    /// do so only when its packet is taken.
     fn untaken(&mut self, stream: token::Token) -> io::Result<u64> {
         let its = self.streams.get(stream).ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = 0;
