@@ -38,6 +38,8 @@ pub(super) const POSTED: usize = 2;
 
 /// A port.
 pub(super) struct Queue {
+    /// Closed when no thread can be waiting at it: each has the packet that ends its wait first. So nothing depends on
+    /// ERROR_ABANDONED_WAIT_0 (735), by which Windows ends the waits at a handle that is closed.
     port: OwnedHandle,
     /// A port that never has a packet: a thread that asks it for one belongs to it from then on, and no longer to the
     /// first, which lets another in.
