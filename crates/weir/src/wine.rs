@@ -34,6 +34,8 @@ gaps! {
         "the table of its functions is not there: WSAIoctl fails with 10045 (WSAEOPNOTSUPP)";
     CONCURRENCY_VALUE "the concurrency value of a port":
         "it is taken and ignored: as many threads run as find a packet";
+    LAST_FIRST "the thread that waited last at a port, woken first" in 0 to 9:
+        "under Wine 8.0 the one that has waited longest is woken first";
     FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect":
         "asked for anew, Windows tells of what is there though it was told before, and Wine 8.0 does not; weir looks itself";
     FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing":

@@ -11,16 +11,24 @@ use crate::{
     port::{
         Completion, Needs, Port, Provider, Shape, Stopped, Taken, Worker,
         iocp::Iocp,
-        tests::{bench, needs, sender, take_datagram, take_operation, traffic::*},
+        tests::{
+            LONG, bench, needs,
+            order::{packet, take_packet},
+            sender, take_datagram, take_operation,
+            traffic::*,
+        },
     },
     required::cannot_run,
     rio::{Outcome, Peer, Span},
+    wine,
 };
 use std::{
     io::{self, ErrorKind},
     net::UdpSocket,
     num::NonZeroU16,
     os::windows::io::AsRawSocket,
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 use windows_sys::Win32::Networking::WinSock::{SOCKET, XP1_IFS_HANDLES};
@@ -118,6 +126,49 @@ fn only_want_of_memory_passes_by_itself() {
     for (code, passes) in [(1450, true), (8, true), (1816, true), (6, false), (87, false)] {
         assert_eq!(is_want_of_memory(&io::Error::from_raw_os_error(code)), passes, "{code}");
     }
+}
+
+/// Nobody tells that a thread waits at a port. So each says that it is about to, and has some time for it; where that was
+/// too short another is woken, and they are parked once more. If it were the first that is woken, or any, no round would
+/// find the order.
+#[test]
+fn the_thread_that_waited_last_is_woken_first() {
+    if cannot_run("port", Iocp::default().layout(&needs())) || wine::LAST_FIRST.is_left_out() {
+        return;
+    }
+    let found = (1..=10).any(|round| {
+        let order = order_of_waking(Duration::from_millis(20 * round));
+        order == [4, 3, 2, 1]
+    });
+    assert!(found);
+}
+
+/// Has threads 1 to 4 wait one after the other, so long after each other, and wakes them one by one: who came.
+fn order_of_waking(apart: Duration) -> Vec<u32> {
+    let bench = bench(Iocp::default(), Needs { concurrency: 1, threads: 4, ..needs() });
+    let (about_to, waits) = mpsc::channel();
+    let (taken, order) = mpsc::channel();
+    let order = thread::scope(|scope| {
+        for number in 1..=4 {
+            let (bench, about_to, taken) = (&bench, about_to.clone(), taken.clone());
+            scope.spawn(move || {
+                let mut worker = bench.port.worker().unwrap();
+                about_to.send(()).unwrap();
+                take_packet(&mut worker);
+                drop(worker);
+                taken.send(number).unwrap();
+            });
+            waits.recv().unwrap();
+            thread::sleep(apart);
+        }
+        let woken = |value| {
+            bench.port.post(packet(value), &Counters::default()).unwrap();
+            order.recv_timeout(LONG).unwrap()
+        };
+        (0..4).map(woken).collect()
+    });
+    bench.stop();
+    order
 }
 
 /// One operation, whose cancel the system forgets once.
