@@ -74,6 +74,9 @@ gaps! {
     END_OF_A_PACKET "the end of an operation whose packet has come" in 0 to 9:
         "under Wine 8.0 a thread of several now and then takes a packet while the system says that its operation is not \
          over (996), and the server fails";
+    FORGOTTEN_CANCEL "a cancel that is asked for once" in 0 to 9:
+        "Wine 8.0 forgets one now and then: what was outstanding on a connection that is closed, or on its own, comes back \
+         when the port stops, where weir asks again";
     USED_SOCKETS "a socket that was disconnected and accepted again":
         "a receive that waits never ends (under Wine 10.0 the test did not end either where something had come; it is not known at which step), and a send fails with 10058 (WSAESHUTDOWN), as the ends of its former connection stay";
     FOREIGN_ADDRESS "refusing an address that the machine does not have":
