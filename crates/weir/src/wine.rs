@@ -34,6 +34,8 @@ gaps! {
         "the table of its functions is not there: WSAIoctl fails with 10045 (WSAEOPNOTSUPP)";
     CONCURRENCY_VALUE "the concurrency value of a port":
         "it is taken and ignored: as many threads run as find a packet";
+    LAST_FIRST "the thread that waited last at a port, woken first" in 0 to 9:
+        "under Wine 8.0 the one that has waited longest is woken first";
     FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect":
         "asked for anew, Windows tells of what is there though it was told before, and Wine 8.0 does not; weir looks itself";
     FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing":
@@ -72,6 +74,9 @@ gaps! {
     END_OF_A_PACKET "the end of an operation whose packet has come" in 0 to 9:
         "under Wine 8.0 a thread of several now and then takes a packet while the system says that its operation is not \
          over (996), and the server fails";
+    FORGOTTEN_CANCEL "a cancel that is asked for once" in 0 to 9:
+        "Wine 8.0 forgets one now and then: what was outstanding on a connection that is closed, or on its own, comes back \
+         when the port stops, where weir asks again";
     USED_SOCKETS "a socket that was disconnected and accepted again":
         "a receive that waits never ends (under Wine 10.0 the test did not end either where something had come; it is not known at which step), and a send fails with 10058 (WSAESHUTDOWN), as the ends of its former connection stay";
     FOREIGN_ADDRESS "refusing an address that the machine does not have":

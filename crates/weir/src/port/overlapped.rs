@@ -11,7 +11,7 @@ use std::{
     io,
     net::SocketAddr,
     os::windows::io::AsRawSocket,
-    ptr,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicUsize, Ordering::Acquire},
 };
 use windows_sys::Win32::{
@@ -114,13 +114,30 @@ fn begun(over: bool) -> Begun {
 /// Room for an address, as AcceptEx wants it.
 const ADDRESS: usize = size_of::<SOCKADDR_STORAGE>() + 16;
 
-/// Where an accept writes both addresses.
+/// Where an accept writes both addresses: memory that stays where it is, whoever has this.
+pub(super) struct Addresses(NonNull<Room>);
+
 #[repr(C, align(8))]
-pub(super) struct Addresses([u8; 2 * ADDRESS]);
+pub(super) struct Room([u8; 2 * ADDRESS]);
+
+// SAFETY: plain memory, which is reached through this value alone, and by the system.
+unsafe impl Send for Addresses {}
 
 impl Addresses {
-    pub fn new() -> Box<Self> {
-        Box::new(Self([0; 2 * ADDRESS]))
+    pub fn new() -> Self {
+        Self(NonNull::from(Box::leak(Box::new(Room([0; 2 * ADDRESS])))))
+    }
+
+    /// For an accept. It is the system's until that is over.
+    pub fn room(&self) -> *mut Room {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: it was a box, and no accept is under way: else this is leaked instead.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
@@ -157,7 +174,7 @@ impl Accepting {
         &self,
         listener: &Listener,
         accepted: &Socket,
-        addresses: *mut Addresses,
+        addresses: *mut Room,
         count: *mut u32,
         operation: *mut OVERLAPPED,
     ) -> Begun {
@@ -208,7 +225,7 @@ impl Accepting {
         let peer = unsafe {
             let room = ADDRESS as u32;
             find(
-                (&raw const *addresses).cast(),
+                addresses.room().cast_const().cast(),
                 0,
                 room,
                 room,
@@ -246,13 +263,13 @@ pub(super) fn accepted(
     }
 }
 
-/// The connection was accepted, so what fails then concerns no other, and must not end the server: it is told by a code
-/// that says so, unless the system lacks memory.
-fn of_this_connection(e: io::Error) -> io::Error {
-    match stream::is_want_of_resources(&e) || stream::concerns_one_connection(&e) {
-        true => e,
-        false => io::Error::from_raw_os_error(WSAECONNABORTED),
+/// Why no connection could be made of what an accept had brought. Unless the system has nothing to give, that is about
+/// this one alone, whatever the code: else a peer that goes at the right moment would end the server.
+fn of_this_connection(error: io::Error) -> io::Error {
+    if stream::is_want_of_resources(&error) {
+        return error;
     }
+    io::Error::from_raw_os_error(WSAECONNABORTED)
 }
 
 /// What a result means.
@@ -308,15 +325,16 @@ pub(super) fn socket_for(listener: &Listener) -> io::Result<Socket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windows_sys::Win32::Networking::WinSock::{WSAEINVAL, WSAEMFILE};
+    use windows_sys::Win32::Networking::WinSock::{WSAEINVAL, WSAENOBUFS, WSAENOTSOCK};
 
     #[test]
-    fn what_fails_behind_an_accept_concerns_that_connection_alone() {
-        let none_has_a_code = io::Error::from(io::ErrorKind::InvalidData);
-        for e in [none_has_a_code, io::Error::from_raw_os_error(WSAEINVAL)] {
-            assert!(stream::concerns_one_connection(&of_this_connection(e)));
+    fn a_connection_that_goes_as_it_is_accepted_is_no_failure_of_the_server() {
+        let without_code = io::ErrorKind::InvalidData.into();
+        let coded = [WSAEINVAL, WSAENOTSOCK].map(io::Error::from_raw_os_error);
+        for error in coded.into_iter().chain([without_code]) {
+            assert!(stream::concerns_one_connection(&of_this_connection(error)));
         }
-        let want = of_this_connection(io::Error::from_raw_os_error(WSAEMFILE));
-        assert!(stream::is_want_of_resources(&want));
+        let nothing_to_give = of_this_connection(io::Error::from_raw_os_error(WSAENOBUFS));
+        assert!(stream::is_want_of_resources(&nothing_to_give));
     }
 }

@@ -39,6 +39,8 @@ pub struct Subject {
     provider: Option<Choice>,
     threads: u32,
     offload: bool,
+    /// What is done when its call returns has no packet.
+    skip_ready: bool,
 }
 
 /// Providers that can be checked on loopback. The library's own tests run every design on the
@@ -63,22 +65,31 @@ pub fn subjects() -> Vec<Subject> {
                 let variant = provider.is_some_and(|provider| provider.to_string().contains('-'));
                 for &offload in if variant { &[false][..] } else { &[false, true] } {
                     let design = design.clone();
-                    let subject = Subject { design, provider, threads, offload };
-                    subjects.push(subject);
+                    let skip_ready = false;
+                    subjects.push(Subject { design, provider, threads, offload, skip_ready });
                 }
             }
+        }
+        // Where there is nothing to skip it is refused, and is no row.
+        let mut skips = design.clone();
+        if skips.set("skip-ready", "true").is_ok() && skips.availability().is_ok() {
+            subjects.extend(threads.iter().map(|&threads| {
+                let (design, provider) = (skips.clone(), None);
+                Subject { design, provider, threads, offload: false, skip_ready: true }
+            }));
         }
     }
     subjects
 }
 
 impl Subject {
-    /// Design, provider, threads, receive offload.
+    /// Design, provider, threads, and what is not usual.
     pub fn name(&self) -> String {
         let design = self.design.about().name;
         let provider = self.provider.map_or(String::new(), |provider| format!("/{provider}"));
         let offload = if self.offload { "/offload" } else { "" };
-        format!("{design}{provider}/{}{offload}", self.threads)
+        let skip_ready = if self.skip_ready { "/skip-ready" } else { "" };
+        format!("{design}{provider}/{}{offload}{skip_ready}", self.threads)
     }
 
     /// Whether it receives with offload.

@@ -70,6 +70,14 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     if !options.is_empty() {
         rows.push(row(most, &options));
     }
+    if has("skip-ready") {
+        let mut skips = row(most, &[("skip-ready", "true")]);
+        skips.name = format!("{}/{most}/skip-ready", design.about().name);
+        // Where there is nothing to skip it is refused, and is no row.
+        if skips.design.availability().is_ok() {
+            rows.push(skips);
+        }
+    }
     rows
 }
 

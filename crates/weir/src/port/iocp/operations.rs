@@ -166,6 +166,12 @@ impl Operations {
         self.table.failed(token, skip)
     }
 
+    /// What the packet of an operation that is in its slot is known by.
+    #[cfg(test)]
+    pub fn address(&mut self, token: Token) -> usize {
+        self.table.block(token::Token::from_user_data(token.0)).addr()
+    }
+
     /// Asks for an operation to be cancelled. `None`: it is over; false: that was asked for before.
     pub fn cancel(&mut self, token: Token) -> Option<bool> {
         let token = token::Token::from_user_data(token.0);

@@ -53,26 +53,25 @@ impl<'a, O: Outstanding> Place<'a, O> {
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         self.count(counters);
-        if self.ready.is_empty() || self.port.is_closed() {
-            return self.port.take(&mut self.entries, out, timeout, counters);
-        }
         let before = out.len();
-        if !self.ready_first {
-            let at_once = Some(Duration::ZERO);
-            if self.port.take(&mut self.entries, out, at_once, counters)?.is_none() {
-                return Ok(None);
+        while !self.ready.is_empty() && !self.port.is_closed() {
+            if !self.ready_first {
+                let at_once = Some(Duration::ZERO);
+                if self.port.take(&mut self.entries, out, at_once, counters)?.is_none() {
+                    return Ok(None);
+                }
+            }
+            self.ready_first = !self.ready_first;
+            if out.room() > 0 {
+                let fit = self.ready.len().min(packets_for::<O>(out));
+                self.port.finish(self.ready.drain(..fit), out);
+            }
+            // Another thread may have had all of these by packets of theirs: see `table::Block`.
+            if out.len() > before {
+                return Ok(Some(out.len() - before));
             }
         }
-        self.ready_first = !self.ready_first;
-        if out.room() > 0 {
-            let fit = self.ready.len().min(packets_for::<O>(out));
-            self.port.finish(self.ready.drain(..fit), out);
-        }
-        match out.len() - before {
-            // What was ready has been told by packets before.
-            0 => self.port.take(&mut self.entries, out, timeout, counters),
-            taken => Ok(Some(taken)),
-        }
+        self.port.take(&mut self.entries, out, timeout, counters)
     }
 
     /// The kernel has an operation of this address, or had it.

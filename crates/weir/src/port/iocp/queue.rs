@@ -12,9 +12,10 @@ use std::{
 };
 use windows_sys::Win32::{
     Foundation::{
-        ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY, ERROR_NOT_ENOUGH_QUOTA,
-        ERROR_OUTOFMEMORY, ERROR_WORKING_SET_QUOTA, GetLastError, HANDLE, INVALID_HANDLE_VALUE,
-        WAIT_TIMEOUT,
+        ERROR_COMMITMENT_LIMIT, ERROR_NO_SYSTEM_RESOURCES, ERROR_NONPAGED_SYSTEM_RESOURCES,
+        ERROR_NOT_ENOUGH_MEMORY, ERROR_NOT_ENOUGH_QUOTA, ERROR_OUTOFMEMORY,
+        ERROR_PAGED_SYSTEM_RESOURCES, ERROR_WORKING_SET_QUOTA, GetLastError, HANDLE,
+        INVALID_HANDLE_VALUE, WAIT_TIMEOUT,
     },
     Networking::WinSock::{
         SO_PROTOCOL_INFOW, SOCKET, SOL_SOCKET, WSAPROTOCOL_INFOW, XP1_IFS_HANDLES, getsockopt,
@@ -35,9 +36,10 @@ pub(super) const END: usize = 1;
 /// The address of packets that say that something lies in a queue of ours.
 pub(super) const POSTED: usize = 2;
 
-/// A port. Its handle is closed only when nobody can be waiting in it, so nothing depends on how the system tells those
-/// who are (ERROR_ABANDONED_WAIT_0).
+/// A port.
 pub(super) struct Queue {
+    /// Closed when no thread can be waiting at it: each has the packet that ends its wait first. So nothing depends on
+    /// ERROR_ABANDONED_WAIT_0 (735), by which Windows ends the waits at a handle that is closed.
     port: OwnedHandle,
     /// A port that never has a packet: a thread that asks it for one belongs to it from then on, and no longer to the
     /// first, which lets another in.
@@ -101,10 +103,10 @@ impl Queue {
     /// back by itself.
     ///
     /// # Panics
-    /// If the system refuses it for another reason than want of memory: then it never takes it.
+    /// Where it is not for want of memory: then it would never end.
     pub fn post_surely(&self, address: usize) {
         while let Err(e) = self.post(address) {
-            assert!(is_want_of_memory(&e), "a packet cannot be put into a completion port: {e}");
+            assert!(is_want_of_memory(&e), "posting to a completion port: {e}");
             std::thread::yield_now();
         }
     }
@@ -145,15 +147,19 @@ impl Queue {
     }
 }
 
-fn is_want_of_memory(e: &io::Error) -> bool {
-    const WANT: [u32; 5] = [
+/// Whether the system has no memory for something just now.
+pub(super) fn is_want_of_memory(error: &io::Error) -> bool {
+    let of_memory = [
         ERROR_NOT_ENOUGH_MEMORY,
         ERROR_OUTOFMEMORY,
         ERROR_NO_SYSTEM_RESOURCES,
+        ERROR_NONPAGED_SYSTEM_RESOURCES,
+        ERROR_PAGED_SYSTEM_RESOURCES,
         ERROR_WORKING_SET_QUOTA,
+        ERROR_COMMITMENT_LIMIT,
         ERROR_NOT_ENOUGH_QUOTA,
     ];
-    e.raw_os_error().is_some_and(|code| WANT.contains(&(code as u32)))
+    error.raw_os_error().is_some_and(|code| of_memory.contains(&(code as u32)))
 }
 
 /// What the provider of Winsock that a socket belongs to says of its sockets.

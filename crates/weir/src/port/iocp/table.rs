@@ -17,8 +17,9 @@ use windows_sys::Win32::{
 pub(super) struct Block<B> {
     pub overlapped: OVERLAPPED,
     pub with: B,
-    /// Operations that have had this block may have packets still, nobody knows how many: from then on a packet ends
-    /// only what the kernel has ended.
+    /// Operations that have had this block may have packets still, nobody knows how many: none of them must end one that
+    /// the kernel has. So this stays for good. One that is over they may end, in the place of its own packet, which is
+    /// then one of those.
     one_too_many: bool,
 }
 
@@ -82,10 +83,9 @@ impl<B, V> Table<B, V> {
     pub fn at(&mut self, address: usize) -> Option<Started<B>> {
         let token = self.slots.at(self.blocks.slot_at(address)?)?;
         let block = self.blocks.block(token.slot());
-        // SAFETY: the block is that of a slot in use, and its last field is read and written under the table's lock.
-        let stale = unsafe { (*block).one_too_many && is_pending(block) };
-        // Where it is over, a stale packet ends it as well as its own, which is stale then.
-        (!stale).then_some(Started { token, block })
+        // SAFETY: the block is that of a slot in use, and its last field is read and written here alone.
+        let of_another = unsafe { (*block).one_too_many && is_pending(block) };
+        (!of_another).then_some(Started { token, block })
     }
 
     /// What the kernel did with an operation whose call failed. `skip`: its port has no packet of what is done when its
@@ -96,7 +96,7 @@ impl<B, V> Table<B, V> {
             return Failed::AndTaken;
         }
         let block = self.blocks.block(token.slot());
-        // SAFETY: the block is that of a slot in use. What the kernel has not ended by now it does not have.
+        // SAFETY: as above. What the kernel has not ended by now it does not have.
         unsafe {
             if is_pending(block) {
                 return Failed::AtOnce;

@@ -1,8 +1,9 @@
 //! What only a port of Windows has for datagrams, beside what every port has ([`crate::port::tests`]).
 
 use super::{
+    IocpWorker,
     inner::Inner,
-    queue::{may_skip, service_flags},
+    queue::{is_want_of_memory, may_skip, service_flags},
     state::Outstanding,
 };
 use crate::{
@@ -10,16 +11,24 @@ use crate::{
     port::{
         Completion, Needs, Port, Provider, Shape, Stopped, Taken, Worker,
         iocp::Iocp,
-        tests::{bench, needs, sender, take_datagram, take_operation, traffic::*},
+        tests::{
+            LONG, bench, needs,
+            order::{packet, take_packet},
+            sender, take_datagram, take_operation,
+            traffic::*,
+        },
     },
     required::cannot_run,
     rio::{Outcome, Peer, Span},
+    wine,
 };
 use std::{
-    io::ErrorKind,
+    io::{self, ErrorKind},
     net::UdpSocket,
     num::NonZeroU16,
     os::windows::io::AsRawSocket,
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 use windows_sys::Win32::Networking::WinSock::{SOCKET, XP1_IFS_HANDLES};
@@ -65,28 +74,37 @@ fn what_is_too_long_is_told_once_where_what_is_ready_has_no_packet() {
     bench.stop();
 }
 
-/// Windows may have a packet of what was too long though what is done has none, any number of them for one block. None
-/// ends an operation that the kernel has.
+/// Where the system posts packets all the same of what was too long, each such operation has two ends. What nobody has
+/// taken meets the next operation of that block, and must not end it while the kernel writes.
 #[test]
-fn packets_too_many_end_nothing_that_the_kernel_has() {
+fn a_packet_too_many_ends_nothing_that_the_kernel_has() {
     let Some(provider) = without_packets() else { return };
+    // With one receive all have the same block.
     let bench = bench(provider, Needs { receives: 1, sends: 0, ..needs() });
     let mut worker = bench.port.worker().unwrap();
-    for stale in 1..4 {
+    let receive = |worker: &mut IocpWorker<'_>| {
+        let token = worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+        bench.port.inner.with(|state| state.operations.address(token))
+    };
+    for _ in 0..3 {
         for _ in 0..2 {
             sender().send_to(&[1; 257], bench.address).unwrap();
-            worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+            let address = receive(&mut worker);
+            bench.port.inner.queue.post(address).unwrap();
             assert!(take_datagram(&mut worker).1.truncated);
         }
-        let pending = worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
-        let block = bench.port.inner.with(|state| state.operations.address(pending)); // the only one there is
-        (0..stale).for_each(|_| bench.port.inner.queue.post_surely(block));
-        let taken = worker.take(&mut Taken::new(8), Some(Duration::ZERO), &Counters::default());
-        assert_eq!(taken.unwrap(), Some(0), "{stale} packets too many");
-        sender().send_to(b"its own", bench.address).unwrap();
-        let (token, _, outcome) = take_operation(&mut worker);
-        assert_eq!(token, pending);
-        assert!(matches!(outcome, Outcome::Received(its) if its.len == 7 && !its.truncated));
+        let address = receive(&mut worker);
+        // The wait is not over when what is left of them is passed over.
+        let (began, time) = (Instant::now(), Duration::from_millis(20));
+        let taken = worker.take(&mut Taken::new(1), Some(time), &Counters::default());
+        assert_eq!(taken.unwrap(), Some(0));
+        assert!(began.elapsed() >= time);
+        sender().send_to(&[2; 7], bench.address).unwrap();
+        let (slice, arrival) = take_datagram(&mut worker);
+        assert_eq!(slice.payload()[..arrival.len], [2; 7]);
+        drop(slice);
+        // One more, which comes while nothing is outstanding.
+        bench.port.inner.queue.post(address).unwrap();
     }
     drop(worker);
     bench.stop();
@@ -100,6 +118,57 @@ fn only_sockets_of_the_systems_own_provider_do_without_packets() {
     let refused = may_skip(flags & !XP1_IFS_HANDLES).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.to_string().contains("without skip-ready"), "{refused}");
+}
+
+/// A packet is posted again and again for want of memory only.
+#[test]
+fn only_want_of_memory_passes_by_itself() {
+    for (code, passes) in [(1450, true), (8, true), (1816, true), (6, false), (87, false)] {
+        assert_eq!(is_want_of_memory(&io::Error::from_raw_os_error(code)), passes, "{code}");
+    }
+}
+
+/// Nobody tells that a thread waits at a port. So each says that it is about to, and has some time for it; where that was
+/// too short another is woken, and they are parked once more. If it were the first that is woken, or any, no round would
+/// find the order.
+#[test]
+fn the_thread_that_waited_last_is_woken_first() {
+    if cannot_run("port", Iocp::default().layout(&needs())) || wine::LAST_FIRST.is_left_out() {
+        return;
+    }
+    let found = (1..=10).any(|round| {
+        let order = order_of_waking(Duration::from_millis(20 * round));
+        order == [4, 3, 2, 1]
+    });
+    assert!(found);
+}
+
+/// Has threads 1 to 4 wait one after the other, so long after each other, and wakes them one by one: who came.
+fn order_of_waking(apart: Duration) -> Vec<u32> {
+    let bench = bench(Iocp::default(), Needs { concurrency: 1, threads: 4, ..needs() });
+    let (about_to, waits) = mpsc::channel();
+    let (taken, order) = mpsc::channel();
+    let order = thread::scope(|scope| {
+        for number in 1..=4 {
+            let (bench, about_to, taken) = (&bench, about_to.clone(), taken.clone());
+            scope.spawn(move || {
+                let mut worker = bench.port.worker().unwrap();
+                about_to.send(()).unwrap();
+                take_packet(&mut worker);
+                drop(worker);
+                taken.send(number).unwrap();
+            });
+            waits.recv().unwrap();
+            thread::sleep(apart);
+        }
+        let woken = |value| {
+            bench.port.post(packet(value), &Counters::default()).unwrap();
+            order.recv_timeout(LONG).unwrap()
+        };
+        (0..4).map(woken).collect()
+    });
+    bench.stop();
+    order
 }
 
 /// One operation, whose cancel the system forgets once.

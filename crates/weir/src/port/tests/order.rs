@@ -2,7 +2,14 @@
 
 use super::*;
 use crate::port::{Packet, Refused};
-use std::{sync::Barrier, thread};
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+};
 
 pub fn packet(value: u64) -> Packet {
     Packet { key: Key(1), value }
@@ -51,6 +58,83 @@ fn a_packet_wakes_a_thread_that_waits() {
         assert_eq!(taker.join().unwrap(), 5);
     });
     bench.stop();
+}
+
+#[test]
+fn a_take_that_waits_ends_when_the_port_is_closed() {
+    if cannot_run_here() {
+        return;
+    }
+    for threads in 1..4 {
+        let bench = bench(Native::default(), Needs { concurrency: 1, ..needs() });
+        let (waiting, waits) = mpsc::channel();
+        thread::scope(|scope| {
+            let takers: Vec<_> = (0..threads)
+                .map(|_| {
+                    let (bench, waiting) = (&bench, waiting.clone());
+                    scope.spawn(move || {
+                        let mut worker = bench.port.worker().unwrap();
+                        waiting.send(()).unwrap();
+                        let (mut out, counters) = (Taken::new(1), Counters::default());
+                        let first = worker.take(&mut out, None, &counters).unwrap();
+                        (first, worker.take(&mut out, None, &counters).unwrap())
+                    })
+                })
+                .collect();
+            takers.iter().for_each(|_| waits.recv().unwrap());
+            bench.port.close();
+            for taker in takers {
+                assert_eq!(taker.join().unwrap(), (None, None));
+            }
+        });
+        bench.stop();
+    }
+}
+
+/// Threads that compute, and do not wait for anything.
+#[test]
+fn no_more_run_than_may() {
+    if cannot_run_here() || crate::wine::CONCURRENCY_VALUE.is_left_out() {
+        return;
+    }
+    for concurrency in [1, 2] {
+        let bench = bench(Native::default(), Needs { concurrency, ..needs() });
+        let (running, over) = (AtomicU32::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut worker = bench.port.worker().unwrap();
+                    let mut out = Taken::new(1);
+                    while worker.take(&mut out, None, &Counters::default()).unwrap().is_some() {
+                        out.drain();
+                        running.fetch_add(1, SeqCst);
+                        while !over.load(SeqCst) {
+                            std::hint::spin_loop();
+                        }
+                        running.fetch_sub(1, SeqCst);
+                    }
+                });
+            }
+            let post = |value: u32| {
+                bench.port.post(packet(value.into()), &Counters::default()).unwrap();
+            };
+            // One after the other: who waits for a lock that another holds lets one more run, where the system counts.
+            for value in 1..=concurrency {
+                post(value);
+                while running.load(SeqCst) < value {
+                    thread::yield_now();
+                }
+            }
+            (concurrency..4).for_each(post);
+            // What runs by then that may not is found; nothing depends on how long this is.
+            thread::sleep(Duration::from_millis(100));
+            let found = running.load(SeqCst);
+            over.store(true, SeqCst);
+            bench.port.close();
+            assert_eq!(found, concurrency);
+        });
+        bench.stop();
+    }
 }
 
 #[test]

@@ -89,7 +89,7 @@ enum Operation {
         listener: u32,
         /// The connection to be. None where the system had no socket to give.
         socket: Option<Socket>,
-        addresses: Box<Addresses>,
+        addresses: Addresses,
     },
     Receive {
         /// None for a wait to receive.
@@ -191,7 +191,7 @@ impl Operations {
         let begun = match (socket, accepting) {
             (Some(socket), Some(accepting)) => {
                 let (operation, flags) = slot.call.begin(&slot.event);
-                let addresses = &raw mut **addresses;
+                let addresses = addresses.room();
                 // SAFETY: addresses and operation are the slot's, which does not touch them until its event was told,
                 // and leaks them where that never happens; the socket is closed with or after its operation.
                 unsafe { accepting.accept(listening, socket, addresses, flags, operation) }

@@ -9,7 +9,7 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Key, Refused, Token,
-        overlapped::{self, Accepting, Addresses, Disconnecting, settled},
+        overlapped::{self, Accepting, Addresses, Disconnecting, Room, settled},
         streams::{Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken},
     },
     stream::{Accepted, Listener, Stream, native::Lease},
@@ -96,7 +96,7 @@ enum What {
         socket: Option<Socket>,
         /// The socket was a connection of the port before.
         used: bool,
-        addresses: Box<Addresses>,
+        addresses: Addresses,
     },
     Receive {
         /// None for a wait to receive.
@@ -241,16 +241,13 @@ impl Operations {
         listener: ListenerId,
         socket: Option<Socket>,
         used: bool,
-    ) -> Result<(Started<Header>, *mut Addresses), Refused> {
+    ) -> Result<(Started<Header>, *mut Room), Refused> {
         if !self.accepts.take() {
             return Err(Refused::Full);
         }
         let addresses = Addresses::new();
+        let into = addresses.room();
         let started = self.insert(What::Accept { listener: listener.0, socket, used, addresses });
-        let operation = self.table.get_mut(started.token).expect("it was just put there");
-        // Asked of it where it stays: a box that is moved has no pointers but its own.
-        let What::Accept { addresses, .. } = &mut operation.what else { unreachable!("it is one") };
-        let into = &raw mut **addresses;
         Ok((started, into))
     }
 
@@ -360,7 +357,6 @@ impl Operations {
     #[cold]
     pub fn refuse(&mut self, token: token::Token, code: i32) {
         self.table.get_mut(token).expect("nobody has its packet").refused = Some(code);
-        self.table.end(token);
     }
 
     /// Asks for an operation to be cancelled. `None`: it is over; false: that was asked for before.
@@ -405,7 +401,7 @@ impl Operations {
         }
     }
 
-    /// What has come in all, where the system does not tell: what was taken, what was not, and what the socket holds.
+    /// What has come in all, under Wine, which does not tell: what was taken, what was not, and what the socket holds.
     /// Nothing of it may move from the one to the other meanwhile, so they are read again where a receive has ended.
     pub fn counted_in_all(&mut self, stream: StreamId) -> io::Result<u64> {
         let token = token::Token::from_user_data(stream.0);
@@ -420,7 +416,8 @@ impl Operations {
         }
     }
 
-    /// Bytes in receives that have ended and were not taken.
+    /// Bytes in receives that have ended and were not taken. Wine writes how an operation ended when it ends; Windows may
+    /// do so only when its packet is taken.
     fn untaken(&mut self, stream: token::Token) -> io::Result<u64> {
         let its = self.streams.get(stream).ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = 0;

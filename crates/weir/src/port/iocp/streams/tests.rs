@@ -321,3 +321,59 @@ fn a_listening_socket_of_another_port_is_refused_and_takes_no_room() {
     }
     bench.stop();
 }
+
+/// What a stop relies on: the system counts each byte once and nothing else, whether it was read, lies in the socket or
+/// in a receive that was not taken.
+#[test]
+fn the_system_counts_what_has_come_as_it_is_read() {
+    if wine::TCP_INFO.is_left_out() {
+        return;
+    }
+    let Some(bench) = bench::<IocpStreams>(needs()) else { return };
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    let (mut client, stream, id) = bench.connect(&mut worker, 7);
+    let in_all = || bench.port.received_in_all(id, &counters).unwrap();
+    assert_eq!(in_all(), 0);
+    let chunk: Vec<u8> = (0..1000u32).map(|at| at as u8).collect();
+    let mut read = 0;
+    for _ in 0..1000 {
+        client.write_all(&chunk).unwrap();
+        let sent = read + chunk.len() as u64;
+        while read < sent {
+            started(worker.receive(id, bench.slice()));
+            let (_, slice, outcome) = take_receive(&mut worker);
+            let Outcome::Done(count) = outcome else { panic!("{outcome:?}") };
+            drop(slice);
+            read += count as u64;
+            assert!((read..=sent).contains(&in_all()));
+        }
+    }
+    assert_eq!((read, in_all()), (1_000_000, 1_000_000), "at rest");
+    // The rest lies in the socket, and its end is no byte.
+    client.write_all(&chunk).unwrap();
+    until_it_has_come(&stream, chunk.len());
+    assert_eq!(in_all(), read + 1000);
+    drop(client);
+    while read < 1_001_000 {
+        started(worker.receive(id, bench.slice()));
+        let Outcome::Done(count) = take_receive(&mut worker).2 else { panic!("no bytes") };
+        read += count as u64;
+    }
+    started(worker.receive(id, bench.slice()));
+    assert!(matches!(take_receive(&mut worker).2, Outcome::Done(0)));
+    assert_eq!(in_all(), read);
+    // What a receive has brought that nobody has taken.
+    let (mut client, stream, id) = bench.connect(&mut worker, 8);
+    started(worker.receive(id, bench.slice()));
+    client.write_all(&chunk[..50]).unwrap();
+    let by = Instant::now() + LONG;
+    while bench.port.received_in_all(id, &counters).unwrap() < 50 {
+        assert!(Instant::now() < by, "50 bytes do not come");
+        std::thread::yield_now();
+    }
+    assert!(matches!(take_receive(&mut worker).2, Outcome::Done(50)));
+    assert_eq!(bench.port.received_in_all(id, &counters).unwrap(), 50);
+    drop((worker, stream));
+    bench.stop();
+}
