@@ -146,12 +146,6 @@ impl Operations {
         started
     }
 
-    /// What the packet of an operation is known by.
-    #[cfg(test)]
-    pub fn address(&mut self, token: Token) -> usize {
-        self.table.block(token::Token::from_user_data(token.0)).addr()
-    }
-
     /// What became of an operation that the kernel did not take: it comes back through the queue like all others.
     #[cold]
     pub fn settle(&mut self, token: token::Token, outcome: Outcome) {
