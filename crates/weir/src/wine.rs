@@ -71,9 +71,10 @@ gaps! {
          and after a reset nobody is told";
     RECEIVES_IN_ORDER "several receives of a connection, in the order posted" in 0 to 9:
         "under Wine 8.0 one that is started while something lies in the socket has it before those that are outstanding";
-    END_OF_A_PACKET "the end of an operation whose packet has come" in 0 to 9:
-        "under Wine 8.0 a thread of several now and then takes a packet while the system says that its operation is not \
-         over (996), and the server fails";
+    END_OF_A_PACKET "the end of an operation whose thread has exited" in 0 to 9:
+        "under Wine 8.0 its packet now and then comes while the system says that it is not over (996), and goes on saying \
+         so: what would write how it ended was to run in that thread; weir's servers keep their threads until the port \
+         has stopped";
     FORGOTTEN_CANCEL "a cancel that is asked for once" in 0 to 9:
         "Wine 8.0 forgets one now and then: what was outstanding on a connection that is closed, or on its own, comes back \
          when the port stops, where weir asks again";

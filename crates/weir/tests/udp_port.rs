@@ -2,8 +2,6 @@
 
 #[path = "../src/required.rs"]
 mod required;
-#[path = "../src/wine.rs"]
-mod wine;
 
 use required::cannot_run;
 use std::{
@@ -137,9 +135,6 @@ fn an_echo_and_a_reply_of_its_own_come_from_the_right_address() {
 
 #[test]
 fn a_stop_under_load_and_a_panic_give_every_slice_back() {
-    if wine::END_OF_A_PACKET.is_left_out() {
-        return;
-    }
     for design in designs() {
         for panics in [false, true] {
             let server = Server::bind("127.0.0.1:0".parse().unwrap())

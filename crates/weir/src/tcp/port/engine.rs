@@ -30,7 +30,7 @@ use crate::{
 use std::{
     io,
     panic::resume_unwind,
-    sync::{Arc, Mutex, TryLockError},
+    sync::{Arc, Mutex, TryLockError, mpsc},
     time::{Duration, Instant},
 };
 
@@ -257,14 +257,20 @@ fn spawn<H: Handler, P: Port>(job: &mut Job<H>, server: PortServer<P, H>) -> Res
     let closer = server.port.closer();
     job.on_stop(server.port.poster(STOP));
     let threads = server.numbers.threads;
+    // Threads exit together: while others still take, a system may cancel what one that exits has started, or never say
+    // how it ended. `stays` is dropped with what they share, which ends each wait for `gone`.
+    let (stays, gone): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel::<()>()).unzip();
     // One share for each thread and none for this one, so that the last thread finds itself last.
-    let server = Arc::new(server);
+    let server = Arc::new((server, stays));
     let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&server)).collect();
-    for server in shares.into_iter().chain([server]) {
+    for (shares, gone) in shares.into_iter().chain([server]).zip(gone) {
         let spawned = job.spawn(move |worker| {
-            let result = contain(|| run(worker, &server));
+            let (server, _) = &*shares;
+            let result = contain(|| run(worker, server));
             server.port.close(); // the others must not wait for this thread
-            let given_back = Arc::into_inner(server).map_or(Ok(()), |server| server.end(worker));
+            let given_back =
+                Arc::into_inner(shares).map_or(Ok(()), |(server, _stays)| server.end(worker));
+            let _ = gone.recv(); // an error, once the last is there
             result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
         });
         if spawned.is_err() {
