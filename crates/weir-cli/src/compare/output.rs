@@ -101,10 +101,13 @@ impl Output {
         let document = output.json_file().map(|path| ("document", path));
         let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
         for (what, path) in document.into_iter().chain(reports) {
+            let is_new = !path.exists();
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
             opened.map_err(|error| {
                 Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
             })?;
+            // It was only to be found possible: a run that is killed, or a full disk, leaves no empty file.
+            let _ = is_new.then(|| fs::remove_file(path));
         }
         if !output.asked.no_save && !is_dry {
             // Found to be possible, and taken away again: a run that is killed leaves no folder without results.
@@ -179,26 +182,32 @@ impl Output {
             (.., true) => part.details(),
             (.., false) => part.screen(LINES - 1),
         };
-        let mut failed = crate::print_results(&text).err();
+        let mut failed: Vec<Failure> = crate::print_results(&text).err().into_iter().collect();
         // Where standard output has something else, whoever asked for the details finds them beside it.
-        if failed.is_some() || (self.prints_no_text() && self.asked.details) {
+        if !failed.is_empty() || (self.prints_no_text() && self.asked.details) {
             say_on!("{}", part.details());
         }
         if let Some(path) = self.json_file() {
-            failed = write(path, &format!("{document:#}\n")).err().or(failed);
+            failed.extend(write(path, &format!("{document:#}\n")).err());
         }
-        failed = self.stream.as_ref().and_then(Stream::lost).or(failed);
+        failed.extend(self.stream.as_ref().and_then(Stream::lost));
         for path in &self.asked.report {
-            failed = write(path, &report_as(path, &document)).err().or(failed);
+            failed.extend(write(path, &report_as(path, &document)).err());
         }
-        failed = self.keep(part, &document).err().or(failed);
-        failed.map_or(Ok(()), Err)
+        failed.extend(self.keep(part, &document));
+        // The last is told by whoever called, as what this command ended with.
+        let last = failed.pop();
+        failed.iter().for_each(|failed| say!("{}", failed.message));
+        last.map_or(Ok(()), Err)
     }
 
-    /// Keeps the results in their folder, and says where as the last line.
-    fn keep(&self, part: &Part, document: &Value) -> Result<(), Failure> {
-        let Some(kind) = &self.kind else { return Ok(()) };
-        let folder = self.make_folder(kind)?;
+    /// Keeps the results in their folder, and says where as the last line. Returns what could not be written.
+    fn keep(&self, part: &Part, document: &Value) -> Vec<Failure> {
+        let Some(kind) = &self.kind else { return vec![] };
+        let folder = match self.make_folder(kind) {
+            Ok(folder) => folder,
+            Err(failed) => return vec![failed],
+        };
         // What cannot be written keeps nothing else from being written.
         let written = [
             write(&folder.join(DOCUMENT), &format!("{document:#}\n")),
@@ -206,15 +215,16 @@ impl Output {
             write(&folder.join(REPORT), &page(document)),
         ];
         // Fails where anything was written.
+        let failed = written.into_iter().filter_map(Result::err).collect();
         if fs::remove_dir(&folder).is_ok() {
-            return written.into_iter().collect();
+            return failed;
         }
         let line = format!("results: {}\n", folder.display());
         match self.prints_no_text() {
             true => say_on!("{line}"),
             false => crate::print(&line),
         }
-        written.into_iter().collect()
+        failed
     }
 
     /// Writes the document of a failure where one was asked for.

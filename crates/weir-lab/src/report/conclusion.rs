@@ -226,8 +226,10 @@ impl<'a, K: Told> Found<'a, K> {
         });
         // A few rows that nothing can be said of yet do not take away what is known of the others.
         let is_known = !behind.is_empty() && unclear.len() < behind.len() + tied.len();
+        let unranked = self.unranked();
         if lead == Lead::Only {
-            return format!("Only {name} could be ranked: {figure}.");
+            let what = if unranked == 0 { "was compared" } else { "could be ranked" };
+            return format!("Only {name} {what}: {figure}.");
         }
         if is_known {
             let next = next.map(|next| format!(", {next}")).unwrap_or_default();
@@ -258,9 +260,24 @@ impl<'a, K: Told> Found<'a, K> {
             [other] => other.clone(),
             _ => format!("{} others", unclear.len()),
         };
+        // Those without a rank may well have better figures: they are named in the table, and count for nothing.
+        let of = match unranked > ranking.places.len() {
+            true => format!(
+                "of the {} designs that could be ranked ({unranked} could not), ",
+                ranking.places.len()
+            ),
+            false => String::new(),
+        };
         format!(
-            "Undecided: {name} has the best median ({figure}), but {others} cannot be ruled out."
+            "Undecided: {of}{name} has the best median ({figure}), but {others} cannot be ruled out."
         )
+    }
+
+    /// How many designs take part under this load and have no rank.
+    fn unranked(&self) -> usize {
+        let takes_part =
+            (0..self.results.rows.len()).filter(|row| self.results.takes_part(self.load, *row));
+        takes_part.filter(|row| self.results.unranked(self.load, *row).is_some()).count()
     }
 
     /// Why it is undecided, if it is.

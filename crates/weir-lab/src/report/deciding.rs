@@ -158,7 +158,8 @@ fn mark(group: &Group, row: &Row) -> Option<(&'static str, &'static str)> {
 /// The figure that rows are ranked by, which is a lower bound where something else was the limit.
 fn rate(load: &Load, row: &Row, by: &Metric) -> String {
     let Some(median) = row.median(&by.name) else { return UNKNOWN.into() };
-    let is_bound = row.value["lower_bound"] == true && !load.is_lower_better();
+    // Nothing is the least there can be.
+    let is_bound = row.value["lower_bound"] == true && !load.is_lower_better() && median > 0.0;
     let bound = if is_bound { "≥" } else { "" };
     format!("{bound}{}", (by.text)(median))
 }
@@ -190,8 +191,9 @@ fn to_best(row: &Row) -> String {
     let sign = match row.standing {
         Standing::Best => return "1".into(),
         Standing::Again | Standing::Unranked => return UNKNOWN.into(),
+        // The median of a few pairs, or of noisy ones, says nothing that should stand beside what does.
+        Standing::Open => return "?".into(),
         Standing::Tied => "~",
-        Standing::Open => "?",
         Standing::Behind => "",
     };
     match inverse(row, "median") {
@@ -210,8 +212,8 @@ fn best_within(row: &Row) -> Option<String> {
     Some(format!("({} to {})", factor(low), factor(high)))
 }
 
-/// Median and 99th percentile under this load, or, where a row that was measured has none, under the first load that
-/// knows them.
+/// Median and 99th percentile under this load, or, where no row has any since at saturation they would be those of a full
+/// buffer, under the first load that knows them.
 fn latency(study: &Study, load: &Load, row: &Row) -> String {
     let known = |row: &Row| {
         let of = |name: &str| {
@@ -220,11 +222,12 @@ fn latency(study: &Study, load: &Load, row: &Row) -> String {
         };
         Some(format!("{}/{}", of("p50")?, of("p99")?))
     };
-    let is_measured = row.median(&load.ranked_by).is_some();
+    let is_measured = row.median(&load.ranked_by).is_some_and(|median| median > 0.0);
+    let has_none = is_measured && load.rows().all(|row| known(row).is_none());
     let others = study
         .loads
         .iter()
-        .filter(|other| is_measured && other.index != load.index && !other.is_step());
+        .filter(|other| has_none && other.index != load.index && !other.is_step());
     let others = others.flat_map(Load::rows).filter(|other| other.series == row.series);
     known(row).or_else(|| others.filter_map(known).next()).unwrap_or_else(|| UNKNOWN.into())
 }
