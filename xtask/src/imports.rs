@@ -14,11 +14,12 @@ const OLDEST: Version = Version([10, 0, 17763]);
 /// Functions, with the first Windows that has them.
 const KNOWN: &str = include_str!("../windows-imports.txt");
 
-/// Check that a program for Windows imports only what the oldest supported Windows has.
+/// Check that programs for Windows import only what the oldest supported Windows has.
 #[derive(Args)]
 pub struct Imports {
-    /// The program.
-    program: PathBuf,
+    /// The programs.
+    #[arg(required = true)]
+    programs: Vec<PathBuf>,
 }
 
 /// Major, minor, build.
@@ -29,23 +30,26 @@ impl Imports {
     /// Prints what is wrong with the imports, and says failure if anything is.
     ///
     /// # Errors
-    /// If the program cannot be read or is none for Windows.
+    /// If a program cannot be read or is none for Windows.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let program = self.program.display();
-        let data = fs::read(&self.program).with_context(|| format!("reading {program}"))?;
-        let imported =
-            imported(&data).with_context(|| format!("reading the imports of {program}"))?;
-        ensure!(!imported.is_empty(), "{program} imports nothing");
         let known = known(KNOWN)?;
-        let problems = problems(&imported, &known);
-        for problem in &problems {
-            eprintln!("{problem}");
+        let mut count = 0;
+        for path in &self.programs {
+            let program = path.display();
+            let data = fs::read(path).with_context(|| format!("reading {program}"))?;
+            let imported =
+                imported(&data).with_context(|| format!("reading the imports of {program}"))?;
+            ensure!(!imported.is_empty(), "{program} imports nothing");
+            let problems = problems(&imported, &known);
+            problems.iter().for_each(|problem| eprintln!("{program}: {problem}"));
+            count += problems.len();
         }
-        if !problems.is_empty() {
-            eprintln!("imports: {} problems; see xtask/windows-imports.txt", problems.len());
+        if count > 0 {
+            eprintln!("imports: {count} problems; see xtask/windows-imports.txt");
             return Ok(ExitCode::FAILURE);
         }
-        println!("imports: Windows 10.0.17763 has all {} functions of {program}", imported.len());
+        let programs = self.programs.len();
+        println!("imports: Windows 10.0.17763 has all functions of {programs} programs");
         Ok(ExitCode::SUCCESS)
     }
 }
