@@ -1,6 +1,6 @@
 //! The rows of the suite, and what its checks are written with.
 
-pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
+pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, depth, until};
 use crate::{suite, wine};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
