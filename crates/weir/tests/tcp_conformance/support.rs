@@ -32,6 +32,10 @@ const SEVERAL: u32 = 2;
 const VARIANTS: [(&str, &str); 4] =
     [("trigger", "edge"), ("share", "exclusive"), ("idle", "zero-byte"), ("idle", "poll")];
 
+/// The option for receives that are outstanding for each connection. What has it is checked with one, too, which is left out
+/// nowhere.
+const RECEIVES: &str = "receives";
+
 /// A design, with a number of threads and options: a row.
 #[derive(Clone)]
 pub struct Subject {
@@ -53,7 +57,12 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
         }
         for (option, value) in options {
             design.set(option, value).expect("an option that it has");
-            name.push_str(&format!("/{value}"));
+            let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+            name.push_str(&if is_number {
+                format!("/{option}-{value}")
+            } else {
+                format!("/{value}")
+            });
         }
         Subject { design, name }
     };
@@ -66,6 +75,9 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     }
     if !options.is_empty() {
         rows.push(row(most, &options));
+    }
+    if has(RECEIVES) {
+        rows.push(row(most, &[(RECEIVES, "1")]));
     }
     rows
 }
@@ -99,8 +111,8 @@ impl Subject {
 
     /// Why it is left out although it can run here.
     pub fn left_out(&self) -> Option<String> {
-        let options = self.design.known_options();
-        let several = options.iter().any(|option| option.name == "receives");
+        let values = self.design.values();
+        let several = values.iter().any(|(name, value)| name == RECEIVES && value != "1");
         several.then(|| wine::RECEIVES_IN_ORDER.leaves_out()).flatten()
     }
 
