@@ -111,10 +111,9 @@ pub fn check() -> anyhow::Result<ExitCode> {
 }
 
 fn problems() -> anyhow::Result<Vec<String>> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut files = Vec::new();
     for root in ["weir/src", "weir-load/src", "weir-lab/src", "weir-cli/src"] {
-        sources(&crates.join(root), root, &mut files)?;
+        files.extend(sources_below(root)?);
     }
     let (mut problems, mut excepted) = (Vec::new(), BTreeSet::new());
     for (path, name) in &files {
@@ -135,6 +134,14 @@ fn problems() -> anyhow::Result<Vec<String>> {
         format!("crates/{file}: {word} is an exception, and is not there any more")
     }));
     Ok(problems)
+}
+
+/// The sources below a folder of `crates`, with the names that they have from there.
+pub fn sources_below(root: &str) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut files = Vec::new();
+    sources(&crates.join(root), root, &mut files)?;
+    Ok(files)
 }
 
 fn sources(folder: &Path, name: &str, files: &mut Vec<(PathBuf, String)>) -> anyhow::Result<()> {
