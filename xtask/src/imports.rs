@@ -33,22 +33,23 @@ impl Imports {
     /// If a program cannot be read or is none for Windows.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let known = known(KNOWN)?;
-        let mut wrong = 0;
-        for program in &self.programs {
-            let name = program.display();
-            let data = fs::read(program).with_context(|| format!("reading {name}"))?;
+        let mut count = 0;
+        for path in &self.programs {
+            let program = path.display();
+            let data = fs::read(path).with_context(|| format!("reading {program}"))?;
             let imported =
-                imported(&data).with_context(|| format!("reading the imports of {name}"))?;
-            ensure!(!imported.is_empty(), "{name} imports nothing");
+                imported(&data).with_context(|| format!("reading the imports of {program}"))?;
+            ensure!(!imported.is_empty(), "{program} imports nothing");
             let problems = problems(&imported, &known);
-            problems.iter().for_each(|problem| eprintln!("{name}: {problem}"));
-            wrong += problems.len();
+            problems.iter().for_each(|problem| eprintln!("{program}: {problem}"));
+            count += problems.len();
         }
-        if wrong > 0 {
-            eprintln!("imports: {wrong} problems; see xtask/windows-imports.txt");
+        if count > 0 {
+            eprintln!("imports: {count} problems; see xtask/windows-imports.txt");
             return Ok(ExitCode::FAILURE);
         }
-        println!("imports: Windows 10.0.17763 has what {} programs need", self.programs.len());
+        let programs = self.programs.len();
+        println!("imports: Windows 10.0.17763 has all functions of {programs} programs");
         Ok(ExitCode::SUCCESS)
     }
 }

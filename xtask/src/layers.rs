@@ -1,5 +1,5 @@
 //! The check that portable layers name no operating system: designs, engines and contracts of the library, the
-//! laboratory and the command.
+//! generators, the laboratory and the command.
 //!
 //! It reads the tokens of their sources, so what comments say of an origin does not count, nor do tests. What counts is
 //! what would make code differ between systems (`cfg`, `libc`, `std::os`), and words for users that name one.
@@ -15,12 +15,13 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// How far a folder or file of the library or the laboratory is from the operating system.
+/// How far a folder or file is from the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     /// Designs, engines, the laboratory, the command: nothing of a system at all.
     Portable,
-    /// Contracts, which may choose among their providers: `mod` and `use` may have a `cfg`.
+    /// Contracts, which may choose among their providers, and generators, which choose the file of their system: `mod` and
+    /// `use` may have a `cfg`.
     Chooses,
     /// Providers, in which everything is allowed.
     Provider,
@@ -110,10 +111,9 @@ pub fn check() -> anyhow::Result<ExitCode> {
 }
 
 fn problems() -> anyhow::Result<Vec<String>> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut files = Vec::new();
     for root in ["weir/src", "weir-load/src", "weir-lab/src", "weir-cli/src"] {
-        sources(&crates.join(root), root, &mut files)?;
+        files.extend(sources_below(root)?);
     }
     let (mut problems, mut excepted) = (Vec::new(), BTreeSet::new());
     for (path, name) in &files {
@@ -134,6 +134,14 @@ fn problems() -> anyhow::Result<Vec<String>> {
         format!("crates/{file}: {word} is an exception, and is not there any more")
     }));
     Ok(problems)
+}
+
+/// The sources below a folder of `crates`, with the names that they have from there.
+pub fn sources_below(root: &str) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut files = Vec::new();
+    sources(&crates.join(root), root, &mut files)?;
+    Ok(files)
 }
 
 fn sources(folder: &Path, name: &str, files: &mut Vec<(PathBuf, String)>) -> anyhow::Result<()> {
@@ -239,7 +247,7 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(Group, usize)> {
 
 /// What an attribute makes of what is behind it.
 enum Condition {
-    /// It is there in tests alone, or not in all programs.
+    /// It is there in tests alone.
     Test,
     /// It is there on some systems.
     System,
@@ -250,7 +258,10 @@ impl Condition {
         let mut tokens = attribute.stream().into_iter();
         let Some(TokenTree::Ident(name)) = tokens.next() else { return None };
         let rest: TokenStream = tokens.collect();
-        if name == "cfg" && is_of_tests(rest.clone()) {
+        if name == "cfg"
+            && let Some(TokenTree::Group(condition)) = rest.clone().into_iter().next()
+            && is_test_alone(condition.stream())
+        {
             return Some(Self::Test);
         }
         let conditional = name == "cfg" || name == "cfg_attr";
@@ -258,18 +269,20 @@ impl Condition {
     }
 }
 
-/// Whether what a `cfg` asks for is there in tests alone: `(test)`, or `(all(test, ...))`.
-fn is_of_tests(asked: TokenStream) -> bool {
-    let asked: Vec<_> = asked.into_iter().collect();
-    let [TokenTree::Group(group)] = &asked[..] else { return false };
-    let tokens: Vec<_> = group.stream().into_iter().collect();
-    match &tokens[..] {
-        [TokenTree::Ident(name), ..] if name == "test" => true,
-        [TokenTree::Ident(name), TokenTree::Group(of)] if name == "all" => {
-            let of: Vec<_> = of.stream().into_iter().collect();
-            let terms =
-                of.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ','));
-            terms.into_iter().any(|term| matches!(term, [TokenTree::Ident(name)] if name == "test"))
+/// Whether a condition holds in tests alone: `test`, or `all(...)` of which a part does.
+fn is_test_alone(condition: TokenStream) -> bool {
+    let tokens: Vec<TokenTree> = condition.into_iter().collect();
+    let tokens = match tokens.as_slice() {
+        [before @ .., TokenTree::Punct(comma)] if comma.as_char() == ',' => before,
+        whole => whole,
+    };
+    match tokens {
+        [TokenTree::Ident(test)] => test == "test",
+        [TokenTree::Ident(all), TokenTree::Group(parts)] if all == "all" => {
+            let parts: Vec<TokenTree> = parts.stream().into_iter().collect();
+            let is_comma =
+                |token: &TokenTree| matches!(token, TokenTree::Punct(of) if of.as_char() == ',');
+            parts.split(is_comma).any(|part| is_test_alone(part.iter().cloned().collect()))
         }
         _ => false,
     }
@@ -346,9 +359,15 @@ mod tests {
             ("/// On Linux.\nfn a() {} // libc, as Windows\n", nothing.clone()),
             ("#[cfg(all(test, unix))] mod tests { use libc::c_int; } fn b() {}", nothing.clone()),
             ("#[cfg(test)] use libc::c_int; fn b() { libc() }", vec!["libc"]),
-            ("#[cfg(all(unix, test))] fn a() {} fn b() {}", nothing.clone()),
-            ("#[cfg(any(test, windows))] fn a() {}", vec!["cfg"]),
-            ("#[cfg(all(not(test), windows))] fn a() {}", vec!["cfg"]),
+            (
+                "#[cfg(all(any(unix, windows), all(test, unix),))] fn a() { libc() }",
+                nothing.clone(),
+            ),
+            ("#[cfg(any(test, windows))] fn a() { libc() }", vec!["cfg", "libc"]),
+            ("#[cfg(not(test))] fn a() { libc() }", vec!["libc"]),
+            ("#[cfg(all(unix, not(test)))] fn a() {}", vec!["cfg"]),
+            ("#[cfg(any(test, fuzzing))] fn a() { libc() }", vec!["libc"]),
+            ("#[cfg(feature = \"test\")] fn a() { libc() }", vec!["libc"]),
             ("design! { origin: \"Windows 8\"; summary: \"Windows\" }", vec!["Windows"]),
             ("fn windows(of: &[u8]) { of.windows(2) }", nothing.clone()),
         ] {
@@ -376,6 +395,8 @@ mod tests {
             ("weir/src/stream/linux.rs", Layer::Provider),
             ("weir/src/tcp/ring/ring.rs", Layer::Portable),
             ("weir-lab/src/udp/link/mod.rs", Layer::Chooses),
+            ("weir-load/src/engine/mod.rs", Layer::Chooses),
+            ("weir-load/src/engine/linux/gso.rs", Layer::Provider),
         ] {
             assert_eq!(layer(name), expected, "{name}");
         }

@@ -1,5 +1,6 @@
 //! What Wine does not do as Windows does, in one place: tests leave it out by name and say why, and the book lists it
-//! (`xtask systems`). It was seen under Wine 8.0 (Debian 12) and under 10.0 (Debian 13), unless a reason says otherwise.
+//! (`xtask systems`, which also looks in the sources whether a test asks). Of what is asserted nowhere it says so: nothing
+//! to leave out, but what the tests under Wine say nothing of. It was seen under Wine 8.0 (Debian 12) and under 10.0 (Debian 13), unless a reason says otherwise.
 //!
 //! No test asks Wine for a rank, a rate or a time either: those are figures of Wine.
 
@@ -11,18 +12,27 @@ use std::path::Path;
 /// Something that Wine does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
+    /// What it is called here.
+    pub constant: &'static str,
     /// What is left out.
     pub name: &'static str,
     /// Why.
     pub reason: &'static str,
     /// In which releases, the first and the last.
     pub releases: (u32, u32),
+    /// Whether a test asks for it; otherwise no test asserts anything about it.
+    pub is_asked: bool,
 }
 
 macro_rules! gaps {
-    ($($GAP:ident $name:literal $(in $first:literal to $last:literal)?: $reason:literal;)*) => {
-        $(#[doc = $reason] pub const $GAP: Gap =
-            Gap { name: $name, reason: $reason, releases: [$(($first, $last),)? (0, u32::MAX)][0] };)*
+    ($($GAP:ident $name:literal $(in $first:literal to $last:literal)? $(, $asserted:ident nowhere)?: $reason:literal;)*) => {
+        $(#[doc = $reason] pub const $GAP: Gap = Gap {
+            constant: stringify!($GAP),
+            name: $name,
+            reason: $reason,
+            releases: [$(($first, $last),)? (0, u32::MAX)][0],
+            is_asked: [$(stringify!($asserted).is_empty(),)? true][0],
+        };)*
 
         /// All of them, in the order of the book.
         pub const GAPS: &[Gap] = &[$($GAP),*];
@@ -30,35 +40,33 @@ macro_rules! gaps {
 }
 
 gaps! {
-    REGISTERED_IO "registered I/O":
+    REGISTERED_IO "registered I/O", asserted nowhere:
         "the table of its functions is not there: WSAIoctl fails with 10045 (WSAEOPNOTSUPP)";
     CONCURRENCY_VALUE "the concurrency value of a port":
         "it is taken and ignored: as many threads run as find a packet";
-    LAST_FIRST "the thread that waited last at a port, woken first" in 0 to 9:
-        "under Wine 8.0 the one that has waited longest is woken first";
-    FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect":
+    FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect", asserted nowhere:
         "asked for anew, Windows tells of what is there though it was told before, and Wine 8.0 does not; weir looks itself";
-    FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing":
+    FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing", asserted nowhere:
         "Windows has the next connection told by any accept, Wine by one that finds a connection; weir asks anew";
     POLL_BESIDE_UNREAD "many peers that send and are not received from, beside WSAPoll":
         "Wine's server asks each of them again and again while one waits for room, and a wait takes some 30 ms";
     TCP_INFO "SIO_TCP_INFO":
         "the call is not there, so nothing tells what a connection retransmitted";
-    UDP_OFFLOAD "USO and URO":
+    UDP_OFFLOAD "USO and URO", asserted nowhere:
         "the socket options UDP_SEND_MSG_SIZE and UDP_RECV_MAX_COALESCED_SIZE are not there";
-    CPU_AFFINITY "SIO_CPU_AFFINITY":
+    CPU_AFFINITY "SIO_CPU_AFFINITY", asserted nowhere:
         "the call is not there, so no socket belongs to a core";
-    THREAD_CYCLES "cycles of a thread":
+    THREAD_CYCLES "cycles of a thread", asserted nowhere:
         "QueryThreadCycleTime does not count";
-    CONTEXT_SWITCHES "context switches":
+    CONTEXT_SWITCHES "context switches", asserted nowhere:
         "they are told as 0";
-    NUMA "NUMA nodes":
+    NUMA "NUMA nodes", asserted nowhere:
         "there is one, whatever the machine has, and memory is not bound to it";
-    MESSAGES_MAX "the limit of a message queue":
+    MESSAGES_MAX "the limit of a message queue", asserted nowhere:
         "Windows drops what is posted to a queue of 10,000 messages; Wine's queue has no such limit";
-    PACE "pace":
+    PACE "pace", asserted nowhere:
         "a sleep ends 1 to 1.5 ms late, so no rate is held";
-    SPEED "speed":
+    SPEED "speed", asserted nowhere:
         "every call is a message to another process: 7,000 to 17,000 datagrams a second, whatever the design";
     FLOOD_OF_EMPTY_DATAGRAMS "a flood of empty datagrams" in 0 to 9:
         "under Wine 8.0 it now and then never ends; it is not known why";

@@ -149,7 +149,13 @@ unsafe impl Sync for Region {}
 /// Why there is no memory: a node that is not there is no want of it.
 fn refused(bytes: usize, count: u32, node: NumaNode, source: io::Error) -> Error {
     match node {
-        NumaNode::Node(_) if source.kind() == io::ErrorKind::InvalidInput => {
+        // No such node, or a system that does not place memory: with less it would fail alike.
+        NumaNode::Node(_)
+            if matches!(
+                source.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+            ) =>
+        {
             let problem =
                 format!("{source}; name a node that has memory, or leave this option out");
             Error::option("numa-node", problem)

@@ -142,9 +142,10 @@ impl Subject {
     /// The design, with few receives outstanding, and a threshold that is reached easily.
     pub fn design(&self) -> AnyDesign {
         let mut design = self.at_defaults();
-        for (name, value) in [("outstanding", "256"), ("armed", "32"), ("threshold", "4")] {
+        let outstanding = suite::depth(256);
+        for (name, value) in [("outstanding", outstanding), ("armed", 32), ("threshold", 4)] {
             if self.has(name) {
-                design.set(name, value).expect("within the limits");
+                design.set(name, &value.to_string()).expect("within the limits");
             }
         }
         design

@@ -89,17 +89,27 @@ impl Suite {
 
     /// Runs it with these tests besides, and ends the process.
     pub fn run(self, besides: Vec<Trial>) -> ! {
-        let spread = std::env::var_os(EACH_ONCE).is_some();
-        let placed = if spread { each_once(self.placed) } else { self.placed };
+        let placed = if is_each_once() { each_once(self.placed) } else { self.placed };
         let placed = placed.into_iter().map(|placed| placed.trial);
         let trials = self.missing.into_iter().chain(placed).chain(besides).collect();
         libtest_mimic::run(&self.arguments, trials).exit()
     }
 }
 
-/// If it is set, each check is made on one row and each row has one check at least: for a machine on which the whole
-/// takes too long.
+/// If it is set, each check is made on one row and each row has one check at least, and with smaller numbers (see
+/// [`depth`]): for a machine on which the whole takes too long.
 const EACH_ONCE: &str = "WEIR_EACH_ONCE";
+
+fn is_each_once() -> bool {
+    std::env::var_os(EACH_ONCE).is_some()
+}
+
+/// How many bytes, connections or operations a check has, of the usual number: an eighth where each is made once. It is
+/// for numbers that only make a check more thorough, not for those that what it checks depends on.
+#[allow(dead_code, reason = "not every suite has such numbers")]
+pub fn depth(usual: u32) -> u32 {
+    if is_each_once() { usual.div_ceil(8) } else { usual }
+}
 
 /// Leaves of each check the one row whose turn it is, and a check to each row that would have none.
 fn each_once(placed: Vec<Placed>) -> Vec<Placed> {

@@ -42,22 +42,24 @@ fn assert_echoed(total: &Snapshot, connections: u64, bytes: u64) {
 fn one_connection(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = subject.echo(&server());
     let mut client = Client::connect(server.local_addresses()[0], 1);
-    client.exchange(16 * MIB, &mut Random(1));
+    let bytes = MIB * u64::from(depth(16));
+    client.exchange(bytes, &mut Random(1));
     drop(client);
-    assert_echoed(&stop(server, &log), 1, 16 * MIB);
+    assert_echoed(&stop(server, &log), 1, bytes);
     Ok(())
 }
 
 fn many_connections(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = subject.echo(&server());
     let mut clients = clients(64, server.local_addresses()[0]);
+    let bytes = u64::from(depth(256 * 1024));
     thread::scope(|scope| {
         for (number, client) in clients.iter_mut().enumerate() {
-            scope.spawn(move || client.exchange(MIB / 4, &mut Random(number as u64)));
+            scope.spawn(move || client.exchange(bytes, &mut Random(number as u64)));
         }
     });
     drop(clients);
-    assert_echoed(&stop(server, &log), 64, 64 * MIB / 4);
+    assert_echoed(&stop(server, &log), 64, 64 * bytes);
     Ok(())
 }
 
@@ -65,8 +67,8 @@ fn many_connections(subject: &Subject) -> Result<(), Skipped> {
 fn thousands_of_connections(subject: &Subject) -> Result<(), Skipped> {
     let most = machine::most_descriptors().unwrap_or(4096);
     let count = match most {
-        4100.. => 2000,
-        2100.. => 1000,
+        4100.. => depth(2000) as usize,
+        2100.. => depth(1000) as usize,
         _ => return Err(Skipped(format!("{most} descriptors are too few for 1000 connections"))),
     };
     let (server, log) = subject.echo(&server());

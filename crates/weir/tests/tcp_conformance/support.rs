@@ -1,6 +1,6 @@
 //! The rows of the suite, and what its checks are written with.
 
-pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
+pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, depth, until};
 use crate::{suite, wine};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -32,6 +32,10 @@ const SEVERAL: u32 = 2;
 const VARIANTS: [(&str, &str); 4] =
     [("trigger", "edge"), ("share", "exclusive"), ("idle", "zero-byte"), ("idle", "poll")];
 
+/// The option for receives that are outstanding for each connection. What has it is checked with one, too, which is left out
+/// nowhere.
+const RECEIVES: &str = "receives";
+
 /// A design, with a number of threads and options: a row.
 #[derive(Clone)]
 pub struct Subject {
@@ -53,7 +57,12 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
         }
         for (option, value) in options {
             design.set(option, value).expect("an option that it has");
-            name.push_str(&format!("/{value}"));
+            let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+            name.push_str(&if is_number {
+                format!("/{option}-{value}")
+            } else {
+                format!("/{value}")
+            });
         }
         Subject { design, name }
     };
@@ -70,13 +79,8 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     if !options.is_empty() {
         rows.push(row(most, &options));
     }
-    if has("skip-ready") {
-        let mut skips = row(most, &[("skip-ready", "true")]);
-        skips.name = format!("{}/{most}/skip-ready", design.about().name);
-        // Where there is nothing to skip it is refused, and is no row.
-        if skips.design.availability().is_ok() {
-            rows.push(skips);
-        }
+    if has(RECEIVES) {
+        rows.push(row(most, &[(RECEIVES, "1")]));
     }
     rows
 }
@@ -111,7 +115,7 @@ impl Subject {
     /// Why it is left out although it can run here.
     pub fn left_out(&self) -> Option<String> {
         let values = self.design.values();
-        let several = values.iter().any(|(name, value)| name == "receives" && value != "1");
+        let several = values.iter().any(|(name, value)| name == RECEIVES && value != "1");
         several.then(|| wine::RECEIVES_IN_ORDER.leaves_out()).flatten()
     }
 
