@@ -1,7 +1,6 @@
 //! Chores of the repository: `cargo run -p xtask -- help`.
 
 mod book;
-mod checked;
 mod compared;
 mod imports;
 mod layers;
@@ -23,7 +22,6 @@ enum Chore {
     /// Check that portable layers name no operating system.
     Layers,
     Imports(imports::Imports),
-    Checked(checked::Checked),
     /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
     SameProgram(same_program::SameProgram),
     /// What measuring costs: designs as they are measured, against the same designs in a program that measures nothing.
@@ -36,7 +34,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Systems(chore) => chore.run(),
         Chore::Layers => layers::check(),
         Chore::Imports(chore) => chore.run(),
-        Chore::Checked(chore) => chore.run(),
         Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
         Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),
     }

@@ -3,8 +3,6 @@ rem Runs the tests of weir one after the other, and keeps what they say in resul
 setlocal
 cd /d "%~dp0"
 if not exist results mkdir results
-rem What must run here: a design that cannot is a failure, not something that is left out.
-set WEIR_REQUIRE=@REQUIRED@
 set failed=0
 set passed=0
 rem What must run on Windows: a design of these that cannot is a failure.

@@ -44,6 +44,8 @@ gaps! {
         "the table of its functions is not there: WSAIoctl fails with 10045 (WSAEOPNOTSUPP)";
     CONCURRENCY_VALUE "the concurrency value of a port":
         "it is taken and ignored: as many threads run as find a packet";
+    LAST_FIRST "the thread that waited last at a port, woken first" in 0 to 9:
+        "under Wine 8.0 the one that has waited longest is woken first";
     FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect", asserted nowhere:
         "asked for anew, Windows tells of what is there though it was told before, and Wine 8.0 does not; weir looks itself";
     FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing", asserted nowhere:
@@ -83,7 +85,7 @@ gaps! {
         "under Wine 8.0 its packet now and then comes while the system says that it is not over (996), and goes on saying \
          so: what would write how it ended was to run in that thread; weir's servers keep their threads until the port \
          has stopped";
-    FORGOTTEN_CANCEL "a cancel that is asked for once" in 0 to 9:
+    FORGOTTEN_CANCEL "a cancel that is asked for once" in 0 to 9, asserted nowhere:
         "Wine 8.0 forgets one now and then: what was outstanding on a connection that is closed, or on its own, comes back \
          when the port stops, where weir asks again";
     USED_SOCKETS "a socket that was disconnected and accepted again":

@@ -70,9 +70,6 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     let options: Vec<_> = VARIANTS.into_iter().filter(takes).collect();
     let most = if has("threads") { SEVERAL } else { 1 };
     let mut rows = vec![row(1, &[])];
-    if has("receives") {
-        rows.push(row(most, &[("receives", "1")]));
-    }
     if most > 1 {
         rows.push(row(most, &[]));
     }
@@ -81,6 +78,14 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     }
     if has(RECEIVES) {
         rows.push(row(most, &[(RECEIVES, "1")]));
+    }
+    if has("skip-ready") {
+        let mut skips = row(most, &[("skip-ready", "true")]);
+        skips.name = format!("{}/{most}/skip-ready", design.about().name);
+        // Where there is nothing to skip it is refused, and is no row.
+        if skips.design.availability().is_ok() {
+            rows.push(skips);
+        }
     }
     rows
 }
