@@ -174,10 +174,9 @@ fn a_comparison_checks_every_design_that_runs_there() {
     for (kind, list) in [("udp", "designs"), ("tcp", "tcp_designs")] {
         let compare = ["compare", kind, "--quick", "--rounds", "1", "--json", "--no-save"];
         let compared = System::Windows.output(&compare);
-        // 3: a run was disturbed, as some are while other tests run.
-        let code = compared.status.code();
-        assert!(matches!(code, Some(0 | 3)), "{kind}: {code:?}: {}", errors(&compared));
+        // How it ends says nothing: a run that others disturbed is enough for another code.
         let document = document(&compared);
+        assert_eq!(document["error"], Value::Null, "{kind}: {}", errors(&compared));
         let rows = document["results"].as_array().expect("a list");
         for design in System::Windows.designs(list) {
             let its: Vec<_> = rows.iter().filter(|row| row["design"] == *design).collect();

@@ -93,6 +93,9 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     Ok(together(parts, command.to_vec(), seed, interrupted))
 }
 
+/// What a screen begins with whose parts say no such thing, as they have no place for it.
+const INTERRUPTED: &str = "warning: interrupted; the results are partial\n\n";
+
 /// All parts as one.
 fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool) -> Part {
     let codes: Vec<u8> = parts.iter().map(|part| part.code).collect();
@@ -109,7 +112,7 @@ fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool
     Part {
         code: overall(&codes),
         document: with(document, Value::Object(of_kinds.collect())),
-        said: String::new(),
+        said: if interrupted { INTERRUPTED.into() } else { String::new() },
         content: Content::All(KINDS.iter().map(|kind| kind.heading).zip(parts).collect()),
     }
 }

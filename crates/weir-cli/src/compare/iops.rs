@@ -65,7 +65,7 @@ pub struct IopsArgs {
     #[arg(long)]
     fio: bool,
 
-    /// A first look: too few rounds for intervals, every design once.
+    /// A first look: every design once, and too few rounds for intervals and verdicts.
     #[arg(long, conflicts_with = "sweep")]
     quick: bool,
 

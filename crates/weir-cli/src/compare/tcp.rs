@@ -95,7 +95,7 @@ pub struct TcpArgs {
     ))]
     buffer: Option<usize>,
 
-    /// A first look in half a minute: one load, too few rounds for intervals.
+    /// A first look in half a minute: one load, and too few rounds for intervals and verdicts.
     #[arg(long, conflicts_with = "sweep")]
     quick: bool,
 

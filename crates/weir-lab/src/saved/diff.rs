@@ -179,7 +179,9 @@ impl Diff {
             kind: before.kind().to_owned(),
             machines,
             comparable,
-            common_ratio: median(&logarithms).map(f64::exp),
+            common_ratio: median(&logarithms)
+                .filter(|_| logarithms.len() >= FEWEST_ROWS)
+                .map(f64::exp),
             commons,
             rows,
             only_before: only(&old, &new),

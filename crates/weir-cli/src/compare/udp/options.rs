@@ -73,8 +73,8 @@ pub struct UdpArgs {
     #[arg(long, value_name = "NAME=HEX", requires = "peer")]
     pub(super) peer_head: Vec<String>,
 
-    /// A first look in half a minute (all kinds: a minute): saturation only, too few rounds for
-    /// intervals.
+    /// A first look in half a minute (all kinds: a minute): saturation only, and too few rounds for
+    /// intervals and verdicts.
     #[arg(long, conflicts_with = "full")]
     pub(in crate::compare) quick: bool,
 
