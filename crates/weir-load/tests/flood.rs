@@ -309,9 +309,9 @@ fn a_stop_ends_it_with_the_whole_report() {
     let mut intervals = 0;
     let report = weir_load::flood(&spec, &stop, |event| match event {
         Event::Ready(settings) => assert!(settings.iter().any(|(name, _)| *name == "engine")),
-        Event::Interval(progress) => {
+        // Its counts are read one after the other while the flood goes on, so only those of the end must agree.
+        Event::Interval(_) => {
             intervals += 1;
-            assert_eq!(progress.offered, progress.sent + progress.refused);
             if intervals == 3 {
                 stop.request(StopReason::Asked);
             }
@@ -319,6 +319,7 @@ fn a_stop_ends_it_with_the_whole_report() {
     })
     .expect("the flood can begin");
     assert_eq!(report.ended_by, EndedBy::Asked);
+    assert_eq!(report.offered, report.sent + report.refused);
     check_account(&report);
 }
 
