@@ -27,6 +27,9 @@ pub mod stamp;
 pub mod stop;
 mod sys;
 pub mod tcp;
+#[cfg(test)]
+#[path = "../../weir/src/wine.rs"]
+mod wine;
 
 pub use flood::{FloodError, FloodReport, FloodSpec, flood};
 pub use stop::{Stop, StopReason};

@@ -183,7 +183,8 @@ fn accept_now(listening: &Socket) -> io::Result<Accepted> {
     // It has inherited what the listening one is told for, and by what.
     // SAFETY: the socket is open; nothing is asked for, so no event is needed.
     unsafe { WSAEventSelect(socket.as_raw_socket() as SOCKET, 0, 0) };
-    let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
+    // One that was reset by then has no address any more (Wine 10).
+    let peer = peer.as_socket().ok_or_else(|| io::Error::from_raw_os_error(WSAENOTCONN))?;
     Ok(Accepted { stream: Stream::adopt(socket)?, peer })
 }
 
@@ -247,6 +248,8 @@ pub struct Stream {
     receiving: Receiving,
     /// Tells that there is room to send, or that sending was ended.
     room: Changes,
+    /// The most bytes that one send is given.
+    send_max: usize,
     /// How long a wait to receive and one to send may last, in ns; [`FOREVER`] for ever.
     timeouts_ns: [AtomicU64; 2],
     /// There where a port may use the socket again.
@@ -329,8 +332,10 @@ impl Stream {
     /// A connection that was accepted by other means than [`Listener::accept`].
     pub fn adopt(socket: Socket) -> io::Result<super::Stream> {
         socket.set_nonblocking(true)?;
+        let send_max = socket.send_buffer_size()?.max(1);
         let stream = Self {
             socket,
+            send_max,
             receiving: Receiving::default(),
             room: Changes::default(),
             timeouts_ns: [FOREVER; 2].map(AtomicU64::new),
@@ -346,6 +351,13 @@ impl Stream {
     /// The socket, for providers that start operations on it.
     pub fn raw(&self) -> SOCKET {
         self.socket.as_raw_socket() as SOCKET
+    }
+
+    /// As much of these bytes as one send is given: where there is any room in the socket's buffer, Windows takes a
+    /// whole send, however long it is. So it holds at most twice the buffer for a peer that does not receive.
+    #[inline]
+    pub fn sendable<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[..bytes.len().min(self.send_max)]
     }
 
     /// Lets a port use the socket again.
@@ -500,6 +512,7 @@ impl Stream {
 
     #[inline]
     pub fn send(&self, bytes: &[u8], mode: Mode, counters: &Counters) -> io::Result<Option<usize>> {
+        let bytes = self.sendable(bytes);
         let len = i32::try_from(bytes.len()).unwrap_or(i32::MAX);
         let (mut by, mut asked) = (None, false);
         loop {

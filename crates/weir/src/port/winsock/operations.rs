@@ -243,7 +243,8 @@ impl Operations {
         let Some(number) = self.free[Kind::Send as usize].pop() else {
             return Err((load, Refused::Full));
         };
-        let bytes = (load.left().as_ptr(), load.left().len());
+        let bytes = its.stream.native().sendable(load.left());
+        let bytes = (bytes.as_ptr(), bytes.len());
         let slot = &mut self.slots[number as usize];
         slot.operation = Some(Operation::Send { load, stream });
         let (operation, _) = slot.call.begin(&slot.event);

@@ -342,8 +342,10 @@ impl Operations {
             return Err((load, Refused::Full));
         }
         let stream = token::Token::from_user_data(stream.0);
-        self.streams.get_mut(stream).expect("the caller has found it").outstanding += 1;
-        let bytes = (load.left().as_ptr(), load.left().len());
+        let its = self.streams.get_mut(stream).expect("the caller has found it");
+        its.outstanding += 1;
+        let bytes = its.connected.stream.native().sendable(load.left());
+        let bytes = (bytes.as_ptr(), bytes.len());
         Ok((self.insert(What::Send { load, stream }), bytes))
     }
 
