@@ -2,7 +2,8 @@
 //! readers could no longer find in the program.
 //!
 //! Every link within the book leads to a page, and to a heading of it; every page is in the
-//! summary; every design has a chapter, which lists its options with the defaults they have.
+//! summary; every design has a chapter, which lists its options with the defaults they have; and
+//! every published figure that reports print is in the chapter of its study.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,11 +14,15 @@ use std::{
 
 use anyhow::Context as _;
 use weir::{options::OptionInfo, tcp, udp};
+use weir_lab::{tcp::classic, udp::report::published};
 
 use crate::systems;
 
 /// The page that lists the others.
 const SUMMARY: &str = "SUMMARY.md";
+/// The chapters of the studies whose figures reports print.
+const STUDY_OF_UDP: &str = "originals/udp.md";
+const STUDY_OF_TCP: &str = "originals/tcp.md";
 /// How the name of a page ends.
 const PAGE: &str = ".md";
 /// How the names of files end that pages lead to, besides pages: images, and schemas.
@@ -58,6 +63,8 @@ pub fn check() -> anyhow::Result<ExitCode> {
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src"), "", &mut pages)?;
     let chapters = chapters();
     let mut problems = problems(&pages, &chapters);
+    problems.extend(unpublished(&pages, STUDY_OF_UDP, &figures_of_udp()));
+    problems.extend(unpublished(&pages, STUDY_OF_TCP, &figures_of_tcp()));
     problems.extend(systems::problems(&pages)?);
     for problem in &problems {
         eprintln!("{problem}");
@@ -179,6 +186,37 @@ fn of_design(pages: &Pages, chapter: &Chapter) -> Vec<String> {
     found
 }
 
+/// What reports print of the study of UDP servers, in datagrams per second.
+fn figures_of_udp() -> Vec<u64> {
+    published::PUBLISHED.iter().map(|figure| figure.received_per_s as u64).collect()
+}
+
+/// What reports print of the study of TCP servers: connections attempted and made, and bytes per
+/// second.
+fn figures_of_tcp() -> Vec<u64> {
+    let of_row = |row: &classic::Published| {
+        let connections = row.connections.into_iter();
+        let connections = connections.flat_map(|(attempted, made)| [attempted, made]);
+        connections.map(u64::from).chain([row.received_per_s as u64]).collect::<Vec<_>>()
+    };
+    classic::PUBLISHED.iter().flat_map(of_row).collect()
+}
+
+/// The figures that no table of a study's chapter has.
+fn unpublished(pages: &Pages, page: &str, figures: &[u64]) -> Vec<String> {
+    let Some(text) = pages.get(page) else { return vec![format!("{page} is missing")] };
+    let rows = prose(text).filter(|(_, line)| line.starts_with('|'));
+    let numbers: BTreeSet<u64> = rows.flat_map(|(_, line)| numbers(line)).collect();
+    let missing = figures.iter().filter(|figure| !numbers.contains(figure));
+    missing.map(|figure| format!("{page}: no table has the published figure {figure}")).collect()
+}
+
+/// The whole numbers of a line, written with or without a comma between thousands.
+fn numbers(line: &str) -> impl Iterator<Item = u64> {
+    line.split(|letter: char| !letter.is_ascii_digit() && letter != ',')
+        .filter_map(|number| number.replace(',', "").parse().ok())
+}
+
 /// The lines of a page that are no code, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
@@ -278,6 +316,21 @@ mod tests {
             ]
         );
         assert_eq!(problems(&Pages::new(), &[]), ["SUMMARY.md is missing"]);
+    }
+
+    #[test]
+    fn a_published_figure_that_the_chapter_of_its_study_lacks_is_named() {
+        let pages = pages(&[(
+            "udp.md",
+            "384,000 is not in a table\n| IOCP | 360,000 | 31 % |\n| 7000/1008 |",
+        )]);
+        assert_eq!(unpublished(&pages, "udp.md", &[360_000, 7000, 1008]), Vec::<String>::new());
+        assert_eq!(
+            unpublished(&pages, "udp.md", &[384_000, 360, 31]),
+            ["384000", "360"]
+                .map(|figure| format!("udp.md: no table has the published figure {figure}"))
+        );
+        assert_eq!(unpublished(&pages, "tcp.md", &[]), ["tcp.md is missing"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "xtask")]
 enum Chore {
-    /// Check the book: its links, its summary, and that each design has a chapter with its options.
+    /// Check the book: its links, its summary, that each design has a chapter with its options, and published figures.
     Book,
     Systems(systems::Systems),
     /// Check that portable layers name no operating system.

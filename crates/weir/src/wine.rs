@@ -46,14 +46,14 @@ gaps! {
         "it is taken and ignored: as many threads run as find a packet";
     LAST_FIRST "the thread that waited last at a port, woken first" in 0 to 9:
         "under Wine 8.0 the one that has waited longest is woken first";
-    FD_READ_TOLD_AGAIN "FD_READ told again by WSAEventSelect", asserted nowhere:
-        "asked for anew, Windows tells of what is there though it was told before, and Wine 8.0 does not; weir looks itself";
-    FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT told again after an accept that found nothing", asserted nowhere:
-        "Windows has the next connection told by any accept, Wine by one that finds a connection; weir asks anew";
+    FD_READ_TOLD_AGAIN "FD_READ reported again by WSAEventSelect", asserted nowhere:
+        "when a socket is registered again, Windows reports data that it has already reported, and Wine 8.0 does not; weir looks for itself";
+    FD_ACCEPT_TOLD_AGAIN "FD_ACCEPT reported again after an accept that found nothing", asserted nowhere:
+        "on Windows any accept re-arms the report of the next connection, under Wine only one that finds a connection; weir registers again";
     POLL_BESIDE_UNREAD "many peers that send and are not received from, beside WSAPoll":
-        "Wine's server asks each of them again and again while one waits for room, and a wait takes some 30 ms";
+        "Wine's server polls each of them again and again while one connection waits for room, and a wait takes some 30 ms";
     TCP_INFO "SIO_TCP_INFO":
-        "the call is not there, so nothing tells what a connection retransmitted";
+        "the call is not there, so retransmissions of a connection are unknown";
     UDP_OFFLOAD "USO and URO", asserted nowhere:
         "the socket options UDP_SEND_MSG_SIZE and UDP_RECV_MAX_COALESCED_SIZE are not there";
     CPU_AFFINITY "SIO_CPU_AFFINITY", asserted nowhere:
@@ -61,7 +61,7 @@ gaps! {
     THREAD_CYCLES "cycles of a thread", asserted nowhere:
         "QueryThreadCycleTime does not count";
     CONTEXT_SWITCHES "context switches", asserted nowhere:
-        "they are told as 0";
+        "they are reported as 0";
     NUMA "NUMA nodes", asserted nowhere:
         "there is one, whatever the machine has, and memory is not bound to it";
     MESSAGES_MAX "the limit of a message queue", asserted nowhere:
@@ -73,32 +73,33 @@ gaps! {
     FLOOD_OF_EMPTY_DATAGRAMS "a flood of empty datagrams" in 0 to 9:
         "under Wine 8.0 it now and then never ends; it is not known why";
     RESETS "resets seen by a receiver" in 0 to 9:
-        "under Wine 8.0 the peer's reset is told as its end, when a receive waits for it or was made late";
+        "under Wine 8.0 a peer's reset looks like an orderly end, if a receive was already waiting or came late";
     SEND_AT_AN_END "a send that waits while the peer ends" in 0 to 9:
-        "under Wine 8.0 a blocking send that waits for room when the peer's end comes is not told of room any more";
+        "under Wine 8.0 a blocking send that waits for room when the peer ends its sending never learns of room again";
     REST_OF_A_SEND "the rest of a send" in 10 to 10:
-        "Wine 10.0 tells a send as done for which there is not room enough, as Windows does, but loses its rest when the \
-         peer's end comes meanwhile, though later sends arrive; and it tells nobody of a reset or a close before that rest";
+        "Wine 10.0 reports a send as done although there was not enough room, as Windows does, but loses the rest if the \
+         peer ends its sending meanwhile, while later sends arrive; and a reset or a close before that rest is reported to \
+         nobody";
     SMALL_BUFFERS "small buffers of a connection" in 10 to 10:
-        "Wine 10.0 takes SO_SNDBUF and SO_RCVBUF of TCP, tells them back and does not pass them on: with 4096 bytes each, \
-         164,000 bytes are taken for a peer that does not receive (13,000 by Wine 8.0)";
+        "Wine 10.0 accepts SO_SNDBUF and SO_RCVBUF of TCP and ignores them: with 4096 bytes each, 164,000 bytes are sent \
+         to a peer that does not receive (13,000 under Wine 8.0)";
     RECEIVES_IN_ORDER "several receives of a connection, in the order posted" in 0 to 9:
-        "under Wine 8.0 one that is started while something lies in the socket has it before those that are outstanding";
+        "under Wine 8.0 a receive that is started while data is in the socket gets it before the receives that are outstanding";
     END_OF_A_PACKET "the end of an operation whose thread has exited":
-        "its packet now and then comes while the system says that it is not over (996), and goes on saying \
-         so: what would write how it ended was to run in that thread; weir's servers keep their threads until the port \
-         has stopped";
+        "its packet sometimes comes although the system says, and goes on saying, that it is not over (996): \
+         the result would have been written in the thread that has exited; weir's servers keep their threads until the \
+         port has stopped";
     END_BEFORE_THE_REST "what came before the end, where several receives of a connection wait":
-        "when both sides have ended sending, one of them is told the end while there is more to receive";
-    SEND_TELLS_OF_NO_RECEIVER "a port without a receiver, told by a send" in 10 to 10:
-        "Wine 10.0 tells it to receives alone; the generator only sends";
+        "when both sides have ended their sending, one of the receives reports the end while there is more to receive";
+    SEND_TELLS_OF_NO_RECEIVER "a port without a receiver, reported by a send" in 10 to 10:
+        "Wine 10.0 reports it to receives only, and the generator only sends";
     FORGOTTEN_CANCEL "a cancel that is asked for once" in 0 to 9, asserted nowhere:
-        "Wine 8.0 forgets one now and then: what was outstanding on a connection that is closed, or on its own, comes back \
-         when the port stops, where weir asks again";
+        "Wine 8.0 forgets one now and then: an operation on a closed connection, or one without a connection, then comes back \
+         only when the port stops, where weir cancels again";
     USED_SOCKETS "a socket that was disconnected and accepted again":
-        "a receive that waits never ends (under Wine 10.0 the test did not end either where something had come; it is not known at which step), and a send fails with 10058 (WSAESHUTDOWN), as the ends of its former connection stay";
+        "a waiting receive never ends (under Wine 10.0 the test did not end even where data had come; it is not known at which step), and a send fails with 10058 (WSAESHUTDOWN), because the shutdown of the former connection stays";
     FOREIGN_ADDRESS "refusing an address that the machine does not have":
-        "a socket is bound to it all the same";
+        "Wine binds a socket to it all the same";
 }
 
 impl Gap {
