@@ -7,7 +7,7 @@ use crate::{
     Error, Unavailable,
     contract::absent,
     counters::Counters,
-    device::{io::*, target::*},
+    device::{io::*, kind::*},
     memory::{Region, Slice},
     readiness::Trigger,
     rio::{Woken, streams::*, uring::streams::UringStreams},

@@ -17,7 +17,7 @@ use crate::{
     counters::Counters,
     device::{
         io::{Issue, MOST_DEPTH, Operation, Outcome, PATIENCE, Queue, Shape},
-        target::Direction,
+        kind::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},
     ring::{self, Alarm, Completions, Entered, Ring, Slots, Submissions, Token, Wanted},
