@@ -83,6 +83,38 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "(no text)".to_string())
 }
 
+/// A thread's share of what several threads share and leave together: while others still take from a port, a system
+/// may cancel what a thread that exits has started, or never say how it ended.
+pub(crate) struct LeaveTogether<T> {
+    /// What is sent on is nothing: that the senders are dropped, with what they stand beside, ends each wait.
+    shared: Arc<(T, Vec<mpsc::Sender<()>>)>,
+    gone: mpsc::Receiver<()>,
+}
+
+impl<T> LeaveTogether<T> {
+    /// One share for each thread, and none for who makes them, so that the last thread finds itself last.
+    pub(crate) fn shares(threads: u32, shared: T) -> impl Iterator<Item = Self> {
+        let (stays, gone): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel()).unzip();
+        let shared = Arc::new((shared, stays));
+        let others: Vec<_> = (1..threads).map(|_| Arc::clone(&shared)).collect();
+        others.into_iter().chain([shared]).zip(gone).map(|(shared, gone)| Self { shared, gone })
+    }
+
+    /// Leaves, and waits until all have. Whoever leaves last calls `last` with what was shared.
+    pub(crate) fn leave<R>(self, last: impl FnOnce(T) -> R) -> Option<R> {
+        let result = Arc::into_inner(self.shared).map(|(shared, _stays)| last(shared));
+        let _ = self.gone.recv(); // an error, once the last has left
+        result
+    }
+}
+
+impl<T> std::ops::Deref for LeaveTogether<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.shared.0
+    }
+}
+
 /// What the threads of a server share, none of it on the path of a datagram or message but a flag.
 #[derive(Default)]
 pub(crate) struct Lifecycle {

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Unavailable,
-    lifecycle::contain,
+    lifecycle::{LeaveTogether, contain},
     memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Taken,
@@ -11,10 +11,7 @@ use crate::{
     },
     udp::{Handler, Job, Worker, job::stop_deadline},
 };
-use std::{
-    panic::resume_unwind,
-    sync::{Arc, mpsc},
-};
+use std::{panic::resume_unwind, sync::Arc};
 
 /// The numbers that both designs let one choose.
 #[derive(Debug, Clone, Copy)]
@@ -85,23 +82,13 @@ pub(super) fn spawn<H: Handler, P: Port>(
 ) -> Result<(), Error> {
     let closer = shared.port.closer();
     job.on_stop(closer.clone());
-    // Threads exit together: while others still take, a system may cancel what one that exits has started, or never say
-    // how it ended. `stays` is dropped with what they share, which ends each wait for `gone`.
-    let (stays, gone): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel::<()>()).unzip();
-    // One share for each thread and none for this one, so that the last thread finds itself last.
-    let shared = Arc::new((shared, stays));
-    let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&shared)).collect();
-    for (shares, gone) in shares.into_iter().chain([shared]).zip(gone) {
+    for shared in LeaveTogether::shares(threads, shared) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
-            let (shared, _) = &*shares;
-            let result = contain(|| run(worker, shared));
+            let result = contain(|| run(worker, &shared));
             shared.port.close(); // the others must not wait for this thread
-            if let Some((shared, _stays)) = Arc::into_inner(shares) {
-                // What did not come back is counted in the region, and told from there.
-                let _ = shared.port.stop(stop_deadline());
-            }
-            let _ = gone.recv(); // an error, once the last is there
+            // What did not come back is counted in the region, and told from there.
+            let _ = shared.leave(|shared| shared.port.stop(stop_deadline()));
             result.unwrap_or_else(|panic| resume_unwind(panic))
         });
         if spawned.is_err() {
