@@ -8,7 +8,7 @@ use crate::{
     Error,
     counters::Counters,
     left::TimeLeft,
-    port::{Packet, Refused, Stopped},
+    port::{Finished, Packet, Refused, Stopped},
     rio::Batch,
     socket::native::CANCEL_AGAIN,
     wake::Waker,
@@ -158,7 +158,7 @@ impl<O: Outstanding> Inner<O> {
             let mut some = false;
             let packets = packets.inspect(|_| some = true).filter(|&address| address != END);
             self.finish(packets, &mut out);
-            returned += out.drain().filter(O::brings_memory).count() as u32;
+            returned += out.drain().filter(Finished::brings_memory).count() as u32;
             match some {
                 true => {}
                 false if left.is_zero() => break, // what did not come back is leaked and counted

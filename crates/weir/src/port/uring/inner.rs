@@ -5,7 +5,7 @@ use crate::{
     Error,
     counters::Counters,
     port::{
-        Packet, Refused, Stopped, Token,
+        Finished, Packet, Refused, Stopped, Token,
         limit::{Limit, Seat},
     },
     ring::{self, Alarm, Entered, Ring, TimeLeft, Wanted},
@@ -244,7 +244,7 @@ impl<O: Outstanding> Inner<O> {
         let mut out = Batch::new(64);
         let mut returned = 0;
         let mut give_back = |out: &mut Batch<O::Completion>| {
-            returned += out.drain().filter(O::brings_memory).count() as u32;
+            returned += out.drain().filter(Finished::brings_memory).count() as u32;
         };
         self.with(PortState::forget_asked);
         for token in self.with(|state| state.operations.all_started()) {

@@ -290,10 +290,6 @@ impl Outstanding for Operations {
         self.started
     }
 
-    fn brings_memory(completion: &Completion) -> bool {
-        matches!(completion, Completion::Operation { .. })
-    }
-
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
         if token.class() == SEND {
             return self.sends.get_mut(token).map(|send| &mut send.stage);

@@ -3,7 +3,7 @@
 
 use crate::{
     counters::Counters,
-    port::{Packet, Token},
+    port::{Finished, Packet, Token},
     ring::{self, Alarm, Completions, Crowded, Submissions},
     rio::Batch,
 };
@@ -19,7 +19,7 @@ const ALARM: ring::Token = ring::Token::bare(4);
 /// The operations of a port, of whatever kind: a slot for each that is outstanding.
 pub(super) trait Outstanding: Send + Sized {
     /// What a take brings.
-    type Completion: From<Packet>;
+    type Completion: Finished;
 
     /// Puts into the submission queue whatever may start.
     fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded>;
@@ -55,9 +55,6 @@ pub(super) trait Outstanding: Send + Sized {
 
     /// Those in the kernel's hands.
     fn all_started(&self) -> Vec<ring::Token>;
-
-    /// Whether a completion brings memory back, for counting.
-    fn brings_memory(completion: &Self::Completion) -> bool;
 
     /// Gives up everything, and returns how many pieces of memory went back and how many the kernel
     /// holds. The latter are leaked, and slices counted in their region.
