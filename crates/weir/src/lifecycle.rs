@@ -132,7 +132,7 @@ pub(crate) struct Lifecycle {
 }
 
 /// Settings in effect, in the order in which they were first stated: a name with all that was stated of it. Threads
-/// and addresses that are alike obtain the same, which is told once; where they differ each value is.
+/// and addresses that are alike obtain the same, which is stated once; where they differ each value is.
 #[derive(Default)]
 struct Settings(Vec<(String, Vec<String>)>);
 
@@ -145,7 +145,7 @@ impl Settings {
         }
     }
 
-    fn told(&self) -> Vec<(String, String)> {
+    fn entries(&self) -> Vec<(String, String)> {
         self.0.iter().map(|(name, values)| (name.clone(), values.join(", "))).collect()
     }
 }
@@ -215,7 +215,7 @@ impl Lifecycle {
 
     /// The settings in effect, each name once.
     pub(crate) fn effective(&self) -> Vec<(String, String)> {
-        lock(&self.effective).told()
+        lock(&self.effective).entries()
     }
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
@@ -277,7 +277,7 @@ mod tests {
         {
             shared.state(name, value);
         }
-        let told = [("device", "veth0, veth1"), ("window", "64")];
-        assert_eq!(shared.effective(), told.map(|(name, value)| (name.into(), value.into())));
+        let expected = [("device", "veth0, veth1"), ("window", "64")];
+        assert_eq!(shared.effective(), expected.map(|(name, value)| (name.into(), value.into())));
     }
 }

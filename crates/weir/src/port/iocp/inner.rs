@@ -119,13 +119,13 @@ impl<O: Outstanding> Inner<O> {
         packets: impl Iterator<Item = usize>,
         out: &mut Batch<O::Completion>,
     ) -> bool {
-        let (mut ended, mut untold) = (false, 0);
+        let (mut ended, mut unreported) = (false, 0);
         self.with(|state| {
             for address in packets {
                 match address {
                     END => ended = true,
                     POSTED => state.take_posted(out),
-                    address => untold += u32::from(state.operations.finish(address, out)),
+                    address => unreported += u32::from(state.operations.finish(address, out)),
                 }
             }
         });
@@ -133,7 +133,7 @@ impl<O: Outstanding> Inner<O> {
         if ended {
             self.queue.post_surely(END);
         }
-        (0..untold).for_each(|_| self.queue.post_surely(POSTED));
+        (0..unreported).for_each(|_| self.queue.post_surely(POSTED));
         ended
     }
 

@@ -20,7 +20,7 @@ pub(super) trait Outstanding: Send + Sized {
     fn finish(&mut self, address: usize, out: &mut Batch<Self::Completion>) -> bool;
 
     /// That.
-    fn untold(&mut self) -> Option<Self::Completion> {
+    fn unreported(&mut self) -> Option<Self::Completion> {
         None
     }
 
@@ -67,7 +67,7 @@ impl<O: Outstanding> PortState<O> {
     pub fn take_posted(&mut self, out: &mut Batch<O::Completion>) {
         match self.packets.pop_front() {
             Some(packet) => out.push(packet.into()),
-            None => self.operations.untold().into_iter().for_each(|told| out.push(told)),
+            None => self.operations.unreported().into_iter().for_each(|told| out.push(told)),
         }
     }
 }

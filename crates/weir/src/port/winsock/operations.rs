@@ -187,8 +187,8 @@ impl Group for Operations {
         let begun = match (socket, accepting) {
             (Some(socket), Some(accepting)) => {
                 let (operation, flags) = slot.call.begin(&slot.event);
-                let addresses = addresses.room();
-                // SAFETY: addresses and operation are the slot's, which does not touch them until its event was told,
+                let addresses = addresses.buffer();
+                // SAFETY: addresses and operation are the slot's, which does not touch them until its event was reported,
                 // and leaks them where that never happens; the socket is closed with or after its operation.
                 unsafe { accepting.accept(listening, socket, addresses, flags, operation) }
             }
@@ -220,10 +220,10 @@ impl Group for Operations {
         let slot = &mut self.slots[number as usize];
         slot.operation = Some(Operation::Receive { slice, stream, number: its.starts_receive() });
         let (operation, flags) = slot.call.begin(&slot.event);
-        // SAFETY: the slice is the slot's, which does not touch it until its event was told, and leaks it where that
-        // never happens; so are flags and operation.
-        let begun =
-            unsafe { overlapped::receive(its.own.stream.native().raw(), buffer, flags, operation) };
+        let socket = its.own.stream.native().raw();
+        // SAFETY: the slice is the slot's, which does not touch it until its event was reported, and leaks it where
+        // that never happens; so are flags and operation.
+        let begun = unsafe { overlapped::receive(socket, buffer, flags, operation) };
         Ok(self.begun(number, begun))
     }
 
@@ -245,7 +245,7 @@ impl Group for Operations {
         let slot = &mut self.slots[number as usize];
         slot.operation = Some(Operation::Send { load, stream });
         let (operation, _) = slot.call.begin(&slot.event);
-        // SAFETY: the load is the slot's, which does not touch it until its event was told, and leaks it where that never
+        // SAFETY: the load is the slot's, which does not touch it until its event was reported, and leaks it where that never
         // happens; so is the operation.
         let begun = unsafe { overlapped::send(its.own.stream.native().raw(), bytes, operation) };
         its.starts();

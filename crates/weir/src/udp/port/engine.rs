@@ -13,6 +13,63 @@ use crate::{
 };
 use std::{panic::resume_unwind, sync::Arc};
 
+/// Declares a design whose threads share one port: beside what every design is, its own options, and its loop.
+macro_rules! port_design {
+    (
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        options of its own { $($own:tt)* }
+        run: $run:expr;
+    ) => {
+        $crate::design::design! {
+            udp::$Design $name, Port;
+            summary: $summary;
+            origin: $origin;
+            options {
+                /// Threads that take from the port.
+                threads: u32 = 8, 1..=256;
+                /// Receives posted at a time.
+                outstanding: u32 = 5000, 1..=1_000_000;
+                $($own)*
+                /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
+                armed: u32 = $crate::port::Shape::BEST.armed, 0..=1_000_000;
+                /// Posts that wait before a take that need not enter the kernel submits them.
+                submit_after: u32 = $crate::port::Shape::BEST.submit_after, 1..=65_536;
+                /// What is done when its call returns is taken by its thread without a packet.
+                skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
+                /// Most threads that run at a time; 0 for as many as there are cores.
+                concurrency: u32 = 0, 0..=256;
+            }
+            provider: |_| <$crate::port::Native as $crate::port::Provider>::NAME;
+            availability: |design| $crate::udp::port::engine::availability(design.shape());
+            parks_threads: |design| design.threads > 1;
+        }
+
+        impl $Design {
+            fn shape(&self) -> $crate::port::Shape {
+                let Self { armed, submit_after, skip_ready, .. } = *self;
+                let best = $crate::port::Shape::BEST;
+                $crate::port::Shape { armed, submit_after, skip_ready, ..best }
+            }
+
+            fn begin<H: $crate::udp::Handler>(
+                self,
+                mut job: $crate::udp::Job<H>,
+            ) -> Result<$crate::udp::Running<H>, $crate::Error> {
+                let Self { threads, outstanding, concurrency, .. } = self;
+                let numbers =
+                    $crate::udp::port::engine::Numbers { threads, outstanding, concurrency };
+                let provider = $crate::port::Native { shape: self.shape() };
+                let shared = $crate::udp::port::engine::open(&mut job, &provider, numbers)?;
+                $crate::udp::port::engine::spawn(&mut job, threads, shared, $run(self))?;
+                job.run()
+            }
+        }
+    };
+}
+pub(super) use port_design;
+
 /// The numbers that both designs let one choose.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {

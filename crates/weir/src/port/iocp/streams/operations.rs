@@ -9,7 +9,7 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Key, Refused, Token,
-        overlapped::{self, Accepting, Addresses, Disconnecting, Room, settled},
+        overlapped::{self, Accepting, AddressBuffer, Addresses, Disconnecting, settled},
         streams::{
             Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken,
             connections::{Connections, received},
@@ -221,12 +221,12 @@ impl Operations {
         listener: ListenerId,
         socket: Option<Socket>,
         used: bool,
-    ) -> Result<(Started<Header>, *mut Room), Refused> {
+    ) -> Result<(Started<Header>, *mut AddressBuffer), Refused> {
         if !self.accepts.take() {
             return Err(Refused::Full);
         }
         let addresses = Addresses::new();
-        let into = addresses.room();
+        let into = addresses.buffer();
         let started = self.insert(What::Accept { listener: listener.0, socket, used, addresses });
         Ok((started, into))
     }
@@ -499,7 +499,7 @@ impl Outstanding for Operations {
         }
     }
 
-    fn untold(&mut self) -> Option<Completion> {
+    fn unreported(&mut self) -> Option<Completion> {
         self.streams.next_closed()
     }
 

@@ -38,7 +38,7 @@ use crate::{
         uring::state::{Outstanding, Stage},
     },
     readiness::{Epoll, Trigger, wake_event::WakeEvent},
-    ring::{self, Completions, Crowded, Ring, Submissions, Wanted},
+    ring::{self, Completions, QueueFull, Ring, Submissions, Wanted},
     rio::Woken,
     stream::{Listener, Stream},
 };
@@ -63,7 +63,7 @@ const SIGNAL: ring::Token = ring::Token::bare(8);
 /// Events for sends that are there from the beginning.
 const FIRST_SENDS: u32 = 4;
 
-/// What an event is rung with.
+/// What sets an event.
 static ONE: u64 = 1;
 
 impl Provider for UringEvents {
@@ -144,7 +144,7 @@ impl Event {
 
 impl UringGroup {
     /// Puts what was started into the submission queue, each operation with what follows it.
-    fn fill(&mut self) -> Result<(), Crowded> {
+    fn fill(&mut self) -> Result<(), QueueFull> {
         let Self { operations, submissions, events, .. } = self;
         operations.start_by(|entry, operation| {
             let Some((token, number)) = operation else {

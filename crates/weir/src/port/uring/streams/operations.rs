@@ -11,7 +11,7 @@ use crate::{
         },
         uring::state::{Outstanding, Stage},
     },
-    ring::{self, Crowded, Slots, Submissions},
+    ring::{self, QueueFull, Slots, Submissions},
     socket::native::decode,
     stream::{Accepted, Listener, Stream, native},
 };
@@ -262,8 +262,8 @@ impl Operations {
     #[inline]
     pub(super) fn start_by(
         &mut self,
-        mut push: impl FnMut(squeue::Entry, Option<(ring::Token, usize)>) -> Result<(), Crowded>,
-    ) -> Result<(), Crowded> {
+        mut push: impl FnMut(squeue::Entry, Option<(ring::Token, usize)>) -> Result<(), QueueFull>,
+    ) -> Result<(), QueueFull> {
         while let Some(&token) = self.closing.last() {
             // One that is over meanwhile has nothing outstanding, and its descriptor may be another's.
             if let Ok(its) = self.streams.get(StreamId(token.user_data())) {
@@ -349,7 +349,7 @@ impl Outstanding for Operations {
     type Completion = Completion;
 
     #[inline]
-    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded> {
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and is
         // leaked if that never comes; a stream stays open as long as it has operations outstanding.
         self.start_by(|entry, _| unsafe { submissions.push(&[entry]) })
