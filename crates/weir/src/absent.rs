@@ -7,7 +7,7 @@ use crate::{
     Error, Unavailable,
     contract::absent,
     counters::Counters,
-    device::{io::*, target::*},
+    device::{io::*, kind::*},
     memory::{Region, Slice},
     readiness::Trigger,
     rio::{Woken, streams::*, uring::streams::UringStreams},
@@ -43,7 +43,7 @@ absent! {
         pub fn availability(_: &'static str) -> Result<(), Unavailable>;
         pub fn open(_: &str, _: &Arc<Descriptor>, _: Arc<Region>, _: u32, _: u32)
             -> Result<Self, Error>;
-        pub fn seat(&self) -> Seat;
+        pub fn worker(&self) -> DevicePortWorker;
         pub fn start(&self, _: Slice, _: &Issue, _: &Counters) -> Result<(), Slice>;
         pub fn commit(&self, _: &Counters) -> io::Result<()>;
         pub fn is_idle(&self) -> bool;
@@ -51,7 +51,7 @@ absent! {
         pub fn ender(&self) -> Waker;
         pub fn granted(&self) -> Vec<(&'static str, String)>;
     }
-    Seat {
+    DevicePortWorker {
         pub fn take(&mut self, _: &mut Vec<Done>, _: usize, _: &Counters)
             -> io::Result<Option<usize>>;
     }

@@ -1,5 +1,10 @@
 //! What can go wrong, with its cause and what to do about it.
 
+// What this module needs of an OS: advice(&io::Error) -> Option<&'static str>.
+#[cfg_attr(target_os = "linux", path = "error/linux.rs")]
+#[cfg_attr(windows, path = "error/windows.rs")]
+mod native;
+
 use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 /// An error of the library. Its text says what was wrong, what caused it and what to do.
@@ -173,5 +178,5 @@ fn advised(source: &io::Error) -> String {
 /// What to do about what the operating system answered, where more is known than the answer says
 /// by itself.
 pub fn advice(source: &io::Error) -> Option<&'static str> {
-    crate::socket::native::advice(source)
+    native::advice(source)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// What is left of a time, which begins when it is first asked for: a wait that there is no need for reads no
 /// clock.
 #[derive(Debug)]
-pub(crate) struct TimeLeft {
+pub struct TimeLeft {
     timeout: Option<Duration>,
     until: Option<Instant>,
 }

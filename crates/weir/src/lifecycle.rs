@@ -83,6 +83,38 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "(no text)".to_string())
 }
 
+/// A thread's share of what several threads share and leave together: while others still take from a port, a system
+/// may cancel what a thread that exits has started, or never say how it ended.
+pub(crate) struct LeaveTogether<T> {
+    /// What is sent on is nothing: that the senders are dropped, with what they stand beside, ends each wait.
+    shared: Arc<(T, Vec<mpsc::Sender<()>>)>,
+    gone: mpsc::Receiver<()>,
+}
+
+impl<T> LeaveTogether<T> {
+    /// One share for each thread, and none for who makes them, so that the last thread finds itself last.
+    pub(crate) fn shares(threads: u32, shared: T) -> impl Iterator<Item = Self> {
+        let (stays, gone): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel()).unzip();
+        let shared = Arc::new((shared, stays));
+        let others: Vec<_> = (1..threads).map(|_| Arc::clone(&shared)).collect();
+        others.into_iter().chain([shared]).zip(gone).map(|(shared, gone)| Self { shared, gone })
+    }
+
+    /// Leaves, and waits until all have. Whoever leaves last calls `last` with what was shared.
+    pub(crate) fn leave<R>(self, last: impl FnOnce(T) -> R) -> Option<R> {
+        let result = Arc::into_inner(self.shared).map(|(shared, _stays)| last(shared));
+        let _ = self.gone.recv(); // an error, once the last has left
+        result
+    }
+}
+
+impl<T> std::ops::Deref for LeaveTogether<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.shared.0
+    }
+}
+
 /// What the threads of a server share, none of it on the path of a datagram or message but a flag.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
@@ -100,7 +132,7 @@ pub(crate) struct Lifecycle {
 }
 
 /// Settings in effect, in the order in which they were first stated: a name with all that was stated of it. Threads
-/// and addresses that are alike obtain the same, which is told once; where they differ each value is.
+/// and addresses that are alike obtain the same, which is stated once; where they differ each value is.
 #[derive(Default)]
 struct Settings(Vec<(String, Vec<String>)>);
 
@@ -113,7 +145,7 @@ impl Settings {
         }
     }
 
-    fn told(&self) -> Vec<(String, String)> {
+    fn entries(&self) -> Vec<(String, String)> {
         self.0.iter().map(|(name, values)| (name.clone(), values.join(", "))).collect()
     }
 }
@@ -183,7 +215,7 @@ impl Lifecycle {
 
     /// The settings in effect, each name once.
     pub(crate) fn effective(&self) -> Vec<(String, String)> {
-        lock(&self.effective).told()
+        lock(&self.effective).entries()
     }
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
@@ -245,7 +277,7 @@ mod tests {
         {
             shared.state(name, value);
         }
-        let told = [("device", "veth0, veth1"), ("window", "64")];
-        assert_eq!(shared.effective(), told.map(|(name, value)| (name.into(), value.into())));
+        let expected = [("device", "veth0, veth1"), ("window", "64")];
+        assert_eq!(shared.effective(), expected.map(|(name, value)| (name.into(), value.into())));
     }
 }

@@ -38,6 +38,8 @@ pub(crate) mod io;
 #[forbid(unsafe_code)]
 mod job;
 #[forbid(unsafe_code)]
+pub(crate) mod kind;
+#[forbid(unsafe_code)]
 mod plain;
 #[forbid(unsafe_code)]
 mod port;
@@ -54,7 +56,7 @@ mod sampling;
 #[forbid(unsafe_code)]
 mod start;
 #[forbid(unsafe_code)]
-pub(crate) mod target;
+mod target;
 #[forbid(unsafe_code)]
 mod worker;
 
@@ -69,9 +71,10 @@ use crate::absent as native;
 pub use common::Errors;
 pub use handler::Handler;
 pub use job::Job;
+pub use kind::{Direction, Kind, Names};
 pub use reads::{DEFAULT_LENGTH, MOST_LENGTH, Reads};
 pub use running::{Final, Running, ThreadFinal};
-pub use target::{Device, Direction, Kind, MOST_DELAY, NAMES, Names};
+pub use target::{Device, MOST_DELAY, NAMES};
 pub use worker::Worker;
 
 pub use crate::design::{About, Contract};

@@ -1,7 +1,7 @@
 //! What watches or checks the kernel while something is measured: the mistake of the original, whose
 //! driver was checked at every call, and nobody saw it for a long time.
 
-use super::{Check, Effect};
+use super::check::{Check, Effect};
 
 /// What was found. What could not be looked at is `None` or not among it; [`Instruments::warnings`] says
 /// so of the kernel's own settings and of its tracing.
@@ -55,12 +55,6 @@ pub(super) const CHECKERS: [(&str, &str, Cost); 16] = [
 ];
 
 impl Instruments {
-    /// Looks. It reads some small files, and the settings of the kernel's build, which takes some
-    /// milliseconds; nothing is remembered.
-    pub fn find() -> Self {
-        super::native::instruments()
-    }
-
     /// A check for each thing looked at.
     pub fn checks(&self) -> Vec<Check> {
         let mut found = Vec::new();

@@ -22,15 +22,16 @@ mod native;
 #[cfg(windows)]
 pub(crate) use native::is_wine;
 
+mod check;
 mod checks;
 mod core_to_core;
 mod costs;
 mod instruments;
 mod load;
 
+pub use check::{Check, Effect};
 pub use checks::{
-    Check, Effect, MOST_LOAD_OF_OTHERS, MOST_STOLEN, Setting, checks, mitigations, settings,
-    warnings,
+    MOST_LOAD_OF_OTHERS, MOST_STOLEN, Setting, checks, mitigations, settings, warnings,
 };
 pub use core_to_core::core_to_core_ns;
 pub use costs::Costs;
@@ -172,6 +173,14 @@ impl Machine {
             architecture: std::env::consts::ARCH,
             ..native::describe()
         }
+    }
+}
+
+impl Instruments {
+    /// Looks. It reads some small files, and the settings of the kernel's build, which takes some
+    /// milliseconds; nothing is remembered.
+    pub fn find() -> Self {
+        native::instruments()
     }
 }
 

@@ -4,11 +4,11 @@
 //! condition variable for each thread, and knows neither sockets nor rings:
 //!
 //! - One thread at a time *leads*: it waits in the queue itself and takes from it. When it has
-//!   taken something, it [`run`](Seat::run)s with it.
+//!   taken something, it [`run`](Member::run)s with it.
 //! - The others *park* on a stack. When the leader runs and one more thread may run, the one that
 //!   parked last leads from now on. With a limit of 1, or one thread, nobody is ever woken: the
 //!   thread that ran leads again.
-//! - A thread that is about to block [`leave`](Seat::leave)s and [`enter`](Seat::enter)s again.
+//! - A thread that is about to block [`leave`](Member::leave)s and [`enter`](Member::enter)s again.
 //!   Whoever waits to enter goes before whoever waits to lead, in order of coming: it holds work
 //!   that is half done.
 //!
@@ -46,29 +46,29 @@ struct LimitState {
     /// Most threads that run at a time.
     limit: u32,
     running: u32,
-    /// Whether a thread leads, or was told to.
+    /// Whether a thread leads, or is about to.
     led: bool,
     /// Threads that wait to lead, the latest on top.
     parked: Vec<usize>,
     /// Threads that wait to enter, the first in front.
     entering: VecDeque<usize>,
-    /// What each waiting thread was told.
-    told: Box<[Told]>,
+    /// What each waiting thread was granted.
+    granted: Box<[Granted]>,
     /// Places that nobody has.
     free: Vec<usize>,
     closed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Granted {
     Nothing,
     Lead,
     Run,
 }
 
-/// A thread's place under a limit. Dropping it gives up what it has.
+/// A thread under a limit. Dropping it gives up what it has.
 #[derive(Debug)]
-pub struct Seat<'a> {
+pub struct Member<'a> {
     limit: &'a Limit,
     place: usize,
     role: Role,
@@ -94,7 +94,7 @@ pub enum Lead {
 
 /// Threads to be woken after a change.
 #[derive(Debug, Default)]
-#[must_use = "whoever was told something must be woken"]
+#[must_use = "whoever was granted something must be woken"]
 struct Wake {
     runner: Option<usize>,
     leader: Option<usize>,
@@ -114,7 +114,7 @@ impl Limit {
                 led: false,
                 parked: Vec::with_capacity(threads),
                 entering: VecDeque::with_capacity(threads),
-                told: vec![Told::Nothing; threads].into(),
+                granted: vec![Granted::Nothing; threads].into(),
                 free: (0..threads).rev().collect(),
                 closed: false,
             }),
@@ -123,9 +123,9 @@ impl Limit {
     }
 
     /// A place for one more thread, or `None` if all are taken.
-    pub fn join(&self) -> Option<Seat<'_>> {
+    pub fn join(&self) -> Option<Member<'_>> {
         let place = self.lock().free.pop()?;
-        Some(Seat { limit: self, place, role: Role::Outside })
+        Some(Member { limit: self, place, role: Role::Outside })
     }
 
     /// Lets everybody who waits to lead return with [`Lead::Closed`], now and later. Whoever
@@ -175,7 +175,7 @@ impl LimitState {
             wake.leader = self.parked.pop();
             if let Some(place) = wake.leader {
                 self.led = true;
-                self.told[place] = Told::Lead;
+                self.granted[place] = Granted::Lead;
             }
         }
         wake
@@ -188,14 +188,14 @@ impl LimitState {
             wake.runner = self.entering.pop_front();
             if let Some(place) = wake.runner {
                 self.running += 1;
-                self.told[place] = Told::Run;
+                self.granted[place] = Granted::Run;
             }
         }
         wake
     }
 }
 
-impl Seat<'_> {
+impl Member<'_> {
     /// A thread's take: it leads by `take`, at once or when its turn comes, and runs with what that brought.
     /// Before it parks it does what must not wait until then (`before_parking`). `take` is told what is left
     /// of the time. Returns what `take` did, 0 if the time was over before; `None`, from either, if it was
@@ -285,14 +285,14 @@ impl Seat<'_> {
         }
         limit.wake(wake);
         state.parked.push(self.place);
-        state.told[self.place] = Told::Nothing;
+        state.granted[self.place] = Granted::Nothing;
         loop {
-            match (state.told[self.place], state.closed) {
-                (Told::Lead, false) => {
+            match (state.granted[self.place], state.closed) {
+                (Granted::Lead, false) => {
                     self.role = Role::Leading;
                     return Lead::Yours;
                 }
-                (Told::Lead, true) => {
+                (Granted::Lead, true) => {
                     state.led = false;
                     return Lead::Closed;
                 }
@@ -353,8 +353,8 @@ impl Seat<'_> {
             state.running += 1;
         } else {
             state.entering.push_back(self.place);
-            state.told[self.place] = Told::Nothing;
-            while state.told[self.place] != Told::Run {
+            state.granted[self.place] = Granted::Nothing;
+            while state.granted[self.place] != Granted::Run {
                 let place = &self.limit.places[self.place];
                 state = place.wait(state).unwrap_or_else(|e| e.into_inner());
             }
@@ -383,7 +383,7 @@ impl Seat<'_> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Member<'_> {
     fn drop(&mut self) {
         self.leave();
         self.limit.lock().free.push(self.place);

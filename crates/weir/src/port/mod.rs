@@ -309,6 +309,18 @@ impl From<Packet> for Completion {
     }
 }
 
+/// What a take brings, of datagrams or of streams.
+pub(crate) trait Finished: From<Packet> {
+    /// Whether memory comes back with it, for counting.
+    fn brings_memory(&self) -> bool;
+}
+
+impl Finished for Completion {
+    fn brings_memory(&self) -> bool {
+        matches!(self, Completion::Operation { .. })
+    }
+}
+
 /// Room for the completions of one take.
 pub type Taken = crate::rio::Batch<Completion>;
 

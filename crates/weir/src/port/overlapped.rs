@@ -115,21 +115,21 @@ fn begun(over: bool) -> Begun {
 const ADDRESS: usize = size_of::<SOCKADDR_STORAGE>() + 16;
 
 /// Where an accept writes both addresses: memory that stays where it is, whoever has this.
-pub(super) struct Addresses(NonNull<Room>);
+pub(super) struct Addresses(NonNull<AddressBuffer>);
 
 #[repr(C, align(8))]
-pub(super) struct Room([u8; 2 * ADDRESS]);
+pub(super) struct AddressBuffer([u8; 2 * ADDRESS]);
 
 // SAFETY: plain memory, which is reached through this value alone, and by the system.
 unsafe impl Send for Addresses {}
 
 impl Addresses {
     pub fn new() -> Self {
-        Self(NonNull::from(Box::leak(Box::new(Room([0; 2 * ADDRESS])))))
+        Self(NonNull::from(Box::leak(Box::new(AddressBuffer([0; 2 * ADDRESS])))))
     }
 
     /// For an accept. It is the system's until that is over.
-    pub fn room(&self) -> *mut Room {
+    pub fn buffer(&self) -> *mut AddressBuffer {
         self.0.as_ptr()
     }
 }
@@ -174,7 +174,7 @@ impl Accepting {
         &self,
         listener: &Listener,
         accepted: &Socket,
-        addresses: *mut Room,
+        addresses: *mut AddressBuffer,
         count: *mut u32,
         operation: *mut OVERLAPPED,
     ) -> Begun {
@@ -225,7 +225,7 @@ impl Accepting {
         let peer = unsafe {
             let room = ADDRESS as u32;
             find(
-                addresses.room().cast_const().cast(),
+                addresses.buffer().cast_const().cast(),
                 0,
                 room,
                 room,

@@ -44,12 +44,13 @@ use crate::{
     Error,
     contract::contract,
     counters::Counters,
+    options::named,
     stream::{Listener, Stream},
     wake::Waker,
 };
 use std::{io, time::Duration};
 
-pub use epoll::{Epoll, Trigger};
+pub use epoll::Epoll;
 pub use events::Events;
 pub use poll::Poll;
 pub use select::{Select, SelectIndexed};
@@ -69,6 +70,16 @@ impl Interest {
     pub const NONE: Self = Self { receive: false, send: false };
     /// To receive only.
     pub const RECEIVE: Self = Self { receive: true, send: false };
+}
+
+named! {
+    /// When a socket is told as ready.
+    pub enum Trigger {
+        /// As long as it is.
+        Level = "level",
+        /// When something has come.
+        Edge = "edge",
+    }
 }
 
 contract! {

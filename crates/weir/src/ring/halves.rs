@@ -49,12 +49,12 @@ impl Submissions {
     /// or with any entry that submits. Where a thread of the kernel takes them they wait for it to make room.
     ///
     /// # Errors
-    /// [`Crowded`] when the queue is full: submit, then try again.
+    /// [`QueueFull`] when the queue is full: submit, then try again.
     ///
     /// # Safety
     /// What the entries point at stays valid until their last completion.
     #[inline]
-    pub unsafe fn push(&mut self, entries: &[squeue::Entry]) -> Result<(), Crowded> {
+    pub unsafe fn push(&mut self, entries: &[squeue::Entry]) -> Result<(), QueueFull> {
         let wanted = entries.len() + RESERVED_FOR_CANCEL;
         let mut queue = self.queue();
         if queue.capacity() - queue.len() < wanted {
@@ -63,7 +63,7 @@ impl Submissions {
             queue = self.queue();
         }
         // SAFETY: the caller vouches for what the entries point at.
-        unsafe { queue.push_multiple(entries) }.map_err(|_| Crowded)
+        unsafe { queue.push_multiple(entries) }.map_err(|_| QueueFull)
     }
 
     /// Whether there is room for so many entries beside the one that is held back for a cancel.
@@ -76,9 +76,9 @@ impl Submissions {
     /// what is over before it gives the entries of its batch back, so whoever starts one for each that is
     /// over finds the queue full for a moment.
     #[cold]
-    fn wait_for_room(&mut self, entries: usize) -> Result<(), Crowded> {
+    fn wait_for_room(&mut self, entries: usize) -> Result<(), QueueFull> {
         if !self.ring.has_kernel_thread() {
-            return Err(Crowded);
+            return Err(QueueFull);
         }
         let until = Instant::now() + PATIENCE;
         loop {
@@ -88,9 +88,9 @@ impl Submissions {
             if room >= entries {
                 return Ok(());
             }
-            self.make_known().map_err(|_| Crowded)?; // it may sleep
+            self.make_known().map_err(|_| QueueFull)?; // it may sleep
             if Instant::now() >= until {
-                return Err(Crowded);
+                return Err(QueueFull);
             }
             self.uncounted += 1;
             match room {
@@ -182,7 +182,7 @@ impl Submissions {
 
 /// The submission queue has no room but for a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowded;
+pub(crate) struct QueueFull;
 
 /// The completing half of a ring.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ mod halves;
 mod setup;
 
 pub(crate) use alarm::Alarm;
-pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
+pub(crate) use halves::{Attention, Completions, QueueFull, Submissions};
 pub(crate) use setup::{Flags, Use, Wanted, set_up, use_a_kernel};
 
 pub(crate) use crate::{
@@ -162,7 +162,7 @@ impl Ring {
         }
     }
 
-    /// Rings an eventfd whenever the ring has something for whoever uses it
+    /// Signals an eventfd whenever the ring has something for whoever uses it
     /// (IORING_REGISTER_EVENTFD): with DEFER_TASKRUN that is also work that an entry into the kernel will run.
     ///
     /// # Errors

@@ -35,7 +35,6 @@ mod active;
 mod blocking;
 mod common;
 mod connection;
-mod finish;
 mod handler;
 mod job;
 mod limits;
@@ -45,6 +44,7 @@ mod reason;
 mod ring;
 mod running;
 mod server;
+mod stop;
 mod worker;
 
 pub use common::{Gone, ThreadFinal};

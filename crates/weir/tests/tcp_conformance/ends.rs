@@ -150,13 +150,13 @@ fn finished_by_the_handler(subject: &Subject) -> Result<(), Skipped> {
     (&polite.stream).read_to_end(&mut said).unwrap();
     assert!(said.len() == 200_000 && said.iter().all(|&byte| byte == b'!'));
     // One that goes on sending after it has seen the end, for a while.
-    let mut deaf = Client::connect(to, 2);
-    deaf.send(1);
-    (&deaf.stream).read_to_end(&mut said).unwrap();
+    let mut ignoring = Client::connect(to, 2);
+    ignoring.send(1);
+    (&ignoring.stream).read_to_end(&mut said).unwrap();
     assert_eq!(said.len(), 400_000);
-    deaf.send(100_000);
-    let addresses = [polite.address(), deaf.address()];
-    drop((polite, deaf));
+    ignoring.send(100_000);
+    let addresses = [polite.address(), ignoring.address()];
+    drop((polite, ignoring));
     addresses.iter().for_each(|&peer| assert_eq!(log.wait_for_ending(peer), How::Finished));
     let total = stop(server, &log);
     assert_eq!((total.bytes_discarded, total.output_refused), (100_000, 4));

@@ -275,8 +275,8 @@ fn stop_with_a_peer_that_never_reads(subject: &Subject) -> Result<(), Skipped> {
     let limits = Limits { stop: most, stalled: None, ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
-    let mut deaf = Client::connect(to, 1);
-    deaf.fill_up(|| server.counters().pauses > 0);
+    let mut stalled = Client::connect(to, 1);
+    stalled.fill_up(|| server.counters().pauses > 0);
     // And one that does not close when it is told the end.
     let mut stays = Client::connect(to, 2);
     stays.ping();

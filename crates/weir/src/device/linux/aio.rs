@@ -18,7 +18,7 @@ use crate::{
     counters::Counters,
     device::{
         io::{Issue, Outcome, PATIENCE, Queue},
-        target::Direction,
+        kind::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},
     readiness::wake_event::WakeEvent,

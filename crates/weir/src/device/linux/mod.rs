@@ -22,7 +22,7 @@ pub(super) use target::{NAMES, is_of_this_process};
 
 use super::{
     io::{Issues, Outcome},
-    target::{Direction, Kind},
+    kind::{Direction, Kind},
 };
 use crate::{
     Error, Unavailable, counters::Counters, readiness::wake_event::WakeEvent, wake::Waker,

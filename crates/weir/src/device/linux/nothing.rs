@@ -15,7 +15,7 @@ use crate::{
     counters::Counters,
     device::{
         io::{Issues, Outcome},
-        target::{Direction, Kind},
+        kind::{Direction, Kind},
     },
     wake::Waker,
 };

@@ -20,7 +20,7 @@ use crate::{
     counters::Counters,
     device::io::{Done, Issue, Outcome, PATIENCE},
     memory::{Layout, Region, RegionOptions, Slice},
-    port::limit::{Limit, Seat as LimitSeat},
+    port::limit::{Limit, Member},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
     wake::Waker,
 };
@@ -59,9 +59,9 @@ struct DevicePortState {
 }
 
 /// A thread's place among those that take.
-pub struct Seat<'a> {
+pub struct DevicePortWorker<'a> {
     port: &'a DevicePort,
-    seat: LimitSeat<'a>,
+    member: Member<'a>,
 }
 
 impl DevicePortState {
@@ -150,8 +150,9 @@ impl DevicePort {
     }
 
     /// A place for the calling thread; as many as the port was opened for.
-    pub fn seat(&self) -> Seat<'_> {
-        Seat { port: self, seat: self.limit.join().expect("opened for so many threads") }
+    pub fn worker(&self) -> DevicePortWorker<'_> {
+        let member = self.limit.join().expect("opened for so many threads");
+        DevicePortWorker { port: self, member }
     }
 
     /// Starts an I/O. Any thread may; it reaches the kernel with the next commit or take.
@@ -303,7 +304,7 @@ impl DevicePort {
     }
 }
 
-impl Seat<'_> {
+impl DevicePortWorker<'_> {
     /// Waits until something is over, and moves it into `out`, which is empty, up to `most` of it. Returns
     /// how many; `None` once the port is closed.
     ///
@@ -321,7 +322,7 @@ impl Seat<'_> {
             calls.parks.one();
             Ok(())
         };
-        self.seat.take(None, before_parking, |_| self.port.lead(out, most, None, calls))
+        self.member.take(None, before_parking, |_| self.port.lead(out, most, None, calls))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     counters::Counters,
     device::{
         io::{Issue, MOST_DEPTH, Operation, Outcome, PATIENCE, Queue, Shape},
-        target::Direction,
+        kind::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},
     ring::{self, Alarm, Completions, Entered, Ring, Slots, Submissions, Token, Wanted},
@@ -62,8 +62,8 @@ pub struct RingQueue {
     /// Memory of those that are not.
     idle: Vec<Slice>,
     granted: Vec<(&'static str, String)>,
-    /// The alarm has rung, which it does once: whoever is about to wait must not.
-    rung: bool,
+    /// The alarm was raised, which it is once: whoever is about to wait must not.
+    raised: bool,
     recall: Recall,
     /// What may still be under way when the kernel gave up.
     broken: bool,
@@ -128,7 +128,7 @@ impl RingQueue {
                 .map(|core| ("kernel-thread-core", core.to_string()))
                 .into_iter()
                 .collect(),
-            rung: false,
+            raised: false,
             recall: Recall::of(shape.depth as usize),
             broken: false,
         })
@@ -200,7 +200,7 @@ impl RingQueue {
         let mut taken = 0;
         for entry in self.completions.take() {
             let token = Token::from_user_data(entry.user_data());
-            self.rung |= token == ALARM;
+            self.raised |= token == ALARM;
             self.recall.note(token, entry.result());
             // What a cancel answers says the I/O itself.
             let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
@@ -342,13 +342,13 @@ impl Queue for RingQueue {
         mut each: impl FnMut(&Issue, Outcome, &[u8]),
     ) -> io::Result<usize> {
         let at_least = at_least.min(self.outstanding());
-        self.rung = false;
+        self.raised = false;
         let mut taken = match self.shape.polls {
             Some(polls) => self.poll(polls, at_least, calls, &mut each)?,
             None => 0,
         };
-        // What rang while it looked will not ring again.
-        while self.shape.polls.is_none() || (taken < at_least && !self.rung) {
+        // An alarm that was raised while it looked is not raised again.
+        while self.shape.polls.is_none() || (taken < at_least && !self.raised) {
             // What lies there already need not be waited for.
             let ready = taken + self.completions.len();
             let entered = self.enter(at_least.saturating_sub(ready), until, calls)?;
@@ -359,7 +359,7 @@ impl Queue for RingQueue {
                 return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
             }
             // A waker, the time, or the alarm has ended the wait before so many were over.
-            if entered != Entered::TryAgain || self.rung {
+            if entered != Entered::TryAgain || self.raised {
                 break;
             }
         }

@@ -14,7 +14,7 @@
 //! - for writing: `/dev/null` and `/dev/zero`, which throw away what is written, known by their numbers;
 //!   nothing else, whoever names it.
 
-use crate::device::target::{Kind, Names};
+use crate::device::kind::{Kind, Names};
 use std::{
     fs,
     path::{Path, PathBuf},

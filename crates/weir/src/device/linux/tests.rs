@@ -280,12 +280,12 @@ fn what_is_written_is_zeroes_of_the_length_asked_for() {
         while let Some(slice) = region.take() {
             assert!(port.start(slice, &ISSUE, &calls).is_ok());
         }
-        let (mut done, mut seat, mut many) = (vec![], port.seat(), 0);
+        let (mut done, mut taker, mut many) = (vec![], port.worker(), 0);
         while many < DEPTH as usize {
-            many += seat.take(&mut done, 32, &calls).unwrap().expect("it is open");
+            many += taker.take(&mut done, 32, &calls).unwrap().expect("it is open");
             assert!(done.drain(..).all(|one| matches!(one.outcome, Outcome::Moved(64))));
         }
-        drop(seat);
+        drop(taker);
         drop(port);
         assert_eq!(read_back(reader, descriptor), all[..64 * DEPTH as usize]);
     }

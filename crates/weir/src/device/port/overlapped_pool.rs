@@ -91,10 +91,10 @@ fn hand_over<H: Handler>(
     most: usize,
 ) -> Result<(), Error> {
     let calls = Arc::clone(&worker.calls);
-    let mut seat = port.seat();
+    let mut taker = port.worker();
     let mut done = Vec::with_capacity(most);
     loop {
-        let taken = seat.take(&mut done, most, &calls);
+        let taken = taker.take(&mut done, most, &calls);
         let taken = taken.map_err(|e| Error::io("taking the I/Os that are over", e))?;
         let Some(taken) = taken else { return Ok(()) };
         worker.took(taken);

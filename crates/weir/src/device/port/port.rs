@@ -71,14 +71,14 @@ impl Port {
 
 fn run<H: Handler>(worker: &mut Worker<H>, port: &DevicePort, most: usize) -> Result<(), Error> {
     let calls = Arc::clone(&worker.calls);
-    let mut seat = port.seat();
+    let mut taker = port.worker();
     let mut done = Vec::with_capacity(most);
     loop {
         // Nothing is outstanding and nobody holds what could be started again: it is over for all.
         if worker.is_last(port) {
             port.close();
         }
-        let taken = seat.take(&mut done, most, &calls);
+        let taken = taker.take(&mut done, most, &calls);
         let taken = taken.map_err(|e| Error::io("taking the I/Os that are over", e))?;
         let Some(taken) = taken else { return Ok(()) };
         worker.took(taken);

@@ -29,7 +29,7 @@ fn client() -> ClientConnection {
 
 /// What the handler behind was told.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     connected: u32,
     received: usize,
     sent: usize,
@@ -37,7 +37,7 @@ struct Told {
     reason: Option<String>,
 }
 
-struct Echoes(Arc<Mutex<Told>>);
+struct Echoes(Arc<Mutex<Reported>>);
 
 impl Handler for Echoes {
     fn on_connect(&mut self, _: SocketAddr, _: &mut Output<'_>) {
@@ -69,14 +69,14 @@ struct World {
     connection: Connection<Secured<Echoes>>,
     client: ClientConnection,
     there: VecDeque<u8>,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Reported>>,
     back: Vec<u8>,
     most: usize,
 }
 
 impl World {
     fn new(output_bytes: usize) -> Self {
-        let told = Arc::<Mutex<Told>>::default();
+        let told = Arc::<Mutex<Reported>>::default();
         let of_handler = Arc::clone(&told);
         let peer = "192.0.2.7:4321".parse().unwrap();
         let limits =

@@ -8,7 +8,7 @@ use crate::{
     Error,
     counters::Counters,
     left::TimeLeft,
-    port::{Packet, Refused, Stopped},
+    port::{Finished, Packet, Refused, Stopped},
     rio::Batch,
     socket::native::CANCEL_AGAIN,
     wake::Waker,
@@ -119,13 +119,13 @@ impl<O: Outstanding> Inner<O> {
         packets: impl Iterator<Item = usize>,
         out: &mut Batch<O::Completion>,
     ) -> bool {
-        let (mut ended, mut untold) = (false, 0);
+        let (mut ended, mut unreported) = (false, 0);
         self.with(|state| {
             for address in packets {
                 match address {
                     END => ended = true,
                     POSTED => state.take_posted(out),
-                    address => untold += u32::from(state.operations.finish(address, out)),
+                    address => unreported += u32::from(state.operations.finish(address, out)),
                 }
             }
         });
@@ -133,7 +133,7 @@ impl<O: Outstanding> Inner<O> {
         if ended {
             self.queue.post_surely(END);
         }
-        (0..untold).for_each(|_| self.queue.post_surely(POSTED));
+        (0..unreported).for_each(|_| self.queue.post_surely(POSTED));
         ended
     }
 
@@ -158,7 +158,7 @@ impl<O: Outstanding> Inner<O> {
             let mut some = false;
             let packets = packets.inspect(|_| some = true).filter(|&address| address != END);
             self.finish(packets, &mut out);
-            returned += out.drain().filter(O::brings_memory).count() as u32;
+            returned += out.drain().filter(Finished::brings_memory).count() as u32;
             match some {
                 true => {}
                 false if left.is_zero() => break, // what did not come back is leaked and counted

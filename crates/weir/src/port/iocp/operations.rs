@@ -234,10 +234,6 @@ impl Outstanding for Operations {
         }
     }
 
-    fn brings_memory(completion: &Completion) -> bool {
-        matches!(completion, Completion::Operation { .. })
-    }
-
     /// What the kernel holds is leaked with its blocks.
     unsafe fn give_up(self) -> (u32, u32) {
         let (operations, blocks) = self.table.into_operations();

@@ -26,12 +26,12 @@ pub(super) struct Place<'a, O: Outstanding> {
 impl<'a, O: Outstanding> Place<'a, O> {
     /// One of as many as the port was opened for.
     pub fn at(port: &'a Inner<O>, threads: u32, skip: bool) -> Result<Self, Error> {
-        let seated = port.with(|state| {
+        let joined = port.with(|state| {
             let free = state.places < threads;
             state.places += u32::from(free);
             free
         });
-        if !seated {
+        if !joined {
             let problem = format!("the port was opened for {threads}; open it for more");
             return Err(Error::Option { name: "threads".into(), problem });
         }

@@ -93,9 +93,9 @@ impl Queue {
     /// Where the system has no memory for it.
     pub fn post(&self, address: usize) -> io::Result<()> {
         let address = ptr::without_provenance(address);
+        let port = self.port.as_raw_handle();
         // SAFETY: the port is open; the address is passed on as a number.
-        let posted =
-            unsafe { PostQueuedCompletionStatus(self.port.as_raw_handle(), 0, 0, address) };
+        let posted = unsafe { PostQueuedCompletionStatus(port, 0, 0, address) };
         if posted == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -183,9 +183,9 @@ pub(super) fn may_skip(service_flags: u32) -> io::Result<()> {
 }
 
 fn create(concurrency: u32) -> io::Result<OwnedHandle> {
+    let (no_file, new) = (INVALID_HANDLE_VALUE, ptr::null_mut());
     // SAFETY: makes a port, and is given nothing of ours.
-    let port =
-        unsafe { CreateIoCompletionPort(INVALID_HANDLE_VALUE, ptr::null_mut(), 0, concurrency) };
+    let port = unsafe { CreateIoCompletionPort(no_file, new, 0, concurrency) };
     if port.is_null() {
         return Err(io::Error::last_os_error());
     }

@@ -1,13 +1,16 @@
 //! What the threads of a port share under its lock: the operations, of datagrams or of streams, and packets.
 
 use super::queue::{POSTED, Queue};
-use crate::{port::Packet, rio::Batch};
+use crate::{
+    port::{Finished, Packet},
+    rio::Batch,
+};
 use std::collections::VecDeque;
 
 /// The operations of a port, of whatever kind: a slot for each that is outstanding.
 pub(super) trait Outstanding: Send + Sized {
     /// What a take brings.
-    type Completion: From<Packet>;
+    type Completion: Finished;
 
     /// Most completions that one packet brings.
     const PER_PACKET: usize;
@@ -17,7 +20,7 @@ pub(super) trait Outstanding: Send + Sized {
     fn finish(&mut self, address: usize, out: &mut Batch<Self::Completion>) -> bool;
 
     /// That.
-    fn untold(&mut self) -> Option<Self::Completion> {
+    fn unreported(&mut self) -> Option<Self::Completion> {
         None
     }
 
@@ -26,9 +29,6 @@ pub(super) trait Outstanding: Send + Sized {
 
     /// Asks for all of them to be cancelled.
     fn cancel_all(&mut self);
-
-    /// Whether a completion brings memory back, for counting.
-    fn brings_memory(completion: &Self::Completion) -> bool;
 
     /// Gives up everything, and returns how many pieces of memory went back and how many the kernel
     /// holds. The latter are leaked, and slices counted in their region.
@@ -67,7 +67,7 @@ impl<O: Outstanding> PortState<O> {
     pub fn take_posted(&mut self, out: &mut Batch<O::Completion>) {
         match self.packets.pop_front() {
             Some(packet) => out.push(packet.into()),
-            None => self.operations.untold().into_iter().for_each(|told| out.push(told)),
+            None => self.operations.unreported().into_iter().for_each(|told| out.push(told)),
         }
     }
 }

@@ -193,10 +193,6 @@ impl Outstanding for Forgotten {
         self.cancels += 1;
     }
 
-    fn brings_memory(_: &Completion) -> bool {
-        false
-    }
-
     unsafe fn give_up(self) -> (u32, u32) {
         (self.cancels, self.outstanding())
     }

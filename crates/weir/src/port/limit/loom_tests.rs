@@ -1,7 +1,7 @@
 //! Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom"`. A wake-up that is lost
 //! shows as a deadlock.
 
-use super::{Lead, Limit, Seat};
+use super::{Lead, Limit, Member};
 use loom::{
     sync::{Arc, Condvar, Mutex, atomic::AtomicU32},
     thread,
@@ -61,10 +61,10 @@ impl World {
     }
 
     /// What a provider's take does. `false`: closed.
-    fn take(&self, seat: &mut Seat<'_>) -> bool {
+    fn take(&self, member: &mut Member<'_>) -> bool {
         loop {
-            if !seat.try_lead() {
-                match seat.lead(None) {
+            if !member.try_lead() {
+                match member.lead(None) {
                     Lead::Yours => {}
                     Lead::Closed => return false,
                     Lead::TimedOut => unreachable!("no timeout was given"),
@@ -72,11 +72,11 @@ impl World {
             }
             self.queue.wait();
             if self.queue.take() {
-                seat.run();
+                member.run();
                 return true;
             }
             // The wait was ended by closing.
-            seat.leave();
+            member.leave();
         }
     }
 
@@ -108,8 +108,8 @@ fn take_all(limit: u32, threads: usize, items: u32) {
         .map(|_| {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                let mut seat = world.limit.join().unwrap();
-                while world.take(&mut seat) {
+                let mut member = world.limit.join().unwrap();
+                while world.take(&mut member) {
                     world.runs(limit);
                     let last = world.taken.fetch_add(1, SeqCst) + 1 == items;
                     world.runs_no_more();
@@ -148,8 +148,8 @@ fn a_second_runs_while_the_first_does() {
             .map(|_| {
                 let (world, met) = (Arc::clone(&world), Arc::clone(&met));
                 thread::spawn(move || {
-                    let mut seat = world.limit.join().unwrap();
-                    assert!(world.take(&mut seat));
+                    let mut member = world.limit.join().unwrap();
+                    assert!(world.take(&mut member));
                     world.runs(2);
                     let mut count = met.0.lock().unwrap();
                     *count += 1;
@@ -179,11 +179,11 @@ fn blocking_lets_another_in_and_waits_to_come_back() {
             .map(|_| {
                 let (world, met) = (Arc::clone(&world), Arc::clone(&met));
                 thread::spawn(move || {
-                    let mut seat = world.limit.join().unwrap();
-                    assert!(world.take(&mut seat));
+                    let mut member = world.limit.join().unwrap();
+                    assert!(world.take(&mut member));
                     world.runs(1);
                     world.runs_no_more();
-                    seat.leave();
+                    member.leave();
                     let mut count = met.0.lock().unwrap();
                     *count += 1;
                     met.1.notify_all();
@@ -191,7 +191,7 @@ fn blocking_lets_another_in_and_waits_to_come_back() {
                         count = met.1.wait(count).unwrap();
                     }
                     drop(count);
-                    seat.enter();
+                    member.enter();
                     world.runs(1);
                     world.runs_no_more();
                 })
@@ -217,9 +217,9 @@ fn the_thread_that_parked_last_leads_first() {
             .map(|_| {
                 let (limit, led) = (Arc::clone(&limit), Arc::clone(&led));
                 thread::spawn(move || {
-                    let mut seat = limit.join().unwrap();
-                    assert_eq!(seat.lead(None), Lead::Yours);
-                    led.lock().unwrap().push(seat.place());
+                    let mut member = limit.join().unwrap();
+                    assert_eq!(member.lead(None), Lead::Yours);
+                    led.lock().unwrap().push(member.place());
                 })
             })
             .collect();
@@ -251,11 +251,11 @@ fn closing_wakes_all() {
             .map(|i| {
                 let world = Arc::clone(&world);
                 thread::spawn(move || {
-                    let mut seat = world.limit.join().unwrap();
+                    let mut member = world.limit.join().unwrap();
                     if i == 0 {
-                        seat.enter();
+                        member.enter();
                     }
-                    assert!(!world.take(&mut seat), "nothing ever comes");
+                    assert!(!world.take(&mut member), "nothing ever comes");
                 })
             })
             .collect();
@@ -278,21 +278,21 @@ fn who_comes_back_never_exceeds_the_limit() {
             .map(|_| {
                 let world = Arc::clone(&world);
                 thread::spawn(move || {
-                    let mut seat = world.limit.join().unwrap();
+                    let mut member = world.limit.join().unwrap();
                     for _ in 0..2 {
-                        seat.enter();
+                        member.enter();
                         world.runs(1);
                         world.runs_no_more();
-                        seat.leave();
+                        member.leave();
                     }
                 })
             })
             .collect();
-        let mut seat = world.limit.join().unwrap();
-        assert!(world.take(&mut seat));
+        let mut member = world.limit.join().unwrap();
+        assert!(world.take(&mut member));
         world.runs(1);
         world.runs_no_more();
-        drop(seat);
+        drop(member);
         for thread in back {
             thread.join().unwrap();
         }

@@ -24,15 +24,15 @@ fn until_entering(limit: &Limit) {
 #[test]
 fn one_thread_leads_runs_and_leads_again() {
     let limit = Limit::new(1, 1);
-    let mut seat = limit.join().unwrap();
+    let mut member = limit.join().unwrap();
     assert!(limit.join().is_none(), "one thread, one place");
     for _ in 0..3 {
-        assert_eq!(seat.lead(None), Lead::Yours);
+        assert_eq!(member.lead(None), Lead::Yours);
         assert_eq!(limit.running(), 0, "who waits does not run");
-        seat.run();
+        member.run();
         assert_eq!(limit.running(), 1);
     }
-    drop(seat);
+    drop(member);
     assert_eq!(limit.running(), 0);
     assert!(limit.join().is_some(), "a place is used again");
 }
@@ -48,9 +48,9 @@ fn the_thread_that_parked_last_leads_first() {
         for number in 1..5 {
             let (limit, order, led) = (&limit, &order, led.0.clone());
             scope.spawn(move || {
-                let mut seat = limit.join().unwrap();
-                assert_eq!(seat.lead(None), Lead::Yours);
-                seat.run();
+                let mut member = limit.join().unwrap();
+                assert_eq!(member.lead(None), Lead::Yours);
+                member.run();
                 order.lock().unwrap().push(number);
                 led.send(()).unwrap();
             });
@@ -124,8 +124,8 @@ fn who_waits_to_enter_goes_before_who_waits_to_lead() {
         until_parked(&limit, 1);
         let (entered, has_entered) = mpsc::channel();
         scope.spawn(|| {
-            let mut seat = limit.join().unwrap();
-            seat.enter();
+            let mut member = limit.join().unwrap();
+            member.enter();
             entered.send(limit.parked()).unwrap();
             drop(entered);
         });

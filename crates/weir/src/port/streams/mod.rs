@@ -46,11 +46,13 @@ pub use super::{iocp::streams::IocpStreams as Native, winsock::WinsockEvents as 
 #[cfg(target_os = "linux")]
 pub use super::uring::streams::{UringStreams as Native, events::UringEvents as NativeEvents};
 
+pub(super) mod connections;
+pub(super) mod events;
 pub(super) mod proof;
 #[cfg(test)]
 pub(super) mod tests;
 
-use super::{Cancelled, Key, Packet, Refused, Stopped, Token};
+use super::{Cancelled, Finished, Key, Packet, Refused, Stopped, Token};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -347,6 +349,12 @@ pub enum Completion {
 impl From<Packet> for Completion {
     fn from(packet: Packet) -> Self {
         Completion::Packet(packet)
+    }
+}
+
+impl Finished for Completion {
+    fn brings_memory(&self) -> bool {
+        matches!(self, Completion::Receive { .. } | Completion::Send { .. })
     }
 }
 

@@ -5,8 +5,8 @@ use crate::{
     Error,
     counters::Counters,
     port::{
-        Packet, Refused, Stopped, Token,
-        limit::{Limit, Seat},
+        Finished, Packet, Refused, Stopped, Token,
+        limit::{Limit, Member},
     },
     ring::{self, Alarm, Entered, Ring, TimeLeft, Wanted},
     rio::Batch,
@@ -122,7 +122,7 @@ impl<O: Outstanding> Inner<O> {
     /// A thread's take: it leads, or waits until it may.
     pub fn take(
         &self,
-        seat: &mut Seat<'_>,
+        member: &mut Member<'_>,
         out: &mut Batch<O::Completion>,
         timeout: Option<Duration>,
         counters: &Counters,
@@ -134,20 +134,20 @@ impl<O: Outstanding> Inner<O> {
             counters.parks.one();
             Ok(())
         };
-        seat.take(timeout, before_parking, |left| self.lead(out, left, counters))
+        member.take(timeout, before_parking, |left| self.lead(out, left, counters))
     }
 
     /// What lies ready, for a thread that runs: it runs on. 0 where [`take`](Self::take) is to bring it.
     #[inline]
-    pub fn take_ready(&self, seat: &Seat<'_>, out: &mut Batch<O::Completion>) -> usize {
-        if !seat.may_go_on() {
+    pub fn take_ready(&self, member: &Member<'_>, out: &mut Batch<O::Completion>) -> usize {
+        if !member.may_go_on() {
             return 0;
         }
         self.with(|state| {
             // A batch that waits to be submitted goes first, as in a take.
             let filled = state.fill();
             if state.closed
-                || filled == Filled::Crowded
+                || filled == Filled::QueueFull
                 || state.submissions.pending() >= self.submit_after
             {
                 return 0;
@@ -187,7 +187,7 @@ impl<O: Outstanding> Inner<O> {
                     counters.overflows.one();
                 }
                 state.overflowing = overflow;
-                let ready = state.ready() || filled == Filled::Crowded;
+                let ready = state.ready() || filled == Filled::QueueFull;
                 state.waiting = !ready;
                 Next::Enter { pending, at_least: u32::from(!ready) }
             });
@@ -237,14 +237,14 @@ impl<O: Outstanding> Inner<O> {
     }
 
     /// Cancels what is in the kernel's hands and takes completions until nothing is, or until
-    /// the time is over. Returns how many pieces of memory came back. The limit is closed and has no seats,
+    /// the time is over. Returns how many pieces of memory came back. The limit is closed and has no members,
     /// so this thread is alone.
     pub fn drain(&self, by: Instant) -> u32 {
         let counters = Counters::default();
         let mut out = Batch::new(64);
         let mut returned = 0;
         let mut give_back = |out: &mut Batch<O::Completion>| {
-            returned += out.drain().filter(O::brings_memory).count() as u32;
+            returned += out.drain().filter(Finished::brings_memory).count() as u32;
         };
         self.with(PortState::forget_asked);
         for token in self.with(|state| state.operations.all_started()) {
@@ -259,7 +259,7 @@ impl<O: Outstanding> Inner<O> {
                 while state.reap(&mut out) > 0 {
                     give_back(&mut out);
                 }
-                // What waits in the lists is not started any more. A queue too crowded for the
+                // What waits in the lists is not started any more. A queue too full for the
                 // cancels has room again when it was submitted.
                 let _ = state.push_cancels();
                 (state.operations.started(), state.submissions.pending())

@@ -10,7 +10,7 @@ use crate::{
     counters::Counters,
     memory::Slice,
     port::{Completion, Key, Needs, Refused, SocketId, Taken, Token},
-    ring::{self, Crowded, Slots, Submissions},
+    ring::{self, QueueFull, Slots, Submissions},
     rio::{Outcome, Peer, Span},
     socket::{Arrival, DatagramSocket},
 };
@@ -228,7 +228,7 @@ impl Outstanding for Operations {
 
     /// Sends in order, and receives up to the number that may be armed.
     #[inline]
-    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded> {
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and
         // is leaked if that never comes; a socket stays associated until the port goes.
         let mut push = |entry| unsafe { submissions.push(&[entry]) };
@@ -288,10 +288,6 @@ impl Outstanding for Operations {
 
     fn started(&self) -> u32 {
         self.started
-    }
-
-    fn brings_memory(completion: &Completion) -> bool {
-        matches!(completion, Completion::Operation { .. })
     }
 
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {

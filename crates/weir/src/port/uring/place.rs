@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    port::{Cancelled, Refused, Token, limit::Seat},
+    port::{Cancelled, Refused, Token, limit::Member},
     rio::Batch,
 };
 use std::{io, marker::PhantomData, time::Duration};
@@ -15,7 +15,7 @@ use std::{io, marker::PhantomData, time::Duration};
 /// What the workers of both kinds of port are made of.
 pub(super) struct Place<'a, O> {
     port: &'a Inner<O>,
-    seat: Seat<'a>,
+    member: Member<'a>,
     /// It stays on its thread: there it runs or not.
     stays: PhantomData<*const ()>,
 }
@@ -23,11 +23,11 @@ pub(super) struct Place<'a, O> {
 impl<'a, O: Outstanding> Place<'a, O> {
     /// One of as many as the port was opened for.
     pub fn at(port: &'a Inner<O>, threads: u32) -> Result<Self, Error> {
-        let seat = port.limit.join().ok_or_else(|| Error::Option {
+        let member = port.limit.join().ok_or_else(|| Error::Option {
             name: "threads".into(),
             problem: format!("the port was opened for {threads}; open it for more"),
         })?;
-        Ok(Self { port, seat, stays: PhantomData })
+        Ok(Self { port, member, stays: PhantomData })
     }
 
     pub fn take(
@@ -36,12 +36,12 @@ impl<'a, O: Outstanding> Place<'a, O> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        self.port.take(&mut self.seat, out, timeout, counters)
+        self.port.take(&mut self.member, out, timeout, counters)
     }
 
     #[inline]
     pub fn take_ready(&self, out: &mut Batch<O::Completion>) -> usize {
-        self.port.take_ready(&self.seat, out)
+        self.port.take_ready(&self.member, out)
     }
 
     #[inline]
@@ -73,9 +73,9 @@ impl<'a, O: Outstanding> Place<'a, O> {
 
     pub fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R> {
         self.port.commit(counters)?;
-        self.seat.leave();
+        self.member.leave();
         let result = f();
-        self.seat.enter();
+        self.member.enter();
         Ok(result)
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::{
     counters::Counters,
-    port::{Packet, Token},
-    ring::{self, Alarm, Completions, Crowded, Submissions},
+    port::{Finished, Packet, Token},
+    ring::{self, Alarm, Completions, QueueFull, Submissions},
     rio::Batch,
 };
 use io_uring::{opcode, squeue};
@@ -19,10 +19,10 @@ const ALARM: ring::Token = ring::Token::bare(4);
 /// The operations of a port, of whatever kind: a slot for each that is outstanding.
 pub(super) trait Outstanding: Send + Sized {
     /// What a take brings.
-    type Completion: From<Packet>;
+    type Completion: Finished;
 
     /// Puts into the submission queue whatever may start.
-    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded>;
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull>;
 
     /// Ends the operation of a completion, and puts it into `out`, which has room for one. What is
     /// not ours, or is over already, is passed over.
@@ -56,9 +56,6 @@ pub(super) trait Outstanding: Send + Sized {
     /// Those in the kernel's hands.
     fn all_started(&self) -> Vec<ring::Token>;
 
-    /// Whether a completion brings memory back, for counting.
-    fn brings_memory(completion: &Self::Completion) -> bool;
-
     /// Gives up everything, and returns how many pieces of memory went back and how many the kernel
     /// holds. The latter are leaked, and slices counted in their region.
     ///
@@ -88,12 +85,12 @@ pub(super) struct PortState<O> {
     /// Whether packets go first in the next take: in turns with completions, so that neither
     /// starves the other.
     packets_first: bool,
-    /// Ends the leader's wait. It is rung by writing to a descriptor: a thread that posts or
+    /// Ends the leader's wait. It is raised by writing to a descriptor: a thread that posts or
     /// closes does not enter the ring, which would make the kernel interrupt it later on.
     alarm: Arc<Alarm>,
     alarm_armed: bool,
-    /// It was rung, and nobody has looked since.
-    rung: bool,
+    /// It was raised, and nobody has looked since.
+    raised: bool,
     /// The leader waits in the kernel, or is about to.
     pub waiting: bool,
     /// The kernel keeps completions that found no room, as was seen and counted already.
@@ -114,7 +111,7 @@ pub(super) struct PortState<O> {
 pub(super) enum Filled {
     All,
     /// The submission queue is full: submit, then fill again.
-    Crowded,
+    QueueFull,
 }
 
 impl<O: Outstanding> PortState<O> {
@@ -137,7 +134,7 @@ impl<O: Outstanding> PortState<O> {
             packets_first: true,
             alarm,
             alarm_armed: false,
-            rung: false,
+            raised: false,
             waiting: false,
             overflowing: false,
             returning: Vec::with_capacity(outstanding),
@@ -157,11 +154,11 @@ impl<O: Outstanding> PortState<O> {
     }
 
     /// Whether somebody must ring the alarm, after a change that the leader must see: it waits,
-    /// and nobody has rung. The caller then rings, without the lock.
+    /// and nobody has raised the alarm. The caller then does, without the lock.
     #[must_use]
     pub(super) fn must_ring(&mut self) -> bool {
-        let must = self.waiting && !self.rung;
-        self.rung |= must;
+        let must = self.waiting && !self.raised;
+        self.raised |= must;
         must
     }
 
@@ -178,11 +175,11 @@ impl<O: Outstanding> PortState<O> {
     /// Puts into the submission queue whatever may start: what was cancelled, then what waits.
     #[inline]
     pub(super) fn fill(&mut self) -> Filled {
-        if self.push_all().is_ok() { Filled::All } else { Filled::Crowded }
+        if self.push_all().is_ok() { Filled::All } else { Filled::QueueFull }
     }
 
     #[inline]
-    fn push_all(&mut self) -> Result<(), Crowded> {
+    fn push_all(&mut self) -> Result<(), QueueFull> {
         if !self.alarm_armed {
             // SAFETY: the alarm's entries point at a static.
             unsafe { self.submissions.push(&self.alarm.entries(ALARM)) }?;
@@ -195,7 +192,7 @@ impl<O: Outstanding> PortState<O> {
     }
 
     #[cold]
-    fn push_cancelled(&mut self) -> Result<(), Crowded> {
+    fn push_cancelled(&mut self) -> Result<(), QueueFull> {
         while let Some(&token) = self.returning.last() {
             self.push_no_op(token)?;
             self.returning.pop();
@@ -204,7 +201,7 @@ impl<O: Outstanding> PortState<O> {
     }
 
     /// Puts cancels that found no room into the submission queue.
-    pub(super) fn push_cancels(&mut self) -> Result<(), Crowded> {
+    pub(super) fn push_cancels(&mut self) -> Result<(), QueueFull> {
         while let Some(&token) = self.cancels.last() {
             let entry = opcode::AsyncCancel::new(token.user_data()).build();
             self.push_harmless(entry.user_data(token.of_its_cancel().user_data()))?;
@@ -214,12 +211,12 @@ impl<O: Outstanding> PortState<O> {
         Ok(())
     }
 
-    pub(super) fn push_no_op(&mut self, token: ring::Token) -> Result<(), Crowded> {
+    pub(super) fn push_no_op(&mut self, token: ring::Token) -> Result<(), QueueFull> {
         self.push_harmless(opcode::Nop::new().build().user_data(token.user_data()))
     }
 
     /// For entries that point at nothing.
-    fn push_harmless(&mut self, entry: squeue::Entry) -> Result<(), Crowded> {
+    fn push_harmless(&mut self, entry: squeue::Entry) -> Result<(), QueueFull> {
         // SAFETY: no-ops and cancels, which are what this is for, point at nothing.
         unsafe { self.submissions.push(&[entry]) }
     }
@@ -256,7 +253,7 @@ impl<O: Outstanding> PortState<O> {
             let token = ring::Token::from_user_data(entry.user_data());
             if token == ALARM {
                 self.alarm.reset();
-                (self.alarm_armed, self.rung) = (false, false);
+                (self.alarm_armed, self.raised) = (false, false);
             } else if let Some(cancelled) = token.cancelled() {
                 self.asked.remove(&cancelled);
             } else {

@@ -14,7 +14,7 @@ use windows_sys::Win32::{
 };
 
 /// An event that the wait resets which tells it.
-pub(super) struct Event(OwnedHandle);
+pub struct Event(OwnedHandle);
 
 impl Event {
     pub fn new() -> io::Result<Self> {
@@ -38,21 +38,21 @@ impl Event {
 }
 
 /// Events that somebody waits for, as many as the system takes.
-pub(super) struct Group {
+pub(super) struct Events {
     handles: [HANDLE; WSA_MAXIMUM_WAIT_EVENTS as usize],
     count: usize,
 }
 
-impl Group {
+impl Events {
     /// # Panics
     /// Where there are more than a thread waits for.
     pub fn of<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
-        let mut group = Self { handles: [ptr::null_mut(); _], count: 0 };
+        let mut all = Self { handles: [ptr::null_mut(); _], count: 0 };
         for event in events {
-            group.handles[group.count] = event.handle();
-            group.count += 1;
+            all.handles[all.count] = event.handle();
+            all.count += 1;
         }
-        group
+        all
     }
 
     /// Waits until one of them is set, and tells the first that is. `None` where the time was over before.
@@ -64,7 +64,7 @@ impl Group {
             let left = left();
             let left_ms = milliseconds(left);
             let (count, handles) = (self.count as u32, self.handles.as_ptr());
-            // SAFETY: the events are open: the group is waited for by who has them.
+            // SAFETY: the events are open: they are waited for by who has them.
             match unsafe { WSAWaitForMultipleEvents(count, handles, 0, left_ms, 0) } {
                 // The system's clock may have it early.
                 WAIT_TIMEOUT if left_ms > 0 => {}

@@ -1,25 +1,32 @@
 //! The operations of a group: for each that may be outstanding an event, and what the system writes to.
 
-use super::event::{Event, Group};
+use super::event::{Event, Events};
 use crate::{
     Error,
     counters::Counters,
+    left::TimeLeft,
     memory::{Load, Slice},
     port::{
         Cancelled, Key, Refused, Token,
         overlapped::{self, Accepting, Addresses, Begun, settled},
-        streams::{Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken},
+        streams::{
+            Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken,
+            connections::{Connections, received},
+            events::{Group, Inner},
+        },
     },
-    socket::native::{last_error, without_packet},
+    rio::Woken,
+    socket::native::{CANCEL_AGAIN, last_error, without_packet},
     stream::{Accepted, Listener, Stream},
-    token::{self, Slots},
+    token,
 };
 use socket2::Socket;
-use std::{collections::VecDeque, io, mem, os::windows::io::AsRawSocket, ptr::NonNull};
+use std::{io, mem, os::windows::io::AsRawSocket, ptr::NonNull, sync::Arc, time::Duration};
 use windows_sys::Win32::{
     Foundation::{HANDLE, STATUS_PENDING},
     Networking::WinSock::{
-        SOCKET, WSA_IO_INCOMPLETE, WSA_OPERATION_ABORTED, WSAGetOverlappedResult,
+        SOCKET, WSA_IO_INCOMPLETE, WSA_MAXIMUM_WAIT_EVENTS, WSA_OPERATION_ABORTED,
+        WSAGetOverlappedResult,
     },
     System::IO::{CancelIoEx, OVERLAPPED},
 };
@@ -28,17 +35,17 @@ use windows_sys::Win32::{
 const OPERATION: u8 = 1;
 const STREAM: u8 = 2;
 
-pub(super) struct Operations {
+/// The operations of a group.
+pub struct Operations {
     listeners: Vec<Listening>,
-    streams: Slots<Associated>,
+    listeners_most: u32,
+    streams: Connections<Associated>,
     /// One for each operation that may be outstanding.
     slots: Vec<Slot>,
     /// The slots that no operation has, of each kind.
     free: [Vec<u32>; 3],
     /// The slots of what is outstanding, in the order in which it was started.
     started: Vec<u32>,
-    /// Streams that are over, to be told.
-    closed: VecDeque<(StreamId, Key)>,
     /// Calls that nobody has counted yet.
     calls: u64,
 }
@@ -61,14 +68,8 @@ struct Listening {
 /// A connection of the port.
 struct Associated {
     stream: Stream,
-    key: Key,
-    /// Operations that have not come back.
-    outstanding: u32,
-    /// The number of the next receive.
-    number: u32,
     /// Bytes that receives have brought and that were taken.
     received: u64,
-    closing: bool,
 }
 
 /// An event, and the operation that it is for.
@@ -136,24 +137,25 @@ impl Operations {
         }
         Ok(Self {
             listeners: Vec::new(),
-            streams: Slots::growing(STREAM, needs.streams as usize),
+            listeners_most: needs.listeners,
+            streams: Connections::new(STREAM, needs.streams),
             slots,
             free,
             started: Vec::new(),
-            closed: VecDeque::new(),
             calls: 0,
         })
     }
+}
 
-    pub(super) fn listen(
-        &mut self,
-        listener: Listener,
-        key: Key,
-        most: u32,
-    ) -> Result<ListenerId, Error> {
+impl Group for Operations {
+    /// The first event of the group, which wakes its thread.
+    type Events = Arc<Event>;
+    const CANCEL_AGAIN: Duration = CANCEL_AGAIN;
+
+    fn listen(&mut self, listener: Listener, key: Key) -> Result<ListenerId, Error> {
         let number = self.listeners.len() as u32;
-        if number == most {
-            let problem = format!("the group was opened for {most}");
+        if number == self.listeners_most {
+            let problem = format!("the group was opened for {number}");
             return Err(Error::option("listeners", problem));
         }
         let accepting =
@@ -162,17 +164,11 @@ impl Operations {
         Ok(ListenerId(number))
     }
 
-    pub(super) fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
-        let associated =
-            Associated { stream, key, outstanding: 0, number: 0, received: 0, closing: false };
-        let token = self.streams.insert(associated).map_err(|_| Refused::Full)?;
-        Ok(StreamId(token.user_data()))
+    fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
+        self.streams.add(key, Associated { stream, received: 0 })
     }
-}
 
-// Starting.
-impl Operations {
-    pub(super) fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
+    fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
         let listener = listener.0;
         if listener as usize >= self.listeners.len() {
             return Err(Refused::NoSuchSocket);
@@ -191,8 +187,8 @@ impl Operations {
         let begun = match (socket, accepting) {
             (Some(socket), Some(accepting)) => {
                 let (operation, flags) = slot.call.begin(&slot.event);
-                let addresses = addresses.room();
-                // SAFETY: addresses and operation are the slot's, which does not touch them until its event was told,
+                let addresses = addresses.buffer();
+                // SAFETY: addresses and operation are the slot's, which does not touch them until its event was reported,
                 // and leaks them where that never happens; the socket is closed with or after its operation.
                 unsafe { accepting.accept(listening, socket, addresses, flags, operation) }
             }
@@ -204,15 +200,14 @@ impl Operations {
     }
 
     /// A receive, or a wait to receive where there is no slice.
-    #[inline]
-    pub(super) fn receive(
+    fn receive(
         &mut self,
         stream: StreamId,
         slice: Option<Slice>,
     ) -> Result<Token, (Option<Slice>, Refused)> {
-        let stream = token::Token::from_user_data(stream.0);
-        let Some(its) = self.streams.get_mut(stream).filter(|its| !its.closing) else {
-            return Err((slice, Refused::NoSuchSocket));
+        let (stream, its) = match self.streams.open(stream) {
+            Ok(open) => open,
+            Err(refused) => return Err((slice, refused)),
         };
         let Some(number) = self.free[Kind::Receive as usize].pop() else {
             return Err((slice, Refused::Full));
@@ -223,36 +218,154 @@ impl Operations {
             (unsafe { slice.base().add(layout.headroom).as_ptr() }, layout.payload)
         });
         let slot = &mut self.slots[number as usize];
-        slot.operation = Some(Operation::Receive { slice, stream, number: its.number });
+        slot.operation = Some(Operation::Receive { slice, stream, number: its.starts_receive() });
         let (operation, flags) = slot.call.begin(&slot.event);
-        // SAFETY: the slice is the slot's, which does not touch it until its event was told, and leaks it where that
-        // never happens; so are flags and operation.
-        let begun =
-            unsafe { overlapped::receive(its.stream.native().raw(), buffer, flags, operation) };
-        its.number = its.number.wrapping_add(1);
-        its.outstanding += 1;
+        let socket = its.own.stream.native().raw();
+        // SAFETY: the slice is the slot's, which does not touch it until its event was reported, and leaks it where
+        // that never happens; so are flags and operation.
+        let begun = unsafe { overlapped::receive(socket, buffer, flags, operation) };
         Ok(self.begun(number, begun))
     }
 
-    #[inline]
-    pub(super) fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)> {
-        let stream = token::Token::from_user_data(stream.0);
-        let Some(its) = self.streams.get_mut(stream).filter(|its| !its.closing) else {
-            return Err((load, Refused::NoSuchSocket));
+    fn send(
+        &mut self,
+        stream: StreamId,
+        load: Load,
+        _: &mut Arc<Event>,
+    ) -> Result<Token, (Load, Refused)> {
+        let (stream, its) = match self.streams.open(stream) {
+            Ok(open) => open,
+            Err(refused) => return Err((load, refused)),
         };
         let Some(number) = self.free[Kind::Send as usize].pop() else {
             return Err((load, Refused::Full));
         };
-        let bytes = its.stream.native().sendable(load.left());
+        let bytes = its.own.stream.native().sendable(load.left());
         let bytes = (bytes.as_ptr(), bytes.len());
         let slot = &mut self.slots[number as usize];
         slot.operation = Some(Operation::Send { load, stream });
         let (operation, _) = slot.call.begin(&slot.event);
-        // SAFETY: the load is the slot's, which does not touch it until its event was told, and leaks it where that never
+        // SAFETY: the load is the slot's, which does not touch it until its event was reported, and leaks it where that never
         // happens; so is the operation.
-        let begun = unsafe { overlapped::send(its.stream.native().raw(), bytes, operation) };
-        its.outstanding += 1;
+        let begun = unsafe { overlapped::send(its.own.stream.native().raw(), bytes, operation) };
+        its.starts();
         Ok(self.begun(number, begun))
+    }
+
+    fn close(&mut self, stream: StreamId) -> Closing {
+        let (closing, cancel) = self.streams.close(stream);
+        if let Some(token) = cancel {
+            self.cancel_where(|operation| match operation {
+                Operation::Accept { .. } => false,
+                Operation::Receive { stream, .. } | Operation::Send { stream, .. } => {
+                    *stream == token
+                }
+            });
+        }
+        closing
+    }
+
+    /// Operations are known to the system at once: what is left to do is to count the calls that started them.
+    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
+        self.count_calls(counters);
+        Ok(())
+    }
+
+    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
+        let token = token::Token::from_user_data(token.0);
+        let known = |number: &u32| self.slots[*number as usize].token(*number) == token;
+        let Some(&number) = self.started.iter().find(|number| known(number)) else {
+            return Cancelled::Gone;
+        };
+        self.ask(number);
+        self.count_calls(counters);
+        Cancelled::Asked
+    }
+
+    /// What has come in all: what was taken, what was not, and what the socket holds. Nothing of it may move from the
+    /// one to the other meanwhile, so they are read again where a receive has ended.
+    fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64> {
+        let token = token::Token::from_user_data(stream.0);
+        let its = &self.streams.get(stream)?.own;
+        loop {
+            let untaken = self.untaken(token);
+            let waiting = its.stream.waiting(counters)?;
+            if self.untaken(token) == untaken {
+                return Ok(its.received + untaken + waiting as u64);
+            }
+        }
+    }
+
+    fn take_closed(&mut self, out: &mut Taken) {
+        self.streams.take_closed(out);
+    }
+
+    fn wait(
+        inner: &Inner<Self>,
+        waker: &mut Arc<Event>,
+        time: &mut TimeLeft,
+        counters: &Counters,
+        out: &mut Taken,
+    ) -> io::Result<Woken> {
+        let events = inner.with(|operations| operations.events_behind(waker));
+        counters.kernel_entries.one();
+        Ok(match events.wait(|| time.left())? {
+            None => Woken::TimedOut,
+            Some(0) => Woken::ByWaker,
+            Some(place) => {
+                inner.with(|operations| operations.reported(place - 1, out));
+                Woken::Ready
+            }
+        })
+    }
+
+    fn outstanding(&self) -> usize {
+        self.started.len()
+    }
+
+    /// Also what was cancelled before: Wine 8 forgets a cancel now and then.
+    fn cancel_all(&mut self, _: &Counters) {
+        self.slots.iter_mut().for_each(|slot| slot.asked = false);
+        self.cancel_where(|_| true);
+    }
+
+    /// What the system holds is leaked, but for events and sockets, of which it keeps what it needs. Answers how many
+    /// pieces of memory came back, and how many did not.
+    fn give_up(self) -> (u32, u32) {
+        let (mut returned, mut missing) = (0, 0);
+        for slot in self.slots {
+            let (is_over, Slot { operation, call, .. }) = (slot.is_over(), slot);
+            let Some(operation) = operation else { continue };
+            let brings_memory = match &operation {
+                Operation::Accept { .. } => false,
+                Operation::Receive { slice, .. } => slice.is_some(),
+                Operation::Send { .. } => true,
+            };
+            if is_over {
+                returned += u32::from(brings_memory);
+                continue;
+            }
+            missing += u32::from(brings_memory);
+            mem::forget(call);
+            match operation {
+                Operation::Accept { addresses, .. } => mem::forget(addresses),
+                Operation::Receive { slice, .. } => slice.into_iter().for_each(Slice::leak),
+                Operation::Send { load, .. } => load.leak(),
+            }
+        }
+        (returned, missing)
+    }
+
+    fn granted(&self) -> Vec<(&'static str, String)> {
+        vec![("events-most", WSA_MAXIMUM_WAIT_EVENTS.to_string())]
+    }
+}
+
+// Starting.
+impl Operations {
+    /// Counts the calls that started or cancelled something since the last time.
+    fn count_calls(&mut self, counters: &Counters) {
+        counters.kernel_entries.add(mem::take(&mut self.calls));
     }
 
     /// An operation was started, or was not: then its event is set all the same, and tells why.
@@ -267,31 +380,18 @@ impl Operations {
         self.started.push(number);
         Token(slot.token(number).user_data())
     }
-
-    /// How many calls started or cancelled something since the last time.
-    pub(super) fn take_calls(&mut self) -> u64 {
-        mem::take(&mut self.calls)
-    }
 }
 
 // Ending.
 impl Operations {
     /// The events to be waited for: first the one that wakes the thread, then those of what is outstanding.
-    pub(super) fn events_behind(&self, waker: &Event) -> Group {
+    fn events_behind(&self, waker: &Event) -> Events {
         let events = self.started.iter().map(|&number| &self.slots[number as usize].event);
-        Group::of([waker].into_iter().chain(events))
+        Events::of([waker].into_iter().chain(events))
     }
 
-    /// Streams that are over.
-    pub(super) fn take_closed(&mut self, out: &mut Taken) {
-        while out.room() > 0 {
-            let Some((stream, key)) = self.closed.pop_front() else { break };
-            out.push(Completion::Closed { stream, key });
-        }
-    }
-
-    /// The event was told of what stands at this place of those outstanding.
-    pub(super) fn told(&mut self, place: usize, out: &mut Taken) {
+    /// The event was reported of what stands at this place of those outstanding.
+    fn reported(&mut self, place: usize, out: &mut Taken) {
         let number = self.started[place];
         let Some(result) = self.result(number) else { return }; // nobody promises that an event is set once
         self.started.remove(place);
@@ -308,29 +408,20 @@ impl Operations {
                 out.push(Completion::Accept { token, listener, key, outcome });
             }
             Operation::Receive { slice, stream: its, number } => {
-                let associated = self.streams.get_mut(its).expect("it has operations outstanding");
-                let key = associated.key;
+                let associated = self.streams.of_mut(its);
+                let of = (its, associated.key);
                 if slice.is_some() {
-                    associated.received += result.unwrap_or(0) as u64;
+                    associated.own.received += result.unwrap_or(0) as u64;
                 }
-                let stream = StreamId(its.user_data());
-                out.push(match slice {
-                    Some(slice) => {
-                        let outcome = settled(result, |count| count);
-                        Completion::Receive { token, stream, key, slice, number, outcome }
-                    }
-                    None => {
-                        Completion::Wait { token, stream, key, outcome: settled(result, |_| ()) }
-                    }
-                });
-                self.came_back(its, out);
+                out.push(received(token, of, slice, number, settled(result, |count| count)));
+                self.streams.came_back(its, out);
             }
             Operation::Send { load, stream: its } => {
-                let key = self.streams.get(its).expect("it has operations outstanding").key;
+                let key = self.streams.of(its).key;
                 let stream = StreamId(its.user_data());
                 let outcome = settled(result, |count| count);
                 out.push(Completion::Send { token, stream, key, load, outcome });
-                self.came_back(its, out);
+                self.streams.came_back(its, out);
             }
         }
     }
@@ -357,8 +448,7 @@ impl Operations {
                 listening.native().with_socket(|socket| f(socket.as_raw_socket() as SOCKET))
             }
             Operation::Receive { stream, .. } | Operation::Send { stream, .. } => {
-                let its = self.streams.get(*stream).expect("it has operations outstanding");
-                Some(f(its.stream.native().raw()))
+                Some(f(self.streams.of(*stream).own.stream.native().raw()))
             }
         }
     }
@@ -375,34 +465,6 @@ impl Operations {
         overlapped::accepted(listener, accepting.as_ref(), socket, addresses, result)
     }
 
-    /// An operation of this stream has come back: it may be over.
-    fn came_back(&mut self, token: token::Token, out: &mut Taken) {
-        let its = self.streams.get_mut(token).expect("it had an operation outstanding");
-        its.outstanding -= 1;
-        if its.closing && its.outstanding == 0 {
-            let (stream, key) = (StreamId(token.user_data()), its.key);
-            self.streams.remove(token);
-            match out.room() {
-                0 => self.closed.push_back((stream, key)),
-                _ => out.push(Completion::Closed { stream, key }),
-            }
-        }
-    }
-
-    /// What has come in all: what was taken, what was not, and what the socket holds. Nothing of it may move from the
-    /// one to the other meanwhile, so they are read again where a receive has ended.
-    pub(super) fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64> {
-        let token = token::Token::from_user_data(stream.0);
-        let its = self.streams.get(token).ok_or(io::ErrorKind::NotFound)?;
-        loop {
-            let untaken = self.untaken(token);
-            let waiting = its.stream.waiting(counters)?;
-            if self.untaken(token) == untaken {
-                return Ok(its.received + untaken + waiting as u64);
-            }
-        }
-    }
-
     /// Bytes in receives that have ended and were not told.
     fn untaken(&self, of: token::Token) -> u64 {
         let brought = |&number: &u32| {
@@ -413,39 +475,6 @@ impl Operations {
             }
         };
         self.started.iter().map(brought).sum()
-    }
-
-    pub(super) fn close(&mut self, stream: StreamId) -> Closing {
-        let token = token::Token::from_user_data(stream.0);
-        match self.streams.get_mut(token) {
-            None => return Closing::Gone,
-            Some(its) if its.outstanding == 0 => {
-                self.streams.remove(token);
-                return Closing::Over;
-            }
-            Some(its) => its.closing = true,
-        }
-        self.cancel_where(|operation| match operation {
-            Operation::Accept { .. } => false,
-            Operation::Receive { stream, .. } | Operation::Send { stream, .. } => *stream == token,
-        });
-        Closing::Follows
-    }
-
-    pub(super) fn cancel(&mut self, token: Token) -> Cancelled {
-        let token = token::Token::from_user_data(token.0);
-        let known = |number: &u32| self.slots[*number as usize].token(*number) == token;
-        let Some(&number) = self.started.iter().find(|number| known(number)) else {
-            return Cancelled::Gone;
-        };
-        self.ask(number);
-        Cancelled::Asked
-    }
-
-    /// Also what was cancelled before: Wine 8 forgets a cancel now and then.
-    pub(super) fn cancel_all(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.asked = false);
-        self.cancel_where(|_| true);
     }
 
     fn cancel_where(&mut self, is_meant: impl Fn(&Operation) -> bool) {
@@ -474,10 +503,6 @@ impl Operations {
 
 // The end of the group.
 impl Operations {
-    pub(super) fn outstanding(&self) -> usize {
-        self.started.len()
-    }
-
     /// As if all of them had been cancelled, and the system had forgotten that.
     #[cfg(test)]
     pub(super) fn forget_cancels(&mut self) {
@@ -488,37 +513,6 @@ impl Operations {
     #[cfg(test)]
     pub(super) fn ended(&self) -> usize {
         self.started.iter().filter(|&&number| self.slots[number as usize].is_over()).count()
-    }
-
-    pub(super) fn brings_memory(completion: &Completion) -> bool {
-        matches!(completion, Completion::Receive { .. } | Completion::Send { .. })
-    }
-
-    /// What the system holds is leaked, but for events and sockets, of which it keeps what it needs. Answers how many
-    /// pieces of memory came back, and how many did not.
-    pub(super) fn give_up(self) -> (u32, u32) {
-        let (mut returned, mut missing) = (0, 0);
-        for slot in self.slots {
-            let (is_over, Slot { operation, call, .. }) = (slot.is_over(), slot);
-            let Some(operation) = operation else { continue };
-            let brings_memory = match &operation {
-                Operation::Accept { .. } => false,
-                Operation::Receive { slice, .. } => slice.is_some(),
-                Operation::Send { .. } => true,
-            };
-            if is_over {
-                returned += u32::from(brings_memory);
-                continue;
-            }
-            missing += u32::from(brings_memory);
-            mem::forget(call);
-            match operation {
-                Operation::Accept { addresses, .. } => mem::forget(addresses),
-                Operation::Receive { slice, .. } => slice.into_iter().for_each(Slice::leak),
-                Operation::Send { load, .. } => load.leak(),
-            }
-        }
-        (returned, missing)
     }
 }
 

@@ -25,7 +25,7 @@ use windows_sys::Win32::{
 /// Waits until so many of those that are outstanding have ended, which nobody is told.
 fn until_ended(bench: &Bench<WinsockEvents>, count: usize) {
     let began = Instant::now();
-    while bench.port.inner.with(|state| state.operations.ended()) < count {
+    while bench.port.inner.with(|operations| operations.ended()) < count {
         assert!(began.elapsed() < LONG, "they do not end");
         thread::yield_now();
     }
@@ -131,7 +131,7 @@ fn what_was_cancelled_and_forgotten_comes_back_to_a_stop() {
     let mut worker = bench.port.worker().unwrap();
     let (_client, _stream, id) = bench.connect(&mut worker, 7);
     worker.receive(id, bench.slice()).unwrap();
-    bench.port.inner.with(|state| state.operations.forget_cancels());
+    bench.port.inner.with(|operations| operations.forget_cancels());
     drop(worker);
     bench.stop();
 }

@@ -1,11 +1,10 @@
 //! epoll_create1(2), epoll_ctl(2), epoll_wait(2).
 
-use super::Trigger;
 use crate::{
     Error, Unavailable,
     counters::Counters,
     readiness::{
-        Interest, Streams,
+        Interest, Streams, Trigger,
         wake_event::{self, WakeEvent},
     },
     rio::Woken,

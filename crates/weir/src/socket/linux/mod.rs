@@ -334,15 +334,6 @@ fn unless_empty(received: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// What to do about an answer of the system: see [`crate::error::advice`].
-pub(crate) fn advice(source: &io::Error) -> Option<&'static str> {
-    match source.raw_os_error() {
-        Some(libc::EMFILE) => Some("raise the limit on open files (`ulimit -n`)"),
-        Some(libc::ENFILE) => Some("raise the machine's limit on open files (sysctl fs.file-max)"),
-        _ => None,
-    }
-}
-
 fn set_flag(socket: &Socket, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: these options take an int.

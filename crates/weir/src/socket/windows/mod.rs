@@ -38,9 +38,9 @@ use windows_sys::Win32::{
         LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
         WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSA_WAIT_TIMEOUT, WSAAsyncSelect,
-        WSABUF, WSACreateEvent, WSAEMFILE, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT,
-        WSAEWOULDBLOCK, WSAGetLastError, WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl,
-        WSAMSG, WSARecvFrom, WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
+        WSABUF, WSACreateEvent, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK,
+        WSAGetLastError, WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom,
+        WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -419,14 +419,6 @@ pub(crate) fn started(result: i32) -> Result<Done, i32> {
 pub(crate) fn last_error() -> i32 {
     // SAFETY: reads a variable of this thread.
     unsafe { WSAGetLastError() }
-}
-
-/// What to do about an answer of the system: see [`crate::error::advice`].
-pub(crate) fn advice(source: &io::Error) -> Option<&'static str> {
-    match source.raw_os_error() {
-        Some(WSAEMFILE) => Some("end programs that hold many sockets"),
-        _ => None,
-    }
 }
 
 pub(crate) fn new_event() -> io::Result<OwnedHandle> {

@@ -6,7 +6,7 @@ use crate::{
     counters::Counters,
     lifecycle::lock,
     stream::Stream,
-    tcp::{Connection, Handler, Reason, Worker, connection::NEVER, finish},
+    tcp::{Connection, Handler, Reason, Worker, connection::NEVER, stop},
     timer::{TICK, Tick},
 };
 use std::{
@@ -84,7 +84,7 @@ impl<H: Handler> Connections<H> {
         End(self, timeout)
     }
 
-    /// Lets each connection handle what has come and finish, waits until the last one has left, and
+    /// Lets each connection handle what has come and stop, waits until the last one has left, and
     /// cuts off those that are open after this time.
     fn end(&self, timeout: Duration) {
         let by = Instant::now() + timeout;
@@ -269,7 +269,7 @@ impl<H: Handler> Pair<H> {
     fn finish_if_stopped(&self, worker: &mut Worker<H>, connection: &mut Locked<'_, H>) {
         if let Some(in_all) = connection.0.stop_at.take() {
             let received = connection.0.received;
-            finish::finish_at(worker, connection, &self.stream, in_all, received);
+            stop::finish_at(worker, connection, &self.stream, in_all, received);
         }
     }
 

@@ -7,30 +7,30 @@
 //! the handler, and starts what the connection wants next; the other locks ([`shared`](super::shared))
 //! are taken under it for a few steps each, never the other way round.
 
-use super::shared::{
-    Accepts, Clock, Order, Place, Places, Pool, PortConnection, STUCK_AFTER, Sending, Sends,
-    SharedAccepts, Slow,
-};
+use super::{accepts::Accepts, pool::Pool, receive_order::ReceiveOrder, slots::Slots};
 use crate::{
     Error,
-    lifecycle::{contain, lock, try_lock},
+    lifecycle::{LeaveTogether, contain, lock, try_lock},
     memory::{Load, Slice},
     options::named,
     port::{
         Key, Packet, Refused,
         streams::{
-            Closing, Completion, ListenerId, Needs, Outcome, Port, Provider, StreamId, Taken,
-            Worker as _,
+            Closing, Completion, Needs, Outcome, Port, Provider, StreamId, Taken, Worker as _,
         },
     },
-    stream::{self, Accepted, Listener, Mode},
-    tcp::{Connection, Handler, Job, Reason, Running, Worker, active::Active, finish},
+    stream::{self, Accepted, Listener, Mode, Stream},
+    tcp::{Connection, Handler, Job, Reason, Running, Worker, active::Active, stop},
     timer::{Tick, Wheel},
 };
 use std::{
+    collections::VecDeque,
     io,
     panic::resume_unwind,
-    sync::{Arc, Mutex, TryLockError, mpsc},
+    sync::{
+        Arc, Mutex, TryLockError,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -162,22 +162,43 @@ named! {
 /// A port, its connections, and what its threads share. The last to leave stops it.
 pub(super) struct PortServer<P, H> {
     port: P,
-    listeners: Vec<(Listener, ListenerId)>,
-    places: Places<H>,
-    pool: Pool,
-    sends: Sends,
+    accepts: Accepts,
+    connections: Slots<PortConnection<H>>,
     /// Who is served and who waits.
     active: Mutex<Active>,
-    accepts: SharedAccepts,
-    clock: Mutex<Clock>,
+    /// Memory to receive into.
+    pool: Pool,
+    /// Whose turn it is to send.
+    sends: Sends,
+    timers: Mutex<Timers>,
     pub(super) numbers: Numbers,
+}
+
+/// A connection that is open, and what the threads know of it.
+struct PortConnection<H> {
+    connection: Connection<H>,
+    stream: Stream,
+    id: StreamId,
+    /// Receives that are outstanding, or the wait for one.
+    receives: u32,
+    /// What was received and not handled yet.
+    order: ReceiveOrder,
+    sending: Sending,
+    /// Whether its sends were stuck lately.
+    slow: Slow,
+    /// Bytes that were handled.
+    received: u64,
+    /// When its timer fires; [`Tick::MAX`] where it has none.
+    armed: Tick,
+    /// It was taken from the port, and is over when all that is outstanding has come back.
+    closing: bool,
 }
 
 /// Of the packet that tells of the end of the server.
 pub(super) const STOP: Packet = Packet { key: Key(u64::MAX), value: 0 };
 
 /// How long giving back may take that has only to be asked for.
-const GIVING_BACK: Duration = Duration::from_secs(10);
+pub(super) const GIVING_BACK: Duration = Duration::from_secs(10);
 
 /// Starts a server on this port.
 pub(super) fn start<H: Handler>(
@@ -196,7 +217,7 @@ fn open<H: Handler, P: Provider>(
     provider: &P,
     numbers: Numbers,
 ) -> Result<PortServer<P::Port, H>, Error> {
-    let (first, most, burst) = numbers.accepts;
+    let (first, most, _) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
     let needs = Needs {
         listeners,
@@ -214,17 +235,14 @@ fn open<H: Handler, P: Provider>(
     let associate = |(number, listener): (usize, Listener)| {
         port.listen(listener.clone(), Key(number as u64)).map(|id| (listener, id))
     };
-    let listeners: Vec<_> =
-        listening.into_iter().enumerate().map(associate).collect::<Result<_, _>>()?;
+    let listeners = listening.into_iter().enumerate().map(associate).collect::<Result<_, _>>()?;
     for (name, value) in port.granted() {
         job.state(name, value);
     }
-    let accepts = Accepts::new(listeners.len(), first, most, burst);
     let pool = Pool::new(job.buffer_bytes);
     Ok(PortServer {
-        accepts: SharedAccepts::new(accepts),
+        accepts: Accepts::new(listeners, numbers.accepts),
         active: Mutex::new(Active::new(job.limits.active)),
-        listeners,
         ..PortServer::of_connections(port, connections, pool, job.since(), numbers)
     })
 }
@@ -240,13 +258,12 @@ impl<P: Port, H: Handler> PortServer<P, H> {
     ) -> Self {
         Self {
             port,
-            listeners: Vec::new(),
-            places: Places::new(connections),
+            accepts: Accepts::new(Vec::new(), (0, 0, 0)),
+            connections: Slots::new(connections),
+            active: Mutex::default(),
             pool,
             sends: Sends::new(numbers.sends, numbers.stuck_of(connections), since),
-            active: Mutex::default(),
-            accepts: SharedAccepts::new(Accepts::new(0, 0, 0, 0)),
-            clock: Mutex::new(Clock::new(Wheel::starting(since))),
+            timers: Mutex::new(Timers::new(Wheel::starting(since))),
             numbers,
         }
     }
@@ -256,21 +273,11 @@ impl<P: Port, H: Handler> PortServer<P, H> {
 fn spawn<H: Handler, P: Port>(job: &mut Job<H>, server: PortServer<P, H>) -> Result<(), Error> {
     let closer = server.port.closer();
     job.on_stop(server.port.poster(STOP));
-    let threads = server.numbers.threads;
-    // Threads exit together: while others still take, a system may cancel what one that exits has started, or never say
-    // how it ended. `stays` is dropped with what they share, which ends each wait for `gone`.
-    let (stays, gone): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel::<()>()).unzip();
-    // One share for each thread and none for this one, so that the last thread finds itself last.
-    let server = Arc::new((server, stays));
-    let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&server)).collect();
-    for (shares, gone) in shares.into_iter().chain([server]).zip(gone) {
+    for server in LeaveTogether::shares(server.numbers.threads, server) {
         let spawned = job.spawn(move |worker| {
-            let (server, _) = &*shares;
-            let result = contain(|| run(worker, server));
+            let result = contain(|| run(worker, &server));
             server.port.close(); // the others must not wait for this thread
-            let given_back =
-                Arc::into_inner(shares).map_or(Ok(()), |(server, _stays)| server.end(worker));
-            let _ = gone.recv(); // an error, once the last is there
+            let given_back = server.leave(|server| server.end(worker)).unwrap_or(Ok(()));
             result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
         });
         if spawned.is_err() {
@@ -334,7 +341,7 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         next: Vec::new(),
     };
     if thread.worker.index == 0 {
-        thread.keep_accepting();
+        server.accepts.rearm(&mut thread.taker);
         let calls = Arc::clone(&thread.worker.calls);
         thread.taker.commit(&calls).map_err(|e| Error::io("starting accepts", e))?;
     }
@@ -375,7 +382,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let (thread, now) = (self.worker.index, self.worker.clock.looked());
         let pause =
             self.server.accepts.paused_until().into_iter().chain(self.server.sends.look_at()).min();
-        let until = lock(&self.server.clock).watch(thread, now, pause);
+        let until = lock(&self.server.timers).watch(thread, now, pause);
         until.map(|until| until.saturating_duration_since(now))
     }
 
@@ -384,16 +391,14 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let now = Instant::now();
         self.unlooked = 0;
         self.worker.clock.expired(now, &mut self.due); // it has no timers, and tells the time
-        let time_is_over = lock(&self.server.clock).back(self.worker.index, now, &mut self.due);
+        let time_is_over = lock(&self.server.timers).back(self.worker.index, now, &mut self.due);
         while let Some(slot) = self.due.pop() {
             self.with(slot, |thread, open| {
                 open.armed = Tick::MAX;
                 open.connection.timed(thread.worker);
             });
         }
-        if self.server.accepts.resume(Some(now)) {
-            self.keep_accepting();
-        }
+        self.server.accepts.resume(Some(now), &mut self.taker);
         if self.server.sends.is_to_look(now) {
             self.set_stuck_aside(now);
         }
@@ -403,6 +408,50 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         if time_is_over {
             self.server.port.close(); // whoever leaves last cuts off what is still open
         }
+    }
+}
+
+/// The timers of all connections, by slot, and who watches them.
+///
+/// One wheel for all, since whichever thread has a connection must be able to set its timer. One thread's
+/// take ends when the next timer is due, the others' do not: whoever goes to take and finds that nobody
+/// wakes in time takes that upon itself.
+struct Timers {
+    wheel: Wheel,
+    watch: Option<(usize, Instant)>,
+    /// When the time to stop is over.
+    stop_by: Option<Instant>,
+}
+
+impl Timers {
+    fn new(wheel: Wheel) -> Self {
+        Self { wheel, watch: None, stop_by: None }
+    }
+
+    /// When a thread that goes to take is to be woken, for timers, for the end of the server, and for the end
+    /// of a pause.
+    fn watch(&mut self, thread: usize, now: Instant, pause: Option<Instant>) -> Option<Instant> {
+        let timer = self.wheel.next_in(now).map(|left| now + left);
+        let due = [timer, self.stop_by, pause].into_iter().flatten().min()?;
+        match self.watch {
+            Some((another, at)) if another != thread && at <= due => None,
+            _ => {
+                self.watch = Some((thread, due));
+                Some(due)
+            }
+        }
+    }
+
+    /// A thread is back from its take. Moves into `due` the slots whose timers fell due, and says whether the
+    /// time to stop is over.
+    fn back(&mut self, thread: usize, now: Instant, due: &mut Vec<u32>) -> bool {
+        self.watch.take_if(|(its, _)| *its == thread);
+        self.wheel.expired(now, due);
+        self.stop_by.is_some_and(|by| by <= now)
+    }
+
+    fn set(&mut self, slot: u32, due: Tick) {
+        self.wheel.set(slot, due);
     }
 }
 
@@ -425,58 +474,18 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         Ok(())
     }
 
-    /// An accept is over: with a connection, or not.
+    /// An accept is over: with a connection, or not. It is re-armed when that is taken in.
     fn accepted(&mut self, listener: usize, outcome: Outcome<Accepted>) -> Result<(), Error> {
-        let mut outcome = outcome;
-        loop {
-            match outcome {
-                Outcome::Done(accepted) => {
-                    if self.worker.admit(&accepted.stream) {
-                        self.take_in(accepted);
-                    }
-                    let ask = self.server.accepts.succeeded(listener);
-                    if !ask {
-                        break;
-                    }
-                    let waits =
-                        self.server.listeners[listener].0.accept(Mode::Try, &self.worker.calls);
-                    outcome = match waits {
-                        Ok(Some(accepted)) => {
-                            self.server.accepts.ran_dry(listener);
-                            Outcome::Done(accepted)
-                        }
-                        Ok(None) => break,
-                        Err(e) => Outcome::Failed(e),
-                    };
-                }
-                Outcome::Failed(e) if stream::is_want_of_resources(&e) => {
-                    if self.server.accepts.pause(listener) {
-                        self.worker.counters.accept_pauses.one();
-                    }
-                    break;
-                }
-                Outcome::Failed(e) if stream::concerns_one_connection(&e) => {
-                    self.worker.counters.accept_errors.one();
-                    break;
-                }
-                Outcome::Failed(e) => return Err(Error::io("accepting a connection", e)),
-                Outcome::Returned => break,
+        let server = self.server;
+        let mut brought = server.accepts.brought(self.worker, listener, outcome)?;
+        while let Some(accepted) = brought {
+            if self.worker.admit(&accepted.stream) {
+                self.take_in(accepted);
             }
+            brought = server.accepts.beyond(self.worker, listener)?;
         }
-        self.server.accepts.back(listener, 1);
-        self.keep_accepting();
+        server.accepts.done(listener, &mut self.taker);
         Ok(())
-    }
-
-    /// Starts as many accepts as are to be outstanding.
-    fn keep_accepting(&mut self) {
-        for (number, (_, id)) in self.server.listeners.iter().enumerate() {
-            let more = self.server.accepts.start_more(number);
-            let started = (0..more).take_while(|_| self.taker.accept(*id).is_ok()).count() as u32;
-            if started < more {
-                self.server.accepts.back(number, more - started); // the port is closed
-            }
-        }
     }
 
     /// Takes in a connection that was admitted.
@@ -484,13 +493,13 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let Accepted { stream, peer } = accepted;
         let server = self.server;
         let mut connection = Connection::open(self.worker, peer);
-        let slot = server.places.claim();
-        let mut place = lock(server.places.get(slot));
+        let slot = server.connections.claim();
+        let mut place = lock(server.connections.get(slot));
         let id = match server.port.associate(stream.clone(), Key(slot.into())) {
             Ok(id) => id,
             Err(refused) => {
                 drop(place);
-                server.places.give_back(slot);
+                server.connections.give_back(slot);
                 connection.fail(self.refused(refused));
                 return close(self.worker, connection, &stream);
             }
@@ -500,7 +509,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             stream,
             id,
             receives: 0,
-            order: Order::default(),
+            order: ReceiveOrder::default(),
             sending: Sending::Nothing,
             slow: Slow::default(),
             received: 0,
@@ -524,7 +533,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     /// Connections that are open.
     pub(super) fn connections(&self) -> u32 {
-        self.server.places.open()
+        self.server.connections.open()
     }
 
     /// A receive is over.
@@ -591,7 +600,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// A connection is over that was taken from the port.
     fn closed(&mut self, key: Key, id: StreamId) {
         let slot = key.0 as u32;
-        let open = lock(self.server.places.get(slot)).take_if(|open| open.id == id);
+        let open = lock(self.server.connections.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
         if std::mem::take(&mut self.sent) {
             self.pass_the_turn();
@@ -627,7 +636,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         f: impl FnOnce(&mut Self, &mut PortConnection<H>),
     ) {
         let server = self.server;
-        let mut place = lock(server.places.get(slot));
+        let mut place = lock(server.connections.get(slot));
         let meant =
             |open: &&mut PortConnection<H>| !open.closing && id.is_none_or(|id| id == open.id);
         if let Some(open) = place.as_mut().filter(meant) {
@@ -683,7 +692,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             && due < open.armed
         {
             open.armed = due;
-            lock(&self.server.clock).set(slot, due);
+            lock(&self.server.timers).set(slot, due);
         }
     }
 
@@ -777,6 +786,250 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     }
 }
 
+/// How long a send may be outstanding until its peer counts as stuck.
+///
+/// Long for a send that moves, and short for whoever waits. A connection far away may be called stuck with a full
+/// window on its way; it loses nothing by that.
+const STUCK_AFTER: Duration = Duration::from_millis(10);
+
+/// The pool of sends: at most so many are outstanding of all connections, and further ones wait in order.
+///
+/// It is for sends that move. One that is outstanding for [`STUCK_AFTER`] while others wait is its connection's
+/// own from then on and stands *beside* the pool, as do those that follow until enough of them have moved
+/// ([`Slow`]): so a peer that reads nothing, or slowly, holds a place that others need for so long at most, and
+/// once. Whether a send would move is not asked, since not every system tells beforehand. Beside the pool there is one
+/// for each connection at most, and a bound for all of them.
+///
+/// Beyond that bound who is stuck for longest is given up, one for each that waits. What it held is free only when its
+/// connection is over; until then it counts among those that leave, so that nobody else is given up in its stead.
+///
+/// Who finds no place joins, and then tries again: where there is none once more a send is outstanding, and
+/// whoever gives its place back finds that somebody waits. So nobody waits for ever, and where nobody waits no
+/// lock is taken.
+struct Sends {
+    most: u32,
+    beside_most: u32,
+    /// Places that are taken.
+    moving: AtomicU32,
+    beside: AtomicU32,
+    /// Of those, the ones whose connections are about to be over.
+    leaving: AtomicU32,
+    waiting: Mutex<Waiting>,
+    any: AtomicBool,
+}
+
+struct Waiting {
+    /// In the order of their turns.
+    turns: VecDeque<(u32, StreamId)>,
+    /// When to look for those that are stuck next, where any wait; none while somebody looks.
+    look_at: Option<Instant>,
+}
+
+/// What an outstanding send counts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Pool,
+    /// Its own connection.
+    Beside,
+}
+
+fn take_one(taken: &AtomicU32, most: u32) -> bool {
+    taken.fetch_update(SeqCst, SeqCst, |taken| (taken < most).then_some(taken + 1)).is_ok()
+}
+
+impl Sends {
+    fn new(most: u32, beside_most: u32, since: Instant) -> Self {
+        let (moving, beside, leaving) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: Some(since) });
+        Self { most, beside_most, moving, beside, leaving, waiting, any: AtomicBool::new(false) }
+    }
+
+    /// A place for a send whose turn it is, to be given back; `slow`: the last one of its connection was stuck.
+    #[inline]
+    fn take(&self, slow: bool) -> Option<Place> {
+        if slow && let Some(place) = self.take_beside() {
+            return Some(place);
+        }
+        take_one(&self.moving, self.most).then_some(Place::Pool)
+    }
+
+    /// A place for a send whose turn it may not be: those that wait go first.
+    #[inline]
+    fn take_in_turn(&self, slow: bool) -> Option<Place> {
+        match self.any() {
+            false => self.take(slow),
+            true if slow => self.take_beside(),
+            true => None,
+        }
+    }
+
+    fn take_beside(&self) -> Option<Place> {
+        take_one(&self.beside, self.beside_most).then_some(Place::Beside)
+    }
+
+    /// A send that had a place in the pool is stuck. `false`: as many are as may be.
+    fn set_aside(&self) -> bool {
+        let aside = self.take_beside().is_some();
+        if aside {
+            self.moving.fetch_sub(1, SeqCst);
+        }
+        aside
+    }
+
+    #[inline]
+    fn give_back(&self, place: Place) {
+        match place {
+            Place::Pool => self.moving.fetch_sub(1, SeqCst),
+            Place::Beside => self.beside.fetch_sub(1, SeqCst),
+        };
+    }
+
+    /// A connection is about to be over that holds a place.
+    fn leaves(&self) {
+        self.leaving.fetch_add(1, SeqCst);
+    }
+
+    /// Such a connection is over, and its place was given back.
+    fn has_left(&self) {
+        self.leaving.fetch_sub(1, SeqCst);
+    }
+
+    /// Connections that are about to be over and hold places. Who looks for the stuck asks before: whoever leaves
+    /// meanwhile is counted, and its place is seen free besides, so that too few are given up and never too many.
+    fn leaving(&self) -> usize {
+        self.leaving.load(SeqCst) as usize
+    }
+
+    /// How many of the stuck to give up, where so many of those in the pool could not be set aside, so many are stuck
+    /// in all, and so many were leaving before.
+    fn to_give_up(&self, in_pool: usize, stuck: usize, leaving: usize) -> usize {
+        // Those beside that move will be back at once.
+        let beyond = stuck.saturating_sub(self.beside_most as usize).min(in_pool);
+        self.waiting().min(beyond).saturating_sub(leaving)
+    }
+
+    /// Whether anybody waits.
+    #[inline]
+    fn any(&self) -> bool {
+        self.any.load(SeqCst)
+    }
+
+    /// How many wait, some of which may have gone.
+    fn waiting(&self) -> usize {
+        lock(&self.waiting).turns.len()
+    }
+
+    /// This connection waits, behind all others.
+    fn join(&self, slot: u32, id: StreamId) {
+        let mut waiting = lock(&self.waiting);
+        waiting.turns.push_back((slot, id));
+        self.any.store(true, SeqCst);
+    }
+
+    /// The one whose turn is next: it may have gone.
+    fn first(&self) -> Option<(u32, StreamId)> {
+        lock(&self.waiting).turns.front().copied()
+    }
+
+    /// This one, which was the first, waits no more: another thread may have found the same.
+    fn leave(&self, slot: u32, id: StreamId) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.turns.front() == Some(&(slot, id)) {
+            waiting.turns.pop_front();
+        }
+        self.any.store(!waiting.turns.is_empty(), SeqCst);
+    }
+
+    /// When somebody is to look for sends that are stuck, where others wait.
+    fn look_at(&self) -> Option<Instant> {
+        self.any().then(|| lock(&self.waiting).look_at)?
+    }
+
+    /// Whether it is time to. Who is told so does it, and nobody else does until it says
+    /// [`look_again`](Self::look_again).
+    fn is_to_look(&self, now: Instant) -> bool {
+        self.any() && lock(&self.waiting).look_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Who looked has done so, at this time. Looking takes time, so nobody does so again at once.
+    fn look_again(&self, now: Instant) {
+        lock(&self.waiting).look_at = Some(now + STUCK_AFTER / 2);
+    }
+}
+
+/// Whether a connection's sends were stuck lately: until so many in a row have moved. A peer that reads slowly makes
+/// room now and then for a send or two, which then move; if those were enough, it would hold a place of the pool again
+/// and again.
+#[derive(Debug, Default, Clone, Copy)]
+struct Slow(u8);
+
+impl Slow {
+    const MOVE: u8 = 16;
+
+    #[inline]
+    fn is(self) -> bool {
+        self.0 > 0
+    }
+
+    /// A send is over that was stuck, or moved.
+    #[inline]
+    fn sent(&mut self, stuck: bool) {
+        self.0 = if stuck { Self::MOVE } else { self.0.saturating_sub(1) };
+    }
+}
+
+/// Where the output is that a connection has lent.
+#[derive(Debug, Default)]
+enum Sending {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// It waits for its turn among all connections.
+    Queued(Load),
+    /// In the port's hands; since when at least, where that was looked at.
+    UnderWay { place: Place, seen: Option<Instant> },
+}
+
+impl Sending {
+    fn is_in_pool(&self) -> bool {
+        matches!(self, Sending::UnderWay { place: Place::Pool, .. })
+    }
+
+    /// Whether its peer counts as stuck: its time begins when it is first looked at.
+    fn is_stuck(&mut self, now: Instant) -> bool {
+        match self {
+            Sending::UnderWay { seen, .. } => *seen.get_or_insert(now) + STUCK_AFTER <= now,
+            _ => false,
+        }
+    }
+
+    /// It stands beside the pool from now on.
+    fn set_aside(&mut self) {
+        if let Sending::UnderWay { place, .. } = self {
+            *place = Place::Beside;
+        }
+    }
+
+    /// Since when its peer counts as stuck, if it does by now.
+    fn stuck_since(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Sending::UnderWay { seen, .. } => seen.filter(|seen| *seen + STUCK_AFTER <= now),
+            _ => None,
+        }
+    }
+
+    /// What waits for its turn; nothing does any more.
+    fn take_queued(&mut self) -> Option<Load> {
+        match std::mem::take(self) {
+            Sending::Queued(load) => Some(load),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
 // Sends, and their turns among all connections.
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Sends what a connection has lent, now or when its turn comes.
@@ -809,7 +1062,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 // One whose peer is likely to be stuck is clocked from the beginning, others when somebody waits.
                 let seen = match place {
                     Place::Pool => {
-                        self.server.places.mark(slot);
+                        self.server.connections.mark(slot);
                         None
                     }
                     Place::Beside => Some(Instant::now()),
@@ -840,7 +1093,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     fn pass_the_turn(&mut self) {
         let server = self.server;
         while let Some((slot, id)) = server.sends.first() {
-            let mut place = lock(server.places.get(slot));
+            let mut place = lock(server.connections.get(slot));
             let open = place.as_mut().filter(|open| open.id == id && !open.closing);
             let queued = open.and_then(|open| open.sending.take_queued().map(|load| (open, load)));
             let Some((open, load)) = queued else {
@@ -868,12 +1121,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     fn set_stuck_aside(&mut self, now: Instant) {
         let server = self.server;
         let (leaving, mut in_pool) = (server.sends.leaving(), 0);
-        for slot in server.places.marked() {
+        for slot in server.connections.marked() {
             // Who is at work on one another time.
-            let Some(mut place) = try_lock(server.places.get(slot)) else { continue };
+            let Some(mut place) = try_lock(server.connections.get(slot)) else { continue };
             let open = place.as_mut().filter(|open| !open.closing && open.sending.is_in_pool());
             let Some(open) = open else {
-                server.places.unmark(slot);
+                server.connections.unmark(slot);
                 continue;
             };
             if !open.sending.is_stuck(now) {
@@ -899,8 +1152,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             return; // however many are stuck
         }
         let mut stuck = Vec::new();
-        for slot in 0..server.places.slots() {
-            let Some(place) = try_lock(server.places.get(slot)) else { continue };
+        for slot in 0..server.connections.slots() {
+            let Some(place) = try_lock(server.connections.get(slot)) else { continue };
             let Some(open) = place.as_ref().filter(|open| !open.closing) else { continue };
             if let Some(since) = open.sending.stuck_since(now) {
                 stuck.push((since, slot, open.id));
@@ -960,16 +1213,14 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 self.server.sends.has_left();
             }
         }
-        lock(&self.server.clock).wheel.cancel(slot);
+        lock(&self.server.timers).wheel.cancel(slot);
         self.next.extend(lock(&self.server.active).leave(slot));
         // Before its end is counted, and another admitted.
-        self.server.places.give_back(slot);
+        self.server.connections.give_back(slot);
         close(self.worker, connection, &stream);
         let calls = Arc::clone(&self.worker.calls);
         self.taker.let_go(stream, &calls);
-        if self.server.accepts.resume(None) {
-            self.keep_accepting();
-        }
+        self.server.accepts.resume(None, &mut self.taker);
     }
 }
 
@@ -989,14 +1240,13 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         if !server.accepts.shut() {
             return;
         }
-        server.listeners.iter().for_each(|(listener, _)| listener.end_accepting());
         lock(&server.active).dissolve();
-        lock(&server.clock).stop_by = Some(Instant::now() + self.worker.limits.stop);
+        lock(&server.timers).stop_by = Some(Instant::now() + self.worker.limits.stop);
         // Those whose handler is at work on another thread are told last.
         let is_busy = |slot: &u32| {
-            matches!(server.places.get(*slot).try_lock(), Err(TryLockError::WouldBlock))
+            matches!(server.connections.get(*slot).try_lock(), Err(TryLockError::WouldBlock))
         };
-        let (busy, others): (Vec<_>, Vec<_>) = (0..server.places.slots()).partition(is_busy);
+        let (busy, others): (Vec<_>, Vec<_>) = (0..server.connections.slots()).partition(is_busy);
         for slot in others.into_iter().chain(busy) {
             self.with(slot, Self::finish);
         }
@@ -1009,22 +1259,22 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             // Not what waits in the system: a completion may have it, or another thread.
             Idle::Buffer => {
                 let in_all = self.server.port.received_in_all(open.id, &self.worker.calls);
-                finish::finish_at(self.worker, connection, stream, in_all, open.received);
+                stop::finish_at(self.worker, connection, stream, in_all, open.received);
             }
             // What was received is handled under the connection's lock.
             Idle::ZeroByte => {
                 let waiting = stream.waiting(&self.worker.calls);
-                finish::finish_after(self.worker, connection, stream, waiting);
+                stop::finish_after(self.worker, connection, stream, waiting);
             }
         }
     }
 
     /// Once the server has stopped and the last connection has gone there is nothing to take any more.
     fn close_when_over(&self) {
-        if self.worker.stopping() && self.server.places.open() == 0 {
+        if self.worker.stopping() && self.server.connections.open() == 0 {
             // Counted once more behind it: an accept that was outstanding may have brought a connection meanwhile.
             let over = self.server.accepts.is_over();
-            if over && self.server.places.open() == 0 {
+            if over && self.server.connections.open() == 0 {
                 self.server.port.close();
             }
         }
@@ -1035,19 +1285,19 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 impl<P: Port, H: Handler> PortServer<P, H> {
     /// Stops the port, and cuts off the connections that are still open.
     pub(super) fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
-        let Self { port, places, pool, clock, .. } = self;
+        let Self { port, connections, pool, timers, .. } = self;
         let stopped = port.stop(Instant::now() + GIVING_BACK);
-        let mut clock = clock.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for slot in 0..places.slots() {
+        let mut timers = timers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for slot in 0..connections.slots() {
             if let Some(PortConnection { mut connection, stream, .. }) =
-                lock(places.get(slot)).take()
+                lock(connections.get(slot)).take()
             {
-                clock.wheel.cancel(slot);
+                timers.wheel.cancel(slot);
                 connection.fail(Reason::Stopped);
                 close(worker, connection, &stream);
             }
         }
-        worker.add_timers(clock.wheel.counts());
+        worker.add_timers(timers.wheel.counts());
         let (made, out) = pool.account();
         if stopped.missing == 0 && out == 0 {
             return Ok(());
@@ -1089,5 +1339,5 @@ impl<P: Port, H: Handler> Drop for PortThread<'_, '_, P, H> {
     }
 }
 
-#[cfg(all(test, unix))] // a Unix socket is the stream of which the system tells nothing
+#[cfg(test)]
 mod tests;

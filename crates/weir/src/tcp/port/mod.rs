@@ -1,12 +1,15 @@
 //! Designs on operations that are started and whose completions come later, to whichever thread takes them: what all do
-//! stands in [`engine`], and what their threads share in [`shared`].
+//! stands in [`engine`].
 
+mod accepts;
 mod engine;
 mod overlapped_events;
+mod pool;
 #[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the folder has")]
 mod port;
 mod port_ordered;
-mod shared;
+mod receive_order;
+mod slots;
 
 pub use engine::Idle;
 pub use overlapped_events::OverlappedEvents;

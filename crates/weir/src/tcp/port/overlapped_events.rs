@@ -18,29 +18,24 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    engine::{self, Numbers, PortServer, PortThread, Receiving, STOP},
-    shared::{Accepts, Pool},
+    accepts::Accepts,
+    engine::{self, GIVING_BACK, Numbers, PortServer, PortThread, Receiving, STOP},
+    pool::Pool,
 };
 use crate::{
     Error,
     design::design,
     port::{
         Key, Packet,
-        streams::{
-            Completion, ListenerId, NativeEvents, Needs, Outcome, Port, Provider, Taken,
-            Worker as _,
-        },
+        streams::{Completion, NativeEvents, Needs, Port, Provider, Taken, Worker as _},
     },
-    stream::{self, Accepted, Listener},
+    stream::Listener,
     tcp::{
         ActiveSet, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
         ready::groups::{self, Group, Groups},
     },
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 design! {
     tcp::OverlappedEvents "overlapped-events", Overlapped;
@@ -90,17 +85,13 @@ fn begin<H: Handler, P: Provider>(
     };
     let listeners = job.listen()?.into_iter().enumerate().map(associate);
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let accepts = Accepts::new(listeners, (options.accepts, options.accepts, 0));
     let buffer_bytes = job.buffer_bytes;
     job.spawn(move |worker| {
         let groups = Arc::new(Groups::default());
-        run(
-            worker,
-            port,
-            &listeners,
-            &groups,
-            |worker| start_group(worker, &groups, &provider, buffer_bytes, &options),
-            options.accepts,
-        )
+        let start_group =
+            |worker: &Worker<H>| start_group(worker, &groups, &provider, buffer_bytes, &options);
+        run(worker, port, &accepts, &groups, start_group)
     })
 }
 
@@ -113,76 +104,42 @@ fn needs(listeners: u32, accepts: u32, receives: u32, sends: u32) -> Needs {
 /// Of the packet that tells a group of a connection.
 const CAME: Packet = Packet { key: Key(0), value: 0 };
 
-/// How long giving back may take that has only to be asked for.
-const GIVING_BACK: Duration = Duration::from_secs(10);
-
 /// The thread that accepts.
 fn run<H: Handler>(
     worker: &mut Worker<H>,
     port: impl Port,
-    listeners: &[(Listener, ListenerId)],
+    accepts: &Accepts,
     groups: &Groups,
     start_group: impl Fn(&Worker<H>) -> Result<Arc<Group>, Error>,
-    outstanding: u32,
 ) -> Result<(), Error> {
-    let mut accepts = Accepts::new(listeners.len(), outstanding, outstanding, 0);
     let mut taken = Taken::new(1);
     let mut taker = port.worker()?;
     worker.ready(Some(port.poster(STOP)));
+    accepts.rearm(&mut taker);
     // At the end those that wait to be accepted are refused, and accepts that are outstanding come back.
-    while !accepts.is_shut() || accepts.outstanding() > 0 {
+    while !accepts.is_over() {
         let now = Instant::now();
-        accepts.resume(Some(now));
-        for (number, (_, id)) in listeners.iter().enumerate() {
-            for _ in 0..accepts.start_more(number) {
-                taker.accept(*id).expect("the group was opened for as many");
-            }
-        }
+        accepts.resume(Some(now), &mut taker);
         let timeout = accepts.paused_until().map(|until| until.saturating_duration_since(now));
         let took = taker.take(&mut taken, timeout, &worker.calls);
         took.map_err(|e| Error::io("waiting for connections", e))?;
         for completion in taken.drain() {
             if let Completion::Accept { key, outcome, .. } = completion {
-                let accepted = accepted(worker, &mut accepts, key.0 as usize, outcome)?;
-                if let Some(accepted) = accepted.filter(|its| worker.admit(&its.stream)) {
+                let listener = key.0 as usize;
+                let brought = accepts.brought(worker, listener, outcome)?;
+                if let Some(accepted) = brought.filter(|its| worker.admit(&its.stream)) {
                     groups::deal(worker, groups, accepted, &start_group);
                 }
+                accepts.done(listener, &mut taker);
             }
         }
-        if worker.stopping() && accepts.shut() {
-            listeners.iter().for_each(|(listener, _)| listener.end_accepting());
+        if worker.stopping() {
+            accepts.shut();
         }
     }
     drop(taker);
     let _ = port.stop(Instant::now() + GIVING_BACK); // nothing is outstanding any more
     Ok(())
-}
-
-/// An accept is over: with a connection, or not.
-fn accepted<H: Handler>(
-    worker: &Worker<H>,
-    accepts: &mut Accepts,
-    listener: usize,
-    outcome: Outcome<Accepted>,
-) -> Result<Option<Accepted>, Error> {
-    accepts.back(listener, 1);
-    match outcome {
-        Outcome::Done(accepted) => {
-            accepts.succeeded(listener);
-            return Ok(Some(accepted));
-        }
-        Outcome::Failed(e) if stream::is_want_of_resources(&e) => {
-            if accepts.pause(listener) {
-                worker.counters.accept_pauses.one();
-            }
-        }
-        Outcome::Failed(e) if stream::concerns_one_connection(&e) => {
-            worker.counters.accept_errors.one();
-        }
-        Outcome::Failed(e) => return Err(Error::io("accepting a connection", e)),
-        Outcome::Returned => {}
-    }
-    Ok(None)
 }
 
 fn start_group<H: Handler>(

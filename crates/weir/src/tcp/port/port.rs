@@ -19,7 +19,7 @@
 //! longest is closed. Nobody asks beforehand whether a send would move, for not every system can tell. Buffers and
 //! connections are used again.
 //!
-//! It fails where a crowd gets stuck at once: `sends` of them have the pool for 10 ms, and then the next.
+//! It fails where many get stuck at once: `sends` of them have the pool for 10 ms, and then the next.
 //!
 //! Silence and other time-outs stand in one wheel for all threads, which one of them watches.
 //!

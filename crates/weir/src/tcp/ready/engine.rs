@@ -13,7 +13,7 @@ use crate::{
         Connection, Handler, Reason, Wants, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
         active::Active,
-        finish,
+        stop,
     },
     timer::Tick,
 };
@@ -341,7 +341,7 @@ impl<H: Handler> ReadyThread<H> {
         let Some(open) = self.table.get_mut(slot) else { return };
         let waiting = open.stream.waiting(&worker.calls);
         open.connection.begin(worker);
-        finish::finish_after(worker, &mut open.connection, &open.stream, waiting);
+        stop::finish_after(worker, &mut open.connection, &open.stream, waiting);
         open.interest = Interest::NONE;
         self.serve(worker, set, slot);
     }

@@ -19,7 +19,6 @@ use super::engine::{ReadyThread, run};
 use crate::{
     Error,
     design::{design, or_cores},
-    options::Named,
     readiness::{Epoll as EpollSet, Trigger},
     tcp::{ActiveSet, Handler, Job, Running, Share},
 };
@@ -34,7 +33,7 @@ design! {
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
         /// Whether a connection is reported for as long as it is ready, or when something arrives.
-        trigger: Trigger = Trigger::Level, Named(&["level", "edge"]);
+        trigger: Trigger = Trigger::Level, Trigger::NAMES;
         /// How threads share new connections: by a socket each, or by one that wakes one of them.
         share: Share = Share::Sockets, Share::NAMES;
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Unavailable,
-    lifecycle::contain,
+    lifecycle::{LeaveTogether, contain},
     memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Taken,
@@ -11,10 +11,64 @@ use crate::{
     },
     udp::{Handler, Job, Worker, job::stop_deadline},
 };
-use std::{
-    panic::resume_unwind,
-    sync::{Arc, mpsc},
-};
+use std::{panic::resume_unwind, sync::Arc};
+
+/// Declares a design whose threads share one port: beside what every design is, its own options, and its loop.
+macro_rules! port_design {
+    (
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        options of its own { $($own:tt)* }
+        run: $run:expr;
+    ) => {
+        $crate::design::design! {
+            udp::$Design $name, Port;
+            summary: $summary;
+            origin: $origin;
+            options {
+                /// Threads that take from the port.
+                threads: u32 = 8, 1..=256;
+                /// Receives posted at a time.
+                outstanding: u32 = 5000, 1..=1_000_000;
+                $($own)*
+                /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
+                armed: u32 = $crate::port::Shape::BEST.armed, 0..=1_000_000;
+                /// Posts that wait before a take that need not enter the kernel submits them.
+                submit_after: u32 = $crate::port::Shape::BEST.submit_after, 1..=65_536;
+                /// What is done when its call returns is taken by its thread without a packet.
+                skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
+                /// Most threads that run at a time; 0 for as many as there are cores.
+                concurrency: u32 = 0, 0..=256;
+            }
+            provider: |_| <$crate::port::Native as $crate::port::Provider>::NAME;
+            availability: |design| $crate::udp::port::engine::availability(design.shape());
+            parks_threads: |design| design.threads > 1;
+        }
+
+        impl $Design {
+            fn shape(&self) -> $crate::port::Shape {
+                let Self { armed, submit_after, skip_ready, .. } = *self;
+                let best = $crate::port::Shape::BEST;
+                $crate::port::Shape { armed, submit_after, skip_ready, ..best }
+            }
+
+            fn begin<H: $crate::udp::Handler>(
+                self,
+                mut job: $crate::udp::Job<H>,
+            ) -> Result<$crate::udp::Running<H>, $crate::Error> {
+                let Self { threads, outstanding, concurrency, .. } = self;
+                let numbers =
+                    $crate::udp::port::engine::Numbers { threads, outstanding, concurrency };
+                let provider = $crate::port::Native { shape: self.shape() };
+                let shared = $crate::udp::port::engine::open(&mut job, &provider, numbers)?;
+                $crate::udp::port::engine::spawn(&mut job, threads, shared, $run(self))?;
+                job.run()
+            }
+        }
+    };
+}
+pub(super) use port_design;
 
 /// The numbers that both designs let one choose.
 #[derive(Debug, Clone, Copy)]
@@ -85,23 +139,13 @@ pub(super) fn spawn<H: Handler, P: Port>(
 ) -> Result<(), Error> {
     let closer = shared.port.closer();
     job.on_stop(closer.clone());
-    // Threads exit together: while others still take, a system may cancel what one that exits has started, or never say
-    // how it ended. `stays` is dropped with what they share, which ends each wait for `gone`.
-    let (stays, gone): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel::<()>()).unzip();
-    // One share for each thread and none for this one, so that the last thread finds itself last.
-    let shared = Arc::new((shared, stays));
-    let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&shared)).collect();
-    for (shares, gone) in shares.into_iter().chain([shared]).zip(gone) {
+    for shared in LeaveTogether::shares(threads, shared) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
-            let (shared, _) = &*shares;
-            let result = contain(|| run(worker, shared));
+            let result = contain(|| run(worker, &shared));
             shared.port.close(); // the others must not wait for this thread
-            if let Some((shared, _stays)) = Arc::into_inner(shares) {
-                // What did not come back is counted in the region, and told from there.
-                let _ = shared.port.stop(stop_deadline());
-            }
-            let _ = gone.recv(); // an error, once the last is there
+            // What did not come back is counted in the region, and told from there.
+            let _ = shared.leave(|shared| shared.port.stop(stop_deadline()));
             result.unwrap_or_else(|panic| resume_unwind(panic))
         });
         if spawned.is_err() {

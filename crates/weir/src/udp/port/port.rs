@@ -17,51 +17,19 @@
 //!
 //! Origin: the IOCP servers of Holgate's study (2011), with 1 and with 8 threads.
 
-use super::engine::{self, Numbers, PortServer};
+use super::engine::{self, PortServer, port_design};
 use crate::{
     Error,
-    design::design,
-    options::Named,
-    port::{self, Completion, Native, Provider as _, Shape, Taken, Worker as _},
-    udp::{Handler, Job, Running, Worker},
+    port::{self, Completion, Shape, Taken, Worker as _},
+    udp::{Handler, Worker},
 };
 
-design! {
-    udp::Port "port", Port;
+port_design! {
+    Port "port";
     summary: "threads take one completion at a time from a completion port";
     origin: "IOCP with 1 and 8 threads, Holgate 2011";
-    options {
-        /// Threads that take from the port.
-        threads: u32 = 8, 1..=256;
-        /// Receives posted at a time.
-        outstanding: u32 = 5000, 1..=1_000_000;
-        /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
-        armed: u32 = Shape::BEST.armed, 0..=1_000_000;
-        /// Posts that wait before a take that need not enter the kernel submits them.
-        submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
-        /// What is done when its call returns is taken by its thread without a packet.
-        skip_ready: bool = false, Named(&["true", "false"]);
-        /// Most threads that run at a time; 0 for as many as there are cores.
-        concurrency: u32 = 0, 0..=256;
-    }
-    provider: |_| Native::NAME;
-    availability: |design| engine::availability(design.shape());
-    parks_threads: |design| design.threads > 1;
-}
-
-impl Port {
-    fn shape(&self) -> Shape {
-        let Self { armed, submit_after, skip_ready, .. } = *self;
-        Shape { armed, submit_after, skip_ready, ..Shape::BEST }
-    }
-
-    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        let Self { threads, outstanding, concurrency, .. } = self;
-        let numbers = Numbers { threads, outstanding, concurrency };
-        let shared = engine::open(&mut job, &Native { shape: self.shape() }, numbers)?;
-        engine::spawn(&mut job, threads, shared, run)?;
-        job.run()
-    }
+    options of its own {}
+    run: |_: Self| run;
 }
 
 impl Port {

@@ -12,55 +12,23 @@
 //!
 //! Origin: the "IOCP + GQCSEx" server of Holgate's study (2011).
 
-use super::engine::{self, Numbers, PortServer};
+use super::engine::{self, PortServer, port_design};
 use crate::{
     Error,
-    design::design,
     memory::Slice,
-    options::Named,
-    port::{Native, Port, Provider as _, Shape, SocketId, Taken, Worker as Taker},
-    udp::{Handler, Job, Running, Worker},
+    port::{Port, SocketId, Taken, Worker as Taker},
+    udp::{Handler, Worker},
 };
 
-design! {
-    udp::PortBatch "port-batch", Port;
+port_design! {
+    PortBatch "port-batch";
     summary: "threads take up to a batch of completions at a time from a completion port";
     origin: "IOCP + GQCSEx, Holgate 2012";
-    options {
-        /// Threads that take from the port.
-        threads: u32 = 8, 1..=256;
-        /// Receives posted at a time.
-        outstanding: u32 = 5000, 1..=1_000_000;
+    options of its own {
         /// Most completions of one take.
         batch: u32 = 1000, 1..=65_536;
-        /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
-        armed: u32 = Shape::BEST.armed, 0..=1_000_000;
-        /// Posts that wait before a take that need not enter the kernel submits them.
-        submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
-        /// What is done when its call returns is taken by its thread without a packet.
-        skip_ready: bool = false, Named(&["true", "false"]);
-        /// Most threads that run at a time; 0 for as many as there are cores.
-        concurrency: u32 = 0, 0..=256;
     }
-    provider: |_| Native::NAME;
-    availability: |design| engine::availability(design.shape());
-    parks_threads: |design| design.threads > 1;
-}
-
-impl PortBatch {
-    fn shape(&self) -> Shape {
-        let Self { armed, submit_after, skip_ready, .. } = *self;
-        Shape { armed, submit_after, skip_ready, ..Shape::BEST }
-    }
-
-    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        let Self { threads, outstanding, concurrency, .. } = self;
-        let numbers = Numbers { threads, outstanding, concurrency };
-        let shared = engine::open(&mut job, &Native { shape: self.shape() }, numbers)?;
-        let batch = self.batch as usize;
-        engine::spawn(&mut job, threads, shared, move |worker, shared| run(worker, shared, batch))?;
-        job.run()
-    }
+    run: |design: Self| move |worker: &mut _, shared: &_| run(worker, shared, design.batch as usize);
 }
 
 fn run<H: Handler, P: Port>(

@@ -9,15 +9,17 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Key, Refused, Token,
-        overlapped::{self, Accepting, Addresses, Disconnecting, Room, settled},
-        streams::{Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken},
+        overlapped::{self, Accepting, AddressBuffer, Addresses, Disconnecting, settled},
+        streams::{
+            Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken,
+            connections::{Connections, received},
+        },
     },
     stream::{Accepted, Listener, Stream, native::Lease},
-    token::{self, Slots},
+    token,
 };
 use socket2::Socket;
 use std::{
-    collections::VecDeque,
     io, mem,
     os::windows::io::AsRawSocket,
     ptr::{self, NonNull},
@@ -69,16 +71,10 @@ pub(super) struct Connected {
 /// A connection of the port.
 struct Associated {
     connected: Arc<Connected>,
-    key: Key,
-    /// Operations that have not come back.
-    outstanding: u32,
-    /// The number of the next receive.
-    number: u32,
     /// Receives that have not come back.
     receives: Vec<token::Token>,
     /// Bytes that those have brought that have.
     received: u64,
-    closing: bool,
 }
 
 struct Operation {
@@ -148,15 +144,13 @@ impl Bound {
 pub(super) struct Operations {
     listeners: Vec<Arc<Listening>>,
     listeners_most: u32,
-    streams: Slots<Associated>,
+    streams: Connections<Associated>,
     table: Table<Header, Operation>,
     accepts: Bound,
     receives: Bound,
     sends: Bound,
     /// None where no socket is used again.
     reuse: Option<Reuse>,
-    /// Streams that are over, to be told.
-    closed: VecDeque<(StreamId, Key)>,
 }
 
 /// The class of tokens of streams, beside that of operations.
@@ -171,13 +165,12 @@ impl Operations {
         Self {
             listeners: Vec::new(),
             listeners_most: listeners,
-            streams: Slots::growing(STREAM, streams as usize),
+            streams: Connections::new(STREAM, streams),
             table: Table::new([accepts, receives, sends, used].map(|of| of as usize).iter().sum()),
             accepts: Bound::of(accepts),
             receives: Bound::of(receives),
             sends: Bound::of(sends),
             reuse,
-            closed: VecDeque::new(),
         }
     }
 
@@ -200,39 +193,26 @@ impl Operations {
     }
 
     pub fn streams_are_full(&self) -> bool {
-        self.streams.len() == self.streams.most()
+        self.streams.slots.len() == self.streams.slots.most()
     }
 
     pub fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
         let connected = Arc::new(Connected { stream, turn: Mutex::new(()) });
-        let associated = Associated {
-            connected,
-            key,
-            outstanding: 0,
-            number: 0,
-            receives: Vec::new(),
-            received: 0,
-            closing: false,
-        };
-        let lease = associated.connected.stream.native().leased();
+        let lease = connected.stream.native().leased();
         let its = lease.filter(|lease| self.is_lessor(lease));
         its.into_iter().for_each(|lease| lease.associated.store(true, Relaxed));
-        let token = self.streams.insert(associated).map_err(|_| Refused::Full)?;
-        Ok(StreamId(token.user_data()))
+        self.streams.add(key, Associated { connected, receives: Vec::new(), received: 0 })
     }
 
     /// A connection that is not over, nor about to be.
     #[inline]
-    pub fn connected(&self, stream: StreamId) -> Result<Arc<Connected>, Refused> {
-        let its = self.streams.get(token::Token::from_user_data(stream.0));
-        let its = its.filter(|its| !its.closing).ok_or(Refused::NoSuchSocket)?;
-        Ok(Arc::clone(&its.connected))
+    pub fn connected(&mut self, stream: StreamId) -> Result<Arc<Connected>, Refused> {
+        self.streams.open(stream).map(|(_, its)| Arc::clone(&its.own.connected))
     }
 
     /// A connection that is not over.
     pub fn stream(&self, stream: StreamId) -> io::Result<Stream> {
-        let its = self.streams.get(token::Token::from_user_data(stream.0));
-        its.map(|its| its.connected.stream.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        Ok(self.streams.get(stream)?.own.connected.stream.clone())
     }
 
     /// Puts an accept in a slot, with where it writes the addresses.
@@ -241,12 +221,12 @@ impl Operations {
         listener: ListenerId,
         socket: Option<Socket>,
         used: bool,
-    ) -> Result<(Started<Header>, *mut Room), Refused> {
+    ) -> Result<(Started<Header>, *mut AddressBuffer), Refused> {
         if !self.accepts.take() {
             return Err(Refused::Full);
         }
         let addresses = Addresses::new();
-        let into = addresses.room();
+        let into = addresses.buffer();
         let started = self.insert(What::Accept { listener: listener.0, socket, used, addresses });
         Ok((started, into))
     }
@@ -320,18 +300,14 @@ impl Operations {
             return Err((slice, Refused::Full));
         }
         let stream = token::Token::from_user_data(stream.0);
-        let its = self.streams.get_mut(stream).expect("the caller has found it");
-        let number = its.number;
-        its.number = number.wrapping_add(1);
-        its.outstanding += 1;
+        let number = self.streams.of_mut(stream).starts_receive();
         let buffer = slice.as_ref().map_or((NonNull::dangling().as_ptr(), 0), |slice| {
             let layout = slice.region().layout();
             // SAFETY: the payload lies in the slice.
             (unsafe { slice.base().add(layout.headroom).as_ptr() }, layout.payload)
         });
         let started = self.insert(What::Receive { slice, stream, number });
-        let its = self.streams.get_mut(stream).expect("as above");
-        its.receives.push(started.token);
+        self.streams.of_mut(stream).own.receives.push(started.token);
         Ok((started, buffer))
     }
 
@@ -342,9 +318,9 @@ impl Operations {
             return Err((load, Refused::Full));
         }
         let stream = token::Token::from_user_data(stream.0);
-        let its = self.streams.get_mut(stream).expect("the caller has found it");
-        its.outstanding += 1;
-        let bytes = its.connected.stream.native().sendable(load.left());
+        let its = self.streams.of_mut(stream);
+        its.starts();
+        let bytes = its.own.connected.stream.native().sendable(load.left());
         let bytes = (bytes.as_ptr(), bytes.len());
         Ok((self.insert(What::Send { load, stream }), bytes))
     }
@@ -377,8 +353,8 @@ impl Operations {
                     });
                 }
                 What::Receive { stream, .. } | What::Send { stream, .. } => {
-                    let its = streams.get(*stream).expect("it has operations outstanding");
-                    table.cancel(token, its.connected.stream.native().raw());
+                    let socket = streams.of(*stream).own.connected.stream.native().raw();
+                    table.cancel(token, socket);
                 }
                 What::Disconnect { .. } => unreachable!("nobody was told of it"),
             }
@@ -389,41 +365,29 @@ impl Operations {
     /// Has nothing more be started on a stream. With it, where something is outstanding and this was not asked for
     /// before, whose operations are to be cancelled.
     pub fn close(&mut self, stream: StreamId) -> (Closing, Option<Arc<Connected>>) {
-        let token = token::Token::from_user_data(stream.0);
-        match self.streams.get_mut(token) {
-            None => (Closing::Gone, None),
-            Some(its) if its.outstanding == 0 => {
-                self.streams.remove(token);
-                (Closing::Over, None)
-            }
-            Some(its) => {
-                let first = !mem::replace(&mut its.closing, true);
-                (Closing::Follows, first.then(|| Arc::clone(&its.connected)))
-            }
-        }
+        let (closing, cancel) = self.streams.close(stream);
+        let connected = cancel.map(|token| Arc::clone(&self.streams.of(token).own.connected));
+        (closing, connected)
     }
 
     /// What has come in all, under Wine, which does not tell: what was taken, what was not, and what the socket holds.
     /// Nothing of it may move from the one to the other meanwhile, so they are read again where a receive has ended.
     pub fn counted_in_all(&mut self, stream: StreamId) -> io::Result<u64> {
-        let token = token::Token::from_user_data(stream.0);
         loop {
-            let untaken = self.untaken(token)?;
-            let its = self.streams.get(token).ok_or(io::ErrorKind::NotFound)?;
-            let waiting = its.connected.stream.native().waiting()?;
-            if self.untaken(token)? == untaken {
-                let its = self.streams.get(token).ok_or(io::ErrorKind::NotFound)?;
-                return Ok(its.received + untaken + waiting as u64);
+            let untaken = self.untaken(stream)?;
+            let waiting = self.streams.get(stream)?.own.connected.stream.native().waiting()?;
+            if self.untaken(stream)? == untaken {
+                let received = self.streams.get(stream)?.own.received;
+                return Ok(received + untaken + waiting as u64);
             }
         }
     }
 
     /// Bytes in receives that have ended and were not taken. Wine writes how an operation ended when it ends; Windows may
     /// do so only when its packet is taken.
-    fn untaken(&mut self, stream: token::Token) -> io::Result<u64> {
-        let its = self.streams.get(stream).ok_or(io::ErrorKind::NotFound)?;
+    fn untaken(&mut self, stream: StreamId) -> io::Result<u64> {
         let mut bytes = 0;
-        for &receive in &its.receives {
+        for &receive in &self.streams.get(stream)?.own.receives {
             let block = self.table.block(receive);
             // SAFETY: the receive is in its slot, and blocks stay.
             bytes += unsafe { overlapped::brought(&raw const (*block).overlapped) };
@@ -466,32 +430,13 @@ impl Operations {
                 result.unwrap_or(Err(WSA_OPERATION_ABORTED))
             }
             What::Receive { stream, .. } | What::Send { stream, .. } => {
-                let its = self.streams.get(*stream).expect("it has operations outstanding");
-                of(its.connected.stream.native().raw())
+                of(self.streams.of(*stream).own.connected.stream.native().raw())
             }
             What::Disconnect { socket, .. } => {
                 let result = socket.as_ref().map(|its| of(its.as_raw_socket() as SOCKET));
                 result.unwrap_or(Err(WSA_OPERATION_ABORTED))
             }
         }
-    }
-
-    /// An operation of this stream has come back: it may be over. True: that is to be told, and found no room.
-    #[inline]
-    fn came_back(&mut self, token: token::Token, out: &mut Taken) -> bool {
-        let its = self.streams.get_mut(token).expect("it had an operation outstanding");
-        its.outstanding -= 1;
-        if !its.closing || its.outstanding > 0 {
-            return false;
-        }
-        let (stream, key) = (StreamId(token.user_data()), its.key);
-        self.streams.remove(token);
-        let room = out.room() > 0;
-        match room {
-            true => out.push(Completion::Closed { stream, key }),
-            false => self.closed.push_back((stream, key)),
-        }
-        !room
     }
 }
 
@@ -523,7 +468,9 @@ impl Outstanding for Operations {
             }
             What::Receive { slice, stream: its, number } => {
                 self.receives.now -= 1;
-                let associated = self.streams.get_mut(its).expect("it has operations outstanding");
+                let associated = self.streams.of_mut(its);
+                let of = (its, associated.key);
+                let associated = &mut associated.own;
                 associated.receives.retain(|&receive| receive != started.token);
                 associated.received += result.unwrap_or(0) as u64;
                 if let Some(lease) = associated.connected.stream.native().leased() {
@@ -535,35 +482,25 @@ impl Outstanding for Operations {
                         result => lease.received(result.ok()),
                     }
                 }
-                let (key, stream) = (associated.key, StreamId(its.user_data()));
-                out.push(match slice {
-                    Some(slice) => {
-                        let outcome = settled(result, |count| count);
-                        Completion::Receive { token, stream, key, slice, number, outcome }
-                    }
-                    None => {
-                        Completion::Wait { token, stream, key, outcome: settled(result, |_| ()) }
-                    }
-                });
-                self.came_back(its, out)
+                out.push(received(token, of, slice, number, settled(result, |count| count)));
+                self.streams.came_back(its, out)
             }
             What::Send { load, stream: its } => {
                 self.sends.now -= 1;
-                let associated = self.streams.get(its).expect("it has operations outstanding");
+                let associated = self.streams.of(its);
                 let (key, stream) = (associated.key, StreamId(its.user_data()));
-                let lease = associated.connected.stream.native().leased();
+                let lease = associated.own.connected.stream.native().leased();
                 lease.filter(|_| result.is_err()).into_iter().for_each(Lease::send_failed);
                 let outcome = settled(result, |count| count);
                 out.push(Completion::Send { token, stream, key, load, outcome });
-                self.came_back(its, out)
+                self.streams.came_back(its, out)
             }
             What::Disconnect { .. } => unreachable!("as above"),
         }
     }
 
-    fn untold(&mut self) -> Option<Completion> {
-        let (stream, key) = self.closed.pop_front()?;
-        Some(Completion::Closed { stream, key })
+    fn unreported(&mut self) -> Option<Completion> {
+        self.streams.next_closed()
     }
 
     fn outstanding(&self) -> u32 {
@@ -575,17 +512,16 @@ impl Outstanding for Operations {
             let cancel = |socket: &Socket| cancel_on(socket.as_raw_socket() as SOCKET);
             listening.listener.native().with_socket(cancel);
         }
-        self.streams.iter().for_each(|(_, its)| cancel_on(its.connected.stream.native().raw()));
+        self.streams
+            .slots
+            .iter()
+            .for_each(|(_, its)| cancel_on(its.own.connected.stream.native().raw()));
         // A connection that has ended may stay with the system for minutes. Closing its socket ends that.
         self.table.for_each(|operation| {
             if let What::Disconnect { socket, .. } = &mut operation.what {
                 *socket = None;
             }
         });
-    }
-
-    fn brings_memory(completion: &Completion) -> bool {
-        matches!(completion, Completion::Receive { .. } | Completion::Send { .. })
     }
 
     /// What the kernel holds is leaked with its blocks. Sockets are closed: the kernel keeps what it needs of them.

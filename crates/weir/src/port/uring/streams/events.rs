@@ -26,30 +26,24 @@ use super::{KERNEL, UringStreams, operations::Operations};
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    left::TimeLeft,
     memory::{Load, Slice},
     port::{
-        Cancelled, Key, Packet, Refused, Shape, Stopped, Token,
-        streams::{Closing, ListenerId, Needs, Port, Provider, StreamId, Taken, Worker, proof},
+        Cancelled, Key, Refused, Shape, Token,
+        streams::{
+            Closing, ListenerId, Needs, Provider, StreamId, Taken,
+            events::{EventsPort, Group, Inner},
+            proof,
+        },
         uring::state::{Outstanding, Stage},
     },
     readiness::{Epoll, Trigger, wake_event::WakeEvent},
-    ring::{self, Completions, Crowded, Ring, Submissions, TimeLeft, Wanted},
+    ring::{self, Completions, QueueFull, Ring, Submissions, Wanted},
     rio::Woken,
     stream::{Listener, Stream},
-    wake::Waker,
 };
 use io_uring::{opcode, squeue, types};
-use std::{
-    collections::{HashSet, VecDeque},
-    io,
-    marker::PhantomData,
-    mem::ManuallyDrop,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, io, mem::ManuallyDrop, sync::Arc, time::Duration};
 
 /// The provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,12 +63,12 @@ const SIGNAL: ring::Token = ring::Token::bare(8);
 /// Events for sends that are there from the beginning.
 const FIRST_SENDS: u32 = 4;
 
-/// What an event is rung with.
+/// What sets an event.
 static ONE: u64 = 1;
 
 impl Provider for UringEvents {
     const NAME: &'static str = "uring";
-    type Port = EventsPort;
+    type Port = EventsPort<UringGroup>;
 
     fn availability(&self) -> Result<(), Unavailable> {
         // On a thread of its own, as for datagrams.
@@ -83,7 +77,7 @@ impl Provider for UringEvents {
         proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn open(&self, needs: &Needs) -> Result<EventsPort, Error> {
+    fn open(&self, needs: &Needs) -> Result<EventsPort<UringGroup>, Error> {
         let needs = Needs { threads: 1, ..*needs };
         UringStreams { shape: Shape::BEST }.check(&needs)?;
         let events = needs.receives.saturating_add(needs.sends).saturating_add(needs.accepts);
@@ -104,53 +98,30 @@ impl Provider for UringEvents {
         let events: io::Result<Vec<_>> =
             (0..first).map(|number| Event::new(number, &mut set)).collect();
         let events = events.map_err(|e| Error::io("making the events of a group", e))?;
-        let state = EventsState {
+        let group = UringGroup {
             ring,
             submissions,
             completions,
             operations: Operations::new(&needs),
+            needs,
             events: ManuallyDrop::new(events),
-            packets: VecDeque::with_capacity(needs.packets as usize),
-            packets_most: needs.packets as usize,
             asked: HashSet::new(),
         };
         let waker = set.waker();
-        let inner = Arc::new(Inner {
-            state: Mutex::new(Some(state)),
-            closed: AtomicBool::new(false),
-            waker,
-        });
-        Ok(EventsPort { inner, set: Mutex::new(set), seated: AtomicBool::new(false), needs })
+        Ok(EventsPort::new(group, set, waker, &needs))
     }
 }
 
-/// A group of events.
-pub struct EventsPort {
-    inner: Arc<Inner>,
-    set: Mutex<Epoll>,
-    /// Its one thread has its place.
-    seated: AtomicBool,
-    needs: Needs,
-}
-
-/// What the thread and those who may wake it share.
-struct Inner {
-    /// There until the port goes.
-    state: Mutex<Option<EventsState>>,
-    closed: AtomicBool,
-    waker: Waker,
-}
-
-struct EventsState {
+/// The ring of a group and its events.
+pub struct UringGroup {
     ring: Arc<Ring>,
     submissions: Submissions,
     completions: Completions,
     operations: Operations,
+    needs: Needs,
     /// One for each operation that may be outstanding, by its number; of sends, as many as were outstanding at a
-    /// time, and a few. Left open where an operation's event was never told.
+    /// time, and a few. Left open where an operation's event was never reported.
     events: ManuallyDrop<Vec<Event>>,
-    packets: VecDeque<Packet>,
-    packets_most: usize,
     /// Operations whose cancel the kernel has not answered: it is not asked for again until then.
     asked: HashSet<ring::Token>,
 }
@@ -171,52 +142,9 @@ impl Event {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Inner {
-    fn with<R>(&self, f: impl FnOnce(&mut EventsState) -> R) -> R {
-        f(lock(&self.state).as_mut().expect("there until the port goes"))
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(SeqCst)
-    }
-
-    fn close(&self) {
-        self.closed.store(true, SeqCst);
-        self.waker.wake();
-    }
-
-    fn post(&self, packet: Packet) -> Result<(), (Packet, Refused)> {
-        let mut state = lock(&self.state);
-        let Some(state) = state.as_mut().filter(|_| !self.is_closed()) else {
-            return Err((packet, Refused::Closed));
-        };
-        if state.packets.len() >= state.packets_most {
-            return Err((packet, Refused::Full));
-        }
-        state.packets.push_back(packet);
-        self.waker.wake();
-        Ok(())
-    }
-}
-
-impl EventsState {
-    /// Submits what was started.
-    fn submit(&mut self, counters: &Counters) -> io::Result<()> {
-        loop {
-            let filled = self.fill();
-            self.submissions.submit(counters)?;
-            if filled.is_ok() {
-                return Ok(());
-            }
-        }
-    }
-
+impl UringGroup {
     /// Puts what was started into the submission queue, each operation with what follows it.
-    fn fill(&mut self) -> Result<(), Crowded> {
+    fn fill(&mut self) -> Result<(), QueueFull> {
         let Self { operations, submissions, events, .. } = self;
         operations.start_by(|entry, operation| {
             let Some((token, number)) = operation else {
@@ -237,9 +165,9 @@ impl EventsState {
     }
 
     /// Whether one more send, of those that may be outstanding, would have no event.
-    fn lacks_event(&self, most: u32) -> bool {
+    fn lacks_event(&self) -> bool {
         let (sends, first) = self.operations.sends();
-        sends < most as usize && first + sends >= self.events.len()
+        sends < self.needs.sends as usize && first + sends >= self.events.len()
     }
 
     /// Reads what the kernel says of operations that are over.
@@ -262,11 +190,11 @@ impl EventsState {
         Ok(())
     }
 
-    /// An event was told: the operation that it is for has finished.
-    fn told(&mut self, number: u32, out: &mut Taken) -> io::Result<()> {
+    /// An event was reported: the operation that it is for has finished.
+    fn reported(&mut self, number: u32, out: &mut Taken) -> io::Result<()> {
         self.reap()?;
         let event = &mut self.events[number as usize];
-        // Told without one it is the last one's, as nobody promises that it is told once.
+        // Without one it is the last one's, as nobody promises that an event is reported once.
         let (Some(token), Some(result)) = (event.token, event.result) else { return Ok(()) };
         (event.token, event.result) = (None, None);
         self.operations.finish(token, result, out);
@@ -274,251 +202,134 @@ impl EventsState {
     }
 }
 
-impl EventsPort {
-    /// Waits for an event, and brings what it is for.
-    fn take(
-        &self,
-        out: &mut Taken,
-        timeout: Option<Duration>,
-        counters: &Counters,
-        draining: bool,
-    ) -> io::Result<Option<usize>> {
-        assert!(out.room() > 0, "a take needs room for a completion");
-        let mut time = TimeLeft::of(timeout);
-        let mut set = lock(&self.set);
+impl Group for UringGroup {
+    type Events = Epoll;
+    /// The kernel forgets none.
+    const CANCEL_AGAIN: Duration = Duration::MAX;
+
+    fn listen(&mut self, listener: Listener, key: Key) -> Result<ListenerId, Error> {
+        let most = self.needs.listeners;
+        let problem = || Error::option("listeners", format!("the group was opened for {most}"));
+        self.operations.listen(listener, key).ok_or_else(problem)
+    }
+
+    fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
+        self.operations.associate(stream, key)
+    }
+
+    fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
+        self.operations.accept(listener)
+    }
+
+    fn receive(
+        &mut self,
+        stream: StreamId,
+        slice: Option<Slice>,
+    ) -> Result<Token, (Option<Slice>, Refused)> {
+        self.operations.receive(stream, slice)
+    }
+
+    fn send(
+        &mut self,
+        stream: StreamId,
+        load: Load,
+        set: &mut Epoll,
+    ) -> Result<Token, (Load, Refused)> {
+        if self.lacks_event() {
+            match Event::new(self.events.len() as u32, set) {
+                Ok(event) => self.events.push(event),
+                Err(_) => return Err((load, Refused::Full)),
+            }
+        }
+        self.operations.send(stream, load)
+    }
+
+    fn close(&mut self, stream: StreamId) -> Closing {
+        self.operations.close(stream)
+    }
+
+    /// Submits what was started.
+    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
         loop {
-            if !draining && self.inner.is_closed() {
-                return Ok(None);
+            let filled = self.fill();
+            self.submissions.submit(counters)?;
+            if filled.is_ok() {
+                return Ok(());
             }
-            let before = out.len();
-            self.inner.with(|state| {
-                state.operations.take_ready(out);
-                if !draining {
-                    while out.room() > 0 {
-                        let Some(packet) = state.packets.pop_front() else { break };
-                        out.push(packet.into());
-                    }
-                    state.submit(counters)?;
+        }
+    }
+
+    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
+        let token = ring::Token::from_user_data(token.0);
+        // One that the kernel does not know yet is made known to it, so that its event reports it.
+        let submitted = self.commit(counters);
+        match self.operations.stage(token) {
+            None => Cancelled::Gone,
+            Some(Stage::Started) if self.asked.contains(&token) => Cancelled::Asked,
+            Some(Stage::Started) if submitted.is_ok() => {
+                let own = token.of_its_cancel();
+                if self.submissions.cancel(token, own, counters).is_err() {
+                    return Cancelled::Unsupported;
                 }
-                Ok::<_, io::Error>(())
-            })?;
-            if out.len() > before {
-                return Ok(Some(out.len() - before));
+                self.asked.insert(token);
+                Cancelled::Asked
             }
-            counters.waits.one();
-            let woken = set.wait(time.left(), counters)?;
-            while let Some(number) = set.next_ready() {
-                self.inner.with(|state| state.told(number, out))?;
-            }
-            if out.len() > before {
-                return Ok(Some(out.len() - before));
-            }
-            if woken == Woken::TimedOut {
-                return Ok(Some(0));
-            }
+            Some(_) => Cancelled::Unsupported,
         }
-    }
-}
-
-impl Port for EventsPort {
-    type Worker<'a> = EventsWorker<'a>;
-
-    fn listen(&self, listener: Listener, key: Key) -> Result<ListenerId, Error> {
-        self.inner.with(|state| state.operations.listen(listener, key)).ok_or_else(|| {
-            let problem = format!("the group was opened for {}", self.needs.listeners);
-            Error::Option { name: "listeners".into(), problem }
-        })
-    }
-
-    fn associate(&self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
-        if self.inner.is_closed() {
-            return Err(Refused::Closed);
-        }
-        self.inner.with(|state| state.operations.associate(stream, key))
-    }
-
-    fn post(&self, packet: Packet, _: &Counters) -> Result<(), (Packet, Refused)> {
-        self.inner.post(packet)
-    }
-
-    fn poster(&self, packet: Packet) -> Waker {
-        let inner = Arc::clone(&self.inner);
-        Waker::new(move || {
-            let _ = inner.post(packet);
-        })
-    }
-
-    fn worker(&self) -> Result<EventsWorker<'_>, Error> {
-        if self.seated.swap(true, SeqCst) {
-            let problem = "a group of events is one thread's".into();
-            return Err(Error::Option { name: "threads".into(), problem });
-        }
-        Ok(EventsWorker { port: self, stays: PhantomData })
     }
 
     fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64> {
-        self.inner.with(|state| state.operations.stream(stream))?.received_in_all(counters)
+        self.operations.stream(stream)?.received_in_all(counters)
     }
 
-    fn close(&self) {
-        self.inner.close();
+    fn take_closed(&mut self, out: &mut Taken) {
+        self.operations.take_ready(out);
     }
 
-    fn closer(&self) -> Waker {
-        let inner = Arc::clone(&self.inner);
-        Waker::new(move || inner.close())
+    fn wait(
+        inner: &Inner<Self>,
+        set: &mut Epoll,
+        time: &mut TimeLeft,
+        counters: &Counters,
+        out: &mut Taken,
+    ) -> io::Result<Woken> {
+        let woken = set.wait(time.left(), counters)?;
+        while let Some(number) = set.next_ready() {
+            inner.with(|group| group.reported(number, out))?;
+        }
+        Ok(woken)
     }
 
-    fn stop(self, by: Instant) -> Stopped {
-        self.inner.close();
-        let (counters, mut returned) = (Counters::default(), 0);
-        let mut out = Taken::new(1);
-        for token in self.inner.with(|state| state.operations.all_started()) {
+    fn outstanding(&self) -> usize {
+        self.operations.started() as usize
+    }
+
+    fn cancel_all(&mut self, counters: &Counters) {
+        for token in self.operations.all_started() {
             // Where it finds no room something else is submitted first, which makes room.
-            let own = token.of_its_cancel();
-            let cancel = |state: &mut EventsState| state.submissions.cancel(token, own, &counters);
-            if self.inner.with(cancel).is_err() {
+            if self.submissions.cancel(token, token.of_its_cancel(), counters).is_err() {
                 break;
             }
         }
-        while self.inner.with(|state| state.operations.started()) > 0 {
-            let left = by.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.take(&mut out, Some(left), &counters, true).is_err() {
-                break; // what did not come back is leaked and counted
-            }
-            returned += out.drain().filter(Operations::brings_memory).count() as u32;
-        }
-        let (given_up, missing) = self.give_up().expect("given up only here and in drop");
-        Stopped { returned: returned + given_up, missing }
     }
 
-    fn granted(&self) -> Vec<(&'static str, String)> {
-        let (flags, (submissions, completions)) =
-            self.inner.with(|state| (state.ring.flags(), state.ring.sizes()));
-        vec![
-            ("ring-flags", flags),
-            ("submission-entries", submissions.to_string()),
-            ("completion-entries", completions.to_string()),
-        ]
-    }
-}
-
-impl EventsPort {
-    fn give_up(&self) -> Option<(u32, u32)> {
-        let state = lock(&self.inner.state).take()?;
-        let EventsState { submissions, completions, operations, events, .. } = state;
+    fn give_up(self) -> (u32, u32) {
+        let Self { submissions, completions, operations, events, .. } = self;
         // The only way to submit goes first. What lies in the submission queue counts as started.
         drop((submissions, completions));
         if operations.started() == 0 && events.iter().all(|event| event.token.is_none()) {
             drop(ManuallyDrop::into_inner(events)); // nothing will be written to them
         }
         // SAFETY: there are no submissions any more.
-        Some(unsafe { operations.give_up() })
-    }
-}
-
-impl Drop for EventsPort {
-    fn drop(&mut self) {
-        // Without a stop: what the kernel holds is leaked and counted.
-        self.give_up();
-    }
-}
-
-/// The thread's place at an [`EventsPort`].
-pub struct EventsWorker<'a> {
-    port: &'a EventsPort,
-    /// It stays on its thread: the ring's work is done there.
-    stays: PhantomData<*const ()>,
-}
-
-impl Drop for EventsWorker<'_> {
-    fn drop(&mut self) {
-        self.port.seated.store(false, SeqCst);
-    }
-}
-
-impl EventsWorker<'_> {
-    fn open(&self) -> Result<&Inner, Refused> {
-        if self.port.inner.is_closed() { Err(Refused::Closed) } else { Ok(&self.port.inner) }
-    }
-}
-
-impl Worker for EventsWorker<'_> {
-    fn take(
-        &mut self,
-        out: &mut Taken,
-        timeout: Option<Duration>,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>> {
-        self.port.take(out, timeout, counters, false)
+        unsafe { operations.give_up() }
     }
 
-    fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
-        self.open()?.with(|state| state.operations.accept(listener))
-    }
-
-    fn receive(&mut self, stream: StreamId, slice: Slice) -> Result<Token, (Slice, Refused)> {
-        let started = match self.open() {
-            Ok(inner) => inner.with(|state| state.operations.receive(stream, Some(slice))),
-            Err(refused) => return Err((slice, refused)),
-        };
-        started.map_err(|(slice, refused)| (slice.expect("the one that was given"), refused))
-    }
-
-    fn wait_to_receive(&mut self, stream: StreamId) -> Result<Token, Refused> {
-        let started = self.open()?.with(|state| state.operations.receive(stream, None));
-        started.map_err(|(_, refused)| refused)
-    }
-
-    fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)> {
-        let inner = match self.open() {
-            Ok(inner) => inner,
-            Err(refused) => return Err((load, refused)),
-        };
-        let most = self.port.needs.sends;
-        if inner.with(|state| state.lacks_event(most)) {
-            // The set's lock goes first, as in a take.
-            let mut set = lock(&self.port.set);
-            let made = inner.with(|state| {
-                let number = state.events.len() as u32;
-                Event::new(number, &mut set).map(|event| state.events.push(event))
-            });
-            if made.is_err() {
-                return Err((load, Refused::Full));
-            }
-        }
-        inner.with(|state| state.operations.send(stream, load))
-    }
-
-    fn close(&mut self, stream: StreamId, _: &Counters) -> Closing {
-        self.port.inner.with(|state| state.operations.close(stream))
-    }
-
-    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
-        self.port.inner.with(|state| state.submit(counters))
-    }
-
-    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
-        let token = ring::Token::from_user_data(token.0);
-        // One that the kernel does not know yet is made known to it, so that its event tells of it.
-        let submitted = self.commit(counters);
-        self.port.inner.with(|state| match state.operations.stage(token) {
-            None => Cancelled::Gone,
-            Some(Stage::Started) if state.asked.contains(&token) => Cancelled::Asked,
-            Some(Stage::Started) if submitted.is_ok() => {
-                let own = token.of_its_cancel();
-                if state.submissions.cancel(token, own, counters).is_err() {
-                    return Cancelled::Unsupported;
-                }
-                state.asked.insert(token);
-                Cancelled::Asked
-            }
-            Some(_) => Cancelled::Unsupported,
-        })
-    }
-
-    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R> {
-        self.commit(counters)?;
-        Ok(f())
+    fn granted(&self) -> Vec<(&'static str, String)> {
+        let (submissions, completions) = self.ring.sizes();
+        vec![
+            ("ring-flags", self.ring.flags()),
+            ("submission-entries", submissions.to_string()),
+            ("completion-entries", completions.to_string()),
+        ]
     }
 }

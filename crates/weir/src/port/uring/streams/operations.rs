@@ -5,10 +5,13 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Key, Refused, Token,
-        streams::{Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken},
+        streams::{
+            Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken,
+            connections::{Connections, received},
+        },
         uring::state::{Outstanding, Stage},
     },
-    ring::{self, Crowded, Slots, Submissions},
+    ring::{self, QueueFull, Slots, Submissions},
     socket::native::decode,
     stream::{Accepted, Listener, Stream, native},
 };
@@ -30,7 +33,7 @@ const CANCEL_ALL: ring::Token = ring::Token::bare(7);
 pub(super) struct Operations {
     listeners: Vec<(Listener, Key)>,
     listeners_most: usize,
-    streams: Slots<Associated>,
+    streams: Connections<Associated>,
     accepts: Slots<Accept>,
     receives: Slots<Receive>,
     sends: Slots<Send>,
@@ -40,8 +43,6 @@ pub(super) struct Operations {
     queued: VecDeque<ring::Token>,
     /// Streams of which all that is outstanding is to be cancelled.
     closing: Vec<ring::Token>,
-    /// Streams that are over, to be told.
-    closed: VecDeque<(StreamId, Key)>,
     /// Addresses that no accept uses.
     #[expect(clippy::vec_box, reason = "the kernel writes to them, so they stay where they are")]
     names: Vec<Box<Name>>,
@@ -50,14 +51,8 @@ pub(super) struct Operations {
 /// A connection of the port.
 struct Associated {
     stream: Stream,
-    key: Key,
-    /// Operations that have not come back.
-    outstanding: u32,
-    /// The number of the next receive.
-    number: u32,
     /// A receive is in the kernel's hands, or in the queue.
     receives: bool,
-    closing: bool,
     /// The receives that wait for their turn: the first and the last.
     waiting: Option<(ring::Token, ring::Token)>,
 }
@@ -100,14 +95,13 @@ impl Operations {
         Self {
             listeners: Vec::new(),
             listeners_most: needs.listeners as usize,
-            streams: Slots::growing(STREAM, needs.streams as usize),
+            streams: Connections::new(STREAM, needs.streams),
             accepts: Slots::growing(ACCEPT, needs.accepts as usize),
             receives: Slots::growing(RECEIVE, needs.receives as usize),
             sends: Slots::growing(SEND, needs.sends as usize),
             started: 0,
             queued: VecDeque::new(),
             closing: Vec::new(),
-            closed: VecDeque::new(),
             names: Vec::new(),
         }
     }
@@ -119,22 +113,11 @@ impl Operations {
     }
 
     pub(super) fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
-        let associated = Associated {
-            stream,
-            key,
-            outstanding: 0,
-            number: 0,
-            receives: false,
-            closing: false,
-            waiting: None,
-        };
-        let token = self.streams.insert(associated).map_err(|_| Refused::Full)?;
-        Ok(StreamId(token.user_data()))
+        self.streams.add(key, Associated { stream, receives: false, waiting: None })
     }
 
     pub(super) fn stream(&self, stream: StreamId) -> io::Result<Stream> {
-        let its = self.streams.get(ring::Token::from_user_data(stream.0));
-        its.map(|its| its.stream.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        Ok(self.streams.get(stream)?.own.stream.clone())
     }
 
     pub(super) fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
@@ -164,16 +147,17 @@ impl Operations {
         stream: StreamId,
         slice: Option<Slice>,
     ) -> Result<Token, (Option<Slice>, Refused)> {
-        let stream = ring::Token::from_user_data(stream.0);
-        let Some(its) = self.streams.get_mut(stream).filter(|its| !its.closing) else {
-            return Err((slice, Refused::NoSuchSocket));
+        let (stream, its) = match self.streams.open(stream) {
+            Ok(open) => open,
+            Err(refused) => return Err((slice, refused)),
         };
-        let (number, turn) = (its.number, !its.receives);
+        if self.receives.len() == self.receives.most() {
+            return Err((slice, Refused::Full));
+        }
+        let (number, turn) = (its.starts_receive(), !its.own.receives);
         let receive = Receive { slice, stream, number, next: None, turn, stage: Stage::Waiting };
-        let token =
-            self.receives.insert(receive).map_err(|receive| (receive.slice, Refused::Full))?;
-        its.number = number.wrapping_add(1);
-        its.outstanding += 1;
+        let token = self.receives.insert(receive).ok().expect("there is room");
+        let its = &mut its.own;
         if turn {
             its.receives = true;
             self.queued.push_back(token);
@@ -189,32 +173,21 @@ impl Operations {
 
     #[inline]
     pub(super) fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)> {
-        let stream = ring::Token::from_user_data(stream.0);
-        let Some(its) = self.streams.get_mut(stream).filter(|its| !its.closing) else {
-            return Err((load, Refused::NoSuchSocket));
+        let (stream, its) = match self.streams.open(stream) {
+            Ok(open) => open,
+            Err(refused) => return Err((load, refused)),
         };
         let send = Send { load, stream, stage: Stage::Waiting };
         let token = self.sends.insert(send).map_err(|send| (send.load, Refused::Full))?;
-        its.outstanding += 1;
+        its.starts();
         self.queued.push_back(token);
         Ok(Token(token.user_data()))
     }
 
     pub(super) fn close(&mut self, stream: StreamId) -> Closing {
-        let token = ring::Token::from_user_data(stream.0);
-        match self.streams.get_mut(token) {
-            None => Closing::Gone,
-            Some(its) if its.outstanding == 0 => {
-                self.streams.remove(token);
-                Closing::Over
-            }
-            Some(its) => {
-                if !std::mem::replace(&mut its.closing, true) {
-                    self.closing.push(token);
-                }
-                Closing::Follows
-            }
-        }
+        let (closing, cancel) = self.streams.close(stream);
+        self.closing.extend(cancel);
+        closing
     }
 
     /// Sends outstanding, and of all operations the number of the first one of them. The next one's number is among
@@ -245,8 +218,8 @@ impl Operations {
     fn entry(&self, token: ring::Token) -> Option<squeue::Entry> {
         let expected = "what is queued is not over";
         let fd_of = |stream: ring::Token| {
-            let its = self.streams.get(stream).expect("it has operations that have not come back");
-            (!its.closing).then(|| types::Fd(its.stream.native().fd()))
+            let its = self.streams.of(stream);
+            (!its.closing).then(|| types::Fd(its.own.stream.native().fd()))
         };
         match token.class() {
             ACCEPT => {
@@ -289,12 +262,13 @@ impl Operations {
     #[inline]
     pub(super) fn start_by(
         &mut self,
-        mut push: impl FnMut(squeue::Entry, Option<(ring::Token, usize)>) -> Result<(), Crowded>,
-    ) -> Result<(), Crowded> {
+        mut push: impl FnMut(squeue::Entry, Option<(ring::Token, usize)>) -> Result<(), QueueFull>,
+    ) -> Result<(), QueueFull> {
         while let Some(&token) = self.closing.last() {
             // One that is over meanwhile has nothing outstanding, and its descriptor may be another's.
-            if let Some(its) = self.streams.get(token) {
-                let all = types::CancelBuilder::fd(types::Fd(its.stream.native().fd())).all();
+            if let Ok(its) = self.streams.get(StreamId(token.user_data())) {
+                let fd = types::Fd(its.own.stream.native().fd());
+                let all = types::CancelBuilder::fd(fd).all();
                 let cancel = opcode::AsyncCancel2::new(all).build();
                 push(cancel.user_data(CANCEL_ALL.user_data()), None)?;
             }
@@ -335,9 +309,10 @@ impl Operations {
     fn finish_receive(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
         let Some(receive) = self.receives.remove(token) else { return };
         let Receive { slice, stream: its, number, stage, turn, .. } = receive;
-        let associated = self.streams.get_mut(its).expect("it has operations outstanding");
+        let associated = self.streams.of_mut(its);
         if turn {
             // The next one's turn.
+            let (closing, associated) = (associated.closing, &mut associated.own);
             associated.receives = false;
             while let Some((first, last)) = associated.waiting {
                 let next = self.receives.get_mut(first).expect("what waits is not over");
@@ -345,7 +320,7 @@ impl Operations {
                 associated.receives = true;
                 associated.waiting = next.next.take().map(|second| (second, last));
                 self.queued.push_back(first);
-                if !associated.closing {
+                if !closing {
                     break;
                 }
             }
@@ -353,46 +328,20 @@ impl Operations {
         let (key, started) = (associated.key, stage == Stage::Started);
         self.started -= u32::from(started);
         let outcome = if started { settled(result, |count| count) } else { Outcome::Returned };
-        let (token, stream) = (Token(token.user_data()), StreamId(its.user_data()));
-        out.push(match slice {
-            Some(slice) => Completion::Receive { token, stream, key, slice, number, outcome },
-            None => {
-                let outcome = match outcome {
-                    Outcome::Done(_) => Outcome::Done(()),
-                    Outcome::Failed(e) => Outcome::Failed(e),
-                    Outcome::Returned => Outcome::Returned,
-                };
-                Completion::Wait { token, stream, key, outcome }
-            }
-        });
-        self.came_back(its, out);
+        out.push(received(Token(token.user_data()), (its, key), slice, number, outcome));
+        self.streams.came_back(its, out);
     }
 
     #[inline]
     fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
         let Some(Send { load, stream: its, stage }) = self.sends.remove(token) else { return };
-        let key = self.streams.get(its).expect("it has operations outstanding").key;
+        let key = self.streams.of(its).key;
         let started = stage == Stage::Started;
         self.started -= u32::from(started);
         let outcome = if started { settled(result, |count| count) } else { Outcome::Returned };
         let (token, stream) = (Token(token.user_data()), StreamId(its.user_data()));
         out.push(Completion::Send { token, stream, key, load, outcome });
-        self.came_back(its, out);
-    }
-
-    /// An operation of this stream has come back: it may be over.
-    #[inline]
-    fn came_back(&mut self, token: ring::Token, out: &mut Taken) {
-        let its = self.streams.get_mut(token).expect("it had an operation outstanding");
-        its.outstanding -= 1;
-        if its.closing && its.outstanding == 0 {
-            let (stream, key) = (StreamId(token.user_data()), its.key);
-            self.streams.remove(token);
-            match out.room() {
-                0 => self.closed.push_back((stream, key)),
-                _ => out.push(Completion::Closed { stream, key }),
-            }
-        }
+        self.streams.came_back(its, out);
     }
 }
 
@@ -400,7 +349,7 @@ impl Outstanding for Operations {
     type Completion = Completion;
 
     #[inline]
-    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded> {
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and is
         // leaked if that never comes; a stream stays open as long as it has operations outstanding.
         self.start_by(|entry, _| unsafe { submissions.push(&[entry]) })
@@ -417,14 +366,11 @@ impl Outstanding for Operations {
     }
 
     fn ready(&self) -> bool {
-        !self.closed.is_empty()
+        !self.streams.closed.is_empty()
     }
 
     fn take_ready(&mut self, out: &mut Taken) {
-        while out.room() > 0 {
-            let Some((stream, key)) = self.closed.pop_front() else { break };
-            out.push(Completion::Closed { stream, key });
-        }
+        self.streams.take_closed(out);
     }
 
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
@@ -443,7 +389,7 @@ impl Outstanding for Operations {
             return;
         };
         let (stream, next) = (receive.stream, receive.next.take());
-        let its = self.streams.get_mut(stream).expect("it has operations outstanding");
+        let its = &mut self.streams.of_mut(stream).own;
         let Some((first, last)) = its.waiting else { return };
         if first == token {
             its.waiting = next.map(|next| (next, last));
@@ -470,10 +416,6 @@ impl Outstanding for Operations {
         let receives = self.receives.iter().filter(|(_, its)| is(its.stage)).map(|(t, _)| t);
         let sends = self.sends.iter().filter(|(_, send)| is(send.stage)).map(|(t, _)| t);
         accepts.chain(receives).chain(sends).collect()
-    }
-
-    fn brings_memory(completion: &Completion) -> bool {
-        matches!(completion, Completion::Receive { .. } | Completion::Send { .. })
     }
 
     /// What the kernel holds is leaked. Its streams are closed: the kernel keeps what it needs of them.

@@ -105,7 +105,7 @@ fn closing_is_not_lost_in_a_full_submission_queue() {
     worker.commit(&counters).unwrap();
     bench.port.inner.with(|state| while state.push_no_op(ring::Token::bare(9)).is_ok() {});
     assert_eq!(worker.close(id, &counters), Closing::Follows);
-    bench.port.inner.with(|state| assert_eq!(state.fill(), Filled::Crowded));
+    bench.port.inner.with(|state| assert_eq!(state.fill(), Filled::QueueFull));
     assert!(matches!(take_receive(&mut worker).2, Outcome::Returned));
     assert!(matches!(take_one(&mut worker), Completion::Closed { .. }));
     drop(worker);

@@ -47,7 +47,7 @@ fn a_cancel_is_not_lost_in_a_full_submission_queue() {
     // Fill the queue without submitting: what else is to start finds it full.
     bench.port.inner.with(|state| {
         while state.push_no_op(NOTHING).is_ok() {}
-        assert_eq!(state.fill(), Filled::Crowded);
+        assert_eq!(state.fill(), Filled::QueueFull);
     });
     assert_eq!(worker.cancel(tokens[0], &counters), Cancelled::Asked);
     let (token, _, outcome) = take_operation(&mut worker);

@@ -160,7 +160,7 @@ impl<T: Sharing> UringCompletions<T> {
         self.submit_arms(how, can_receive, counters)
     }
 
-    /// Whether there is something to receive into. If not, whoever posts next rings the alarm.
+    /// Whether there is something to receive into. If not, whoever posts next raises the alarm.
     pub(super) fn can_receive(&mut self, how: u16) -> bool {
         let Self { common, disarmed, alarm_armed, .. } = self;
         let forget = || {

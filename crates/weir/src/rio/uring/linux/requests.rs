@@ -4,7 +4,7 @@ use super::common::Common;
 use crate::{
     counters::Counters,
     memory::{Posted, Slice},
-    ring::{Crowded, Submissions},
+    ring::{QueueFull, Submissions},
     rio::{
         Peer, Refused, RequestQueue, Span,
         requests::{Outgoing, Reserved, of_region},
@@ -84,7 +84,7 @@ fn push_sends<T: Sharing>(
             let entry = opcode::SendMsg::new(fd, message).build().user_data(token.user_data());
             // SAFETY: message and slice stay until the send is over, since only its last
             // completion, or the lines below, end it.
-            unsafe { submissions.push(&[entry]) }.map_err(|Crowded| {
+            unsafe { submissions.push(&[entry]) }.map_err(|QueueFull| {
                 // SAFETY: the kernel never knew of it, and the slice is of this region.
                 let back = unsafe { sends.over(token, &common.region) };
                 back.expect("prepared just above").0

@@ -1,5 +1,5 @@
 //! Arming against posting in every interleaving, by loom, over the real buffers. The holder asks
-//! while others post; once they are done, a holder that was told no must have been rung for.
+//! while others post; once they are done, a holder that was told no must have had the alarm raised.
 
 use super::super::{
     buffers::{Buffers, Table},
@@ -20,7 +20,7 @@ struct World {
     buffers: Mutex<Buffers>,
     table: Table,
     /// The alarm's eventfd: a wait ends once this is above 0.
-    rings: Mutex<u32>,
+    raised: Mutex<u32>,
 }
 
 type Order = fn(&dyn Fn(), &dyn Fn() -> bool) -> bool;
@@ -32,7 +32,7 @@ impl World {
         let layout = frame::layout(&needs);
         let region = Region::new(layout, SLICES, RegionOptions::default()).unwrap();
         let (buffers, table) = Buffers::new(SLICES, SLICES, Frame::new(&region, false));
-        Arc::new(Self { region, buffers: Mutex::new(buffers), table, rings: Mutex::new(0) })
+        Arc::new(Self { region, buffers: Mutex::new(buffers), table, raised: Mutex::new(0) })
     }
 
     /// Posts a slice, as the request queue does at a commit.
@@ -40,13 +40,13 @@ impl World {
         let slice = self.region.take().unwrap().post();
         let word = self.buffers.lock().unwrap().post(&mut vec![slice], &self.table);
         if word {
-            *self.rings.lock().unwrap() += 1;
+            *self.raised.lock().unwrap() += 1;
         }
     }
 
     /// Asks for buffers, as the completion queue does before it waits.
     fn ask(&self, order: Order) -> bool {
-        let forget = || *self.rings.lock().unwrap() = 0;
+        let forget = || *self.raised.lock().unwrap() = 0;
         order(&forget, &|| self.buffers.lock().unwrap().ready())
     }
 }
@@ -65,7 +65,7 @@ fn explore(order: Order, posters: u32) {
             poster.join().unwrap();
         }
         if !ready {
-            assert!(*world.rings.lock().unwrap() > 0, "the post is not heard");
+            assert!(*world.raised.lock().unwrap() > 0, "the post is not heard");
             assert!(world.ask(order), "the ring was for nothing");
         }
         let mut buffers = world.buffers.lock().unwrap();

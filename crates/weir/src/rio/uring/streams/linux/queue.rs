@@ -47,7 +47,7 @@ pub struct UringStreamQueue {
     pub(super) loads: Loads,
     pub(super) alarm: Alarm,
     pub(super) alarm_armed: bool,
-    /// What further rings ring, to wake whoever waits in the first.
+    /// What further rings signal, to wake whoever waits in the first.
     pub(super) wake_event: WakeEvent,
     pub(super) wake_armed: bool,
     /// Completions that were read and not looked at.

@@ -116,7 +116,7 @@ pub(super) fn cancel(token: Token) -> Entry {
         .user_data(Token::bare(class::OTHER).user_data())
 }
 
-/// A completion each time that something is rung.
+/// A completion each time that an eventfd is signalled.
 pub(super) fn watch(eventfd: RawFd, token: Token) -> Entry {
     opcode::PollAdd::new(Fd(eventfd), libc::EPOLLIN as u32)
         .multi(true)

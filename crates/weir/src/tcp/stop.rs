@@ -1,4 +1,5 @@
-//! How a connection with a stream of its own is told that the server stops.
+//! How a stop of the server becomes the end of a connection: by a number of bytes, for designs whose connections have a
+//! stream each.
 
 use super::{Connection, Handler, Reason, Worker};
 use crate::stream::Stream;

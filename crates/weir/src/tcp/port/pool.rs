@@ -8,7 +8,7 @@ use crate::{
 use std::sync::{Arc, Mutex};
 
 /// Slices to receive into, made as they are needed and used again, the last one given back first.
-pub(in crate::tcp::port) struct Pool {
+pub(super) struct Pool {
     layout: Layout,
     state: Mutex<PoolState>,
 }
@@ -23,13 +23,13 @@ impl Pool {
     /// Memory taken from the system at a time, in bytes; at least one slice.
     const BYTES: usize = 1 << 20;
 
-    pub(in crate::tcp::port) fn new(slice_bytes: usize) -> Self {
+    pub(super) fn new(slice_bytes: usize) -> Self {
         // A line of the cache between them keeps slices of a power of two from sharing its sets.
         Self { layout: Layout::packed(64, slice_bytes, 64), state: Mutex::default() }
     }
 
     /// A slice. There are at most as many as the connections hold, and what the threads keep.
-    pub(in crate::tcp::port) fn take(&self) -> Result<Slice, Error> {
+    pub(super) fn take(&self) -> Result<Slice, Error> {
         let mut state = lock(&self.state);
         if let Some(slice) = state.free.pop() {
             return Ok(slice);
@@ -45,12 +45,12 @@ impl Pool {
         Ok(slice)
     }
 
-    pub(in crate::tcp::port) fn give(&self, slices: impl IntoIterator<Item = Slice>) {
+    pub(super) fn give(&self, slices: impl IntoIterator<Item = Slice>) {
         lock(&self.state).free.extend(slices);
     }
 
     /// Slices made, and of those the ones that are not back.
-    pub(in crate::tcp::port) fn account(&self) -> (u32, u32) {
+    pub(super) fn account(&self) -> (u32, u32) {
         let mut state = lock(&self.state);
         state.free.clear();
         let made = state.regions.iter().map(|region| region.count()).sum();
