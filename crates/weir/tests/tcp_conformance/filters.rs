@@ -1,6 +1,6 @@
 //! Filters in front of a handler: each alone, and all in a chain.
 
-use crate::{
+use super::{
     client::{Client, Random, clients, read},
     support::*,
     wine,
@@ -191,7 +191,7 @@ fn limits_the_rate(subject: &Subject) -> Result<(), Skipped> {
     let is_slower = took >= Duration::from_millis(500);
     assert!((total.pauses > 0 || is_slower) && total.closed_finished == 2, "{total:?}");
     let messages = RateLimit::new(None, Some(100)).burst(BURST);
-    let (server, log) = subject.start(&crate::support::server(), messages.handlers(|_| echo));
+    let (server, log) = subject.start(&super::support::server(), messages.handlers(|_| echo));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     let since = Instant::now();
     (0..50).for_each(|_| client.ping());

@@ -157,12 +157,18 @@ pub(super) struct Operations {
     reuse: Option<Reuse>,
     /// Streams that are over, to be told.
     closed: VecDeque<(StreamId, Key)>,
+    /// Calls that were made for what had come, and are not counted yet.
+    calls: u64,
 }
 
 /// The class of tokens of streams, beside that of operations.
 const STREAM: u8 = 2;
 
 impl Operations {
+    pub fn take_calls(&mut self) -> u64 {
+        mem::take(&mut self.calls)
+    }
+
     pub fn new(needs: &Needs, reuse: bool) -> Self {
         let &Needs { listeners, streams, accepts, receives, sends, .. } = needs;
         let used = if reuse { accepts } else { 0 };
@@ -178,6 +184,7 @@ impl Operations {
             sends: Bound::of(sends),
             reuse,
             closed: VecDeque::new(),
+            calls: 0,
         }
     }
 
@@ -515,6 +522,7 @@ impl Outstanding for Operations {
         match operation.what {
             What::Accept { listener, socket, used, addresses } => {
                 self.accepts.now -= 1;
+                self.calls += if result.is_ok() { overlapped::CALLS_OF_ACCEPTED } else { 0 };
                 let outcome = self.accepted(listener, (socket, used), &addresses, result);
                 let key = self.listeners[listener as usize].key;
                 let listener = ListenerId(listener);
