@@ -155,6 +155,8 @@ struct Row {
     verified: &'static str,
     /// How far it was verified on Windows, where it runs there.
     under_wine: &'static str,
+    /// What is said of it otherwise.
+    elsewhere: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,13 +212,22 @@ const UNDER_WINE: &str = "conformance under Wine";
 /// For a design whose default of several receives for each connection is left out under the older Wine.
 const UNDER_WINE_BY_ONE: &str = "conformance under Wine; under 8.0 with `--receives 1` only";
 const NOT_YET: &str = "not yet";
+/// For what is written, and needs what Wine does not have.
+const NEVER_RUN: &str = "written, never run: Wine lacks it";
 const NO_INTERFACE: &str = "there is no such interface";
 
 /// Every row, from the tables of the library.
 fn rows() -> Vec<Row> {
-    let udp = udp::designs()
-        .into_iter()
-        .map(|of| Row::of(Kind::Udp, of.about(), of_udp(of.about().contract), MEASURED));
+    let udp = udp::designs().into_iter().map(|of| match of.about().name {
+        "rio-sharded" => {
+            let [linux, _] = of_udp(of.about().contract);
+            let windows =
+                Some(("see the providers", "a socket for each core, by SIO_CPU_AFFINITY"));
+            let row = Row::of(Kind::Udp, of.about(), [linux, windows], MEASURED);
+            Row { elsewhere: NEVER_RUN, ..row }
+        }
+        _ => Row::of(Kind::Udp, of.about(), of_udp(of.about().contract), MEASURED),
+    });
     let tcp = tcp::designs().into_iter().map(|of| {
         let row = Row::of(Kind::Tcp, of.about(), of_tcp(of.about()), MEASURED);
         let has_several = of.known_options().iter().any(|option| option.name == "receives");
@@ -234,7 +245,8 @@ fn rows() -> Vec<Row> {
             (false, true) => CHECKED_ON_A_LINK,
         };
         let [linux, windows] = of_provider(name);
-        Row { kind: Kind::Provider, name, linux, windows, verified, under_wine: UNDER_WINE }
+        let (under_wine, elsewhere) = (UNDER_WINE, NOT_YET);
+        Row { kind: Kind::Provider, name, linux, windows, verified, under_wine, elsewhere }
     });
     udp.chain(tcp).chain(device).chain(provider).collect()
 }
@@ -356,7 +368,8 @@ impl Row {
         [linux, windows]: [Option<Interface>; 2],
         verified: &'static str,
     ) -> Self {
-        Self { kind, name: about.name, linux, windows, verified, under_wine: UNDER_WINE }
+        let (under_wine, elsewhere) = (UNDER_WINE, NOT_YET);
+        Self { kind, name: about.name, linux, windows, verified, under_wine, elsewhere }
     }
 
     fn unique(&self) -> String {
@@ -373,7 +386,7 @@ impl Row {
         };
         let on_windows = match (self.windows, runs.contains(&self.unique())) {
             (Some(_), true) => self.under_wine,
-            (Some(_), false) => NOT_YET,
+            (Some(_), false) => self.elsewhere,
             (None, false) => NO_INTERFACE,
             (None, true) => bail!("xtask/src/systems.rs does not say what {name} stands on there"),
         };

@@ -1,7 +1,6 @@
 //! `weir serve --metrics`: what a scraper is told, what the dashboard asks for, and what those do that mean no good.
 
 #![forbid(unsafe_code)]
-#![cfg(target_os = "linux")]
 
 mod common;
 
@@ -116,14 +115,21 @@ impl Page {
     /// The value of the only sample whose name is this one and whose labels have this text.
     #[track_caller]
     fn with(&self, name: &str, label: &str) -> f64 {
+        self.known(name, label).unwrap_or_else(|| panic!("no {name} {label} in {}", self.0))
+    }
+
+    /// The same, if there is one.
+    #[track_caller]
+    fn known(&self, name: &str, label: &str) -> Option<f64> {
         let is = |line: &&str| {
             let rest = line.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
         };
         let found: Vec<&str> = self.0.lines().filter(is).collect();
-        let [line] = found[..] else { panic!("{name} {label}: {found:?} in {}", self.0) };
+        assert!(found.len() < 2, "{name} {label}: {found:?}");
+        let line = found.first()?;
         let value = line.rsplit(' ').next().and_then(|value| value.parse().ok());
-        value.unwrap_or_else(|| panic!("{line}"))
+        Some(value.unwrap_or_else(|| panic!("{line}")))
     }
 
     #[track_caller]
@@ -182,7 +188,7 @@ fn scrape_until(served: &Served, what: &str, said: impl Fn(&Page) -> bool) -> Pa
 
 #[test]
 fn udp_counters_are_the_generators_and_the_reports() {
-    for design in ["blocking", "epoll-batch", "rio-hybrid --threads 2 --provider batch"] {
+    for design in ["blocking", "blocking-batch", "rio-hybrid --threads 2 --provider batch"] {
         let served = Served::udp(&["--design", design]);
         let flood = served.flood("600");
         let page = scrape_until(&served, "the end of the run", |page| {
@@ -190,8 +196,12 @@ fn udp_counters_are_the_generators_and_the_reports() {
         });
         let labels = format!("design=\"{}\"", design.split(' ').next().expect("a name"));
         let received = page.with("weir_datagrams_received_total", &labels);
-        let dropped = page.with("weir_datagrams_dropped_total", "reason=\"socket\"");
-        assert_eq!(Some(received + dropped), flood["sent"].as_f64(), "{design}");
+        let dropped = page.known("weir_datagrams_dropped_total", "reason=\"socket\"");
+        let sent = flood["sent"].as_f64().expect("a number");
+        match dropped {
+            Some(dropped) => assert_eq!(received + dropped, sent, "{design}"),
+            None => assert!(received <= sent, "{design}: {received} of {sent}"), // the system does not tell
+        }
         assert_eq!(page.value("weir_batch_datagrams_sum"), received, "{design}");
         let batches = page.value("weir_batch_datagrams_count");
         let not_empty = page.value("weir_dequeues_total") - page.value("weir_dequeues_empty_total");
@@ -204,7 +214,9 @@ fn udp_counters_are_the_generators_and_the_reports() {
         assert!(page.with("weir_build_info", &format!("given=\"{design}\"")) == 1.0);
         let report = served.end();
         assert_eq!(report["audit"]["received"].as_f64(), Some(received), "{design}");
-        assert_eq!(report["system"]["dropped_socket"].as_f64(), Some(dropped), "{design}");
+        if dropped.is_some() {
+            assert_eq!(report["system"]["dropped_socket"].as_f64(), dropped, "{design}");
+        }
         for (counter, metric) in [
             ("datagrams", "weir_datagrams_received_total"),
             ("bytes", "weir_received_bytes_total"),
@@ -222,7 +234,7 @@ fn udp_counters_are_the_generators_and_the_reports() {
 
 #[test]
 fn tcp_counters_are_the_generators_and_the_reports() {
-    for design in ["epoll --threads 2", "blocking"] {
+    for design in ["poll --threads 2", "blocking"] {
         let served = Served::tcp(&["--echo", "--design", design]);
         let open = connect(served.said("/ready/addresses/0").parse().expect("an address"));
         scrape_until(&served, "a connection", |page| page.value("weir_connections_open") == 1.0);
@@ -262,6 +274,7 @@ fn tcp_counters_are_the_generators_and_the_reports() {
 
 /// Who counts must not run where the server does.
 #[test]
+#[cfg(target_os = "linux")] // elsewhere nothing tells where another process's threads may run
 fn the_endpoint_keeps_off_the_servers_cores() {
     let cores = weir::affinity::allowed_cores();
     let [first, others @ ..] = &cores[..] else { panic!("no core") };
@@ -296,7 +309,7 @@ fn a_busy_port_is_told_before_anything_is_served() {
         let failed = output(&["serve", kind, "--bind", "127.0.0.1:0", "--metrics", &at, "--json"]);
         assert_eq!(failed.status.code(), Some(1), "{}", errors(&failed));
         let told = errors(&failed);
-        assert!(told.contains(&at) && told.contains("os error 98"), "{told}");
+        assert!(told.contains(&at) && told.contains("os error"), "{told}");
         // The only document: nothing was ready.
         assert_eq!(document(&failed)["status"], "failed");
     }
@@ -363,7 +376,7 @@ fn each_request_has_its_answer() {
 
 #[test]
 fn a_request_without_an_end_is_refused() {
-    let served = Served::tcp(&["--design", "epoll --threads 1"]);
+    let served = Served::tcp(&["--design", "poll --threads 1"]);
     let long = [b"GET /metrics HTTP/1.1\r\nX: ".to_vec(), vec![b'a'; 1 << 20]].concat();
     let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(100));
     for sent in [long.as_slice(), many.as_bytes()] {
@@ -423,7 +436,7 @@ fn those_that_hang_hold_up_neither_others_nor_the_server_nor_its_end() {
     assert_eq!(page.value("weir_replies_sent_total"), 1.0);
     held.extend(hanging(served.metrics()));
     served.end();
-    let served = Served::tcp(&["--design", "epoll --threads 1"]);
+    let served = Served::tcp(&["--design", "poll --threads 1"]);
     let also_held = hanging(served.metrics());
     served.end();
     drop((held, also_held));
@@ -452,7 +465,7 @@ fn promtool_finds_nothing_wrong() {
     if !has("promtool", &["--version"]) {
         return;
     }
-    for served in [Served::udp(&["--design", "blocking"]), Served::tcp(&["--design", "epoll"])] {
+    for served in [Served::udp(&["--design", "blocking"]), Served::tcp(&["--design", "poll"])] {
         let page = served.scrape();
         let mut check = Command::new("promtool")
             .args(["check", "metrics"])
@@ -510,9 +523,10 @@ fn metrics_of(expression: &str) -> Vec<&str> {
 }
 
 #[test]
+#[cfg(target_os = "linux")] // elsewhere some are not known
 fn the_dashboard_asks_for_nothing_that_is_not_exported() {
     let udp = Served::udp(&["--design", "blocking"]).scrape().names();
-    let tcp = Served::tcp(&["--design", "epoll"]).scrape().names();
+    let tcp = Served::tcp(&["--design", "poll"]).scrape().names();
     for (title, expression) in expressions() {
         let metrics = metrics_of(&expression);
         assert!(!metrics.is_empty(), "{title}: {expression}");
@@ -524,6 +538,7 @@ fn the_dashboard_asks_for_nothing_that_is_not_exported() {
 
 /// The book lists each metric, and none that there is not.
 #[test]
+#[cfg(target_os = "linux")] // elsewhere some are not known
 fn the_book_has_every_metric() {
     let page = read(&monitoring("../book/src/monitoring.md"));
     let listed: BTreeSet<&str> = page
@@ -532,7 +547,7 @@ fn the_book_has_every_metric() {
         .flat_map(|line| metrics_of(line.split(" | ").next().unwrap_or_default()))
         .collect();
     let mut exported = BTreeSet::new();
-    for served in [Served::udp(&["--design", "blocking"]), Served::tcp(&["--design", "epoll"])] {
+    for served in [Served::udp(&["--design", "blocking"]), Served::tcp(&["--design", "poll"])] {
         let types = served.scrape().0;
         let types = types.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         exported.extend(types.filter_map(|line| Some(line.split(' ').next()?.to_owned())));
@@ -647,15 +662,16 @@ impl Drop for Prometheus {
 }
 
 #[test]
+#[cfg(target_os = "linux")] // elsewhere some are not known
 fn a_prometheus_has_what_was_counted_and_answers_the_dashboard() {
     if !has("prometheus", &["--version"]) {
         return;
     }
-    let udp = Served::udp(&["--design", "epoll-batch", "--echo"]);
-    let tcp = Served::tcp(&["--design", "epoll --threads 1", "--echo"]);
+    let udp = Served::udp(&["--design", "blocking-batch", "--echo"]);
+    let tcp = Served::tcp(&["--design", "poll --threads 1", "--echo"]);
     let prometheus = Prometheus::start(&[&udp, &tcp]);
-    let received = "weir_datagrams_received_total{design=\"epoll-batch\",job=\"weir\"}";
-    let bytes = "weir_received_bytes_total{design=\"epoll\",job=\"weir\"}";
+    let received = "weir_datagrams_received_total{design=\"blocking-batch\",job=\"weir\"}";
+    let bytes = "weir_received_bytes_total{design=\"poll\",job=\"weir\"}";
     // Rates begin with something.
     until("a first scrape of both", || {
         [received, bytes].iter().all(|query| prometheus.query(query).len() == 1)

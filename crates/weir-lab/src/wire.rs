@@ -282,6 +282,10 @@ pub struct SystemReport {
     /// What counted those, where the system does not tell what each socket drops: it is the whole machine's count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped_socket_source: Option<String>,
+    /// Bytes that still lay in the server's sockets at the end, if known.
+    pub queued_bytes: Option<u64>,
+    /// Datagrams of all programs that came to a port that nobody had, if known.
+    pub no_port: Option<u64>,
     /// Memory of the process in bytes, at its largest.
     pub resident_bytes: Option<u64>,
     /// Memory of the kernel for sockets in bytes.

@@ -56,7 +56,7 @@ gaps! {
         "the call is not there, so retransmissions of a connection are unknown";
     UDP_OFFLOAD "USO and URO", asserted nowhere:
         "the socket options UDP_SEND_MSG_SIZE and UDP_RECV_MAX_COALESCED_SIZE are not there";
-    CPU_AFFINITY "SIO_CPU_AFFINITY", asserted nowhere:
+    CPU_AFFINITY "SIO_CPU_AFFINITY":
         "the call is not there, so no socket belongs to a core";
     THREAD_CYCLES "cycles of a thread", asserted nowhere:
         "QueryThreadCycleTime does not count";

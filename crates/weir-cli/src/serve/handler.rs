@@ -26,6 +26,12 @@ impl Labour {
         Self { steps: work.steps, random: 1, shared }
     }
 
+    /// A step on a state that others have, too.
+    #[cfg(test)]
+    pub fn of(shared: &Arc<Mutex<u32>>) -> Self {
+        Self { steps: 0, random: 1, shared: Some(Arc::clone(shared)) }
+    }
+
     /// Does it once.
     #[inline]
     pub fn work(&mut self) {
@@ -47,6 +53,13 @@ pub struct Measured {
     echo: bool,
 }
 
+impl Measured {
+    /// What one thread does.
+    pub fn new(auditor: Auditor, labour: Labour, echo: bool) -> Self {
+        Self { auditor, labour, echo }
+    }
+}
+
 /// Makes the handlers of all threads: each with an auditor of its own.
 pub fn handlers(
     auditor: impl Fn() -> Auditor + Send + 'static,
@@ -54,7 +67,7 @@ pub fn handlers(
     echo: bool,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
     let labour = Labour::new(work);
-    move |_| Measured { auditor: auditor(), labour: labour.clone(), echo }
+    move |_| Measured::new(auditor(), labour.clone(), echo)
 }
 
 impl Handler for Measured {

@@ -271,6 +271,7 @@ impl Watch {
             None => system.dropped_at_sockets().unzip(),
         };
         let softnet = system.softnet_total().dropped;
+        let queued_bytes = self.queued_bytes(&sockets);
         let mut report = wire::ServerReport {
             design: self.design.clone(),
             settings,
@@ -302,6 +303,8 @@ impl Watch {
                 dropped_cpu_queue: softnet,
                 dropped_socket,
                 dropped_socket_source: dropped_socket_source.map(String::from),
+                queued_bytes,
+                no_port: system.udp().no_ports,
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -548,3 +551,6 @@ fn served(addresses: &[SocketAddr]) -> String {
         addresses.iter().map(|address| address.ip()).map(|ip: IpAddr| ip.to_string()).collect();
     format!("use {}", list.join(" or "))
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,8 @@ fn conforms(server: &ServerReport, flood: &FloodReport) -> Result<(), RunError> 
     if flood.sent == 0 {
         failed("the generator sent nothing".into())
     } else if server.audit.received == 0 {
-        failed(format!("none of {} datagrams reached the handler", flood.sent))
+        let (sent, seen) = (flood.sent, seen_elsewhere(server, flood));
+        failed(format!("none of {sent} datagrams reached the handler ({seen})"))
     } else if let Some(reason) = sample.disproved() {
         failed(reason)
     } else if let Some(error) = sample.data_error() {
@@ -78,6 +79,7 @@ fn conforms(server: &ServerReport, flood: &FloodReport) -> Result<(), RunError> 
             server.audit.received,
             sample.ledger.dropped()
         );
+        let text = format!("{text} ({})", seen_elsewhere(server, flood));
         // A machine that is busy may lose some where nobody counts them, and strangers may have sent some.
         let beside = match strangers {
             0 => String::new(),
@@ -88,5 +90,78 @@ fn conforms(server: &ServerReport, flood: &FloodReport) -> Result<(), RunError> 
         failed("the server did not see the end of the run".into())
     } else {
         Ok(())
+    }
+}
+
+/// Where datagrams were seen that are missing in the account, and what is known of each place: it tells a server that
+/// was given no core from one that lost what it had, and from datagrams that went elsewhere.
+fn seen_elsewhere(server: &ServerReport, flood: &FloodReport) -> String {
+    let known = |count: Option<u64>| count.map_or("?".into(), |count| count.to_string());
+    let counted = |name: &str| known(server.counters.get(name).copied());
+    let (audit, system) = (&server.audit, &server.system);
+    let mut seen = format!(
+        "the server took {} in {} dequeues, {} of strangers and {} damaged; {} bytes are left in its sockets; on the \
+         whole machine {} came to a port that nobody had; the generator was refused {}",
+        counted("datagrams"),
+        counted("dequeues"),
+        audit.strangers,
+        audit.corrupt,
+        known(system.queued_bytes),
+        known(system.no_port),
+        flood.refused,
+    );
+    if let Some(reason) = &server.cut_short {
+        seen += "; ";
+        seen += reason;
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Audit, SystemReport};
+
+    /// What a check says of a thousand datagrams of which so many came, strangers among them.
+    fn said(received: u64, strangers: u64, left_bytes: Option<u64>) -> String {
+        let flood = FloodReport { offered: 1000, sent: 1000, ..FloodReport::default() };
+        let counters = [("datagrams", received + strangers), ("dequeues", 3)];
+        let server = ServerReport {
+            end_signalled: true,
+            counters: counters.map(|(name, count)| (name.to_owned(), count)).into(),
+            audit: Audit { received, strangers, ..Audit::default() },
+            system: SystemReport {
+                dropped_socket: Some(0),
+                dropped_device: Some(0),
+                dropped_cpu_queue: Some(0),
+                queued_bytes: left_bytes,
+                no_port: Some(17),
+                ..SystemReport::default()
+            },
+            ..ServerReport::default()
+        };
+        match conforms(&server, &flood) {
+            Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => reason,
+            other => panic!("some are missing: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_check_that_fails_says_where_datagrams_were_seen() {
+        let starved = said(0, 0, Some(64_000));
+        assert!(starved.starts_with("none of 1000 datagrams reached the handler"), "{starved}");
+        assert!(
+            starved.contains("took 0 in 3 dequeues") && starved.contains("64000 bytes"),
+            "{starved}"
+        );
+        assert!(starved.contains("17 came to a port that nobody had"), "{starved}");
+        let strange = said(0, 1000, None);
+        assert!(
+            strange.contains("took 1000") && strange.contains("1000 of strangers"),
+            "{strange}"
+        );
+        assert!(strange.contains("? bytes are left"), "what is not known is not 0: {strange}");
+        let some = said(990, 0, Some(0));
+        assert!(some.contains("10 unexplained") && some.contains("took 990"), "{some}");
     }
 }

@@ -1,7 +1,7 @@
 //! Messages over a TCP connection: bounded lines, and an end to every wait.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
@@ -119,9 +119,8 @@ impl Wire {
             }
             let failed = |source| ControlError::Io { peer, source };
             let slice = [left, sys::READ_SLICE].into_iter().flatten().min();
-            self.stream.set_read_timeout(slice).map_err(failed)?;
             let mut piece = [0; 4096];
-            match self.stream.read(&mut piece) {
+            match sys::read_within(&self.stream, &mut piece, slice) {
                 Ok(0) => return Err(ControlError::Closed { peer }),
                 Ok(n) => self.pending.extend_from_slice(&piece[..n]),
                 Err(error) => match error.kind() {

@@ -8,6 +8,8 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::sys;
+
 /// Whether a send waits for room in the socket's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocking {
@@ -25,6 +27,8 @@ const SEND_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Lane {
     pub(super) socket: Socket,
+    /// How long a send waits for room, if at all.
+    waits: Option<Duration>,
     /// Where it sends to.
     pub target: SocketAddr,
     /// Its own address.
@@ -49,12 +53,19 @@ impl Lane {
         let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP))?;
         socket.bind(&any.into())?;
         socket.connect(&target.into())?;
-        match blocking {
-            Blocking::Yes => socket.set_write_timeout(Some(SEND_WAIT))?,
-            Blocking::No => socket.set_nonblocking(true)?,
+        let waits = (blocking == Blocking::Yes).then_some(SEND_WAIT);
+        match waits {
+            Some(within) => sys::limit_waits(&socket, within)?,
+            None => socket.set_nonblocking(true)?,
         }
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
         let send_buffer_bytes = socket.send_buffer_size()?;
-        Ok(Self { socket, target, local, flow, send_buffer_bytes })
+        Ok(Self { socket, waits, target, local, flow, send_buffer_bytes })
+    }
+
+    /// Sends one datagram, or as one what the system cuts into several.
+    #[inline]
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        sys::send(&self.socket, bytes, self.waits)
     }
 }

@@ -25,7 +25,7 @@ impl Engine for Send {
         debug_assert_eq!(batch.datagrams, 1);
         self.datagrams.stamp(batch);
         loop {
-            match lane.socket.send(self.datagrams.one(0)) {
+            match lane.send(self.datagrams.one(0)) {
                 Ok(_) => return Sent { sent: 1, ..Sent::default() },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Sent::until(0, 1, error),

@@ -1,11 +1,15 @@
 //! Every engine sends real datagrams over loopback, and every one is looked at.
 
-use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::{
+    io::Read as _,
+    net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    thread,
+};
 
 use super::*;
 use crate::{
     stamp::{DATAGRAM_BYTES_MAX, Stamp, body_is_intact},
-    wine,
+    sys, wine,
 };
 
 fn sink(ipv6: bool) -> (UdpSocket, SocketAddr) {
@@ -144,4 +148,42 @@ fn the_best_engine_is_chosen_by_trying() {
     assert_eq!(passed_over[0].what, format!("engine {}", engines()[0].name));
     assert!(named("send").is_ok());
     assert!(named("pigeon").unwrap_err().to_string().contains("sendmmsg"));
+}
+
+/// A send that found no room in time is refused, and the socket is as good as before: what was taken arrives whole, and
+/// what is sent later behind it. Of a stream, since a datagram on loopback nearly always finds room.
+#[test]
+fn a_send_that_waited_for_room_in_vain_loses_nothing() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback can be bound");
+    let sender =
+        TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+    let (mut receiver, _) = listener.accept().expect("it connects");
+    receiver.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    let (sender, within) = (socket2::Socket::from(sender), Duration::from_millis(20));
+    sys::limit_waits(&sender, within).expect("waits can be limited");
+    let bytes: Vec<u8> = (0..64 << 10).map(|place| (place % 251) as u8).collect();
+    let mut taken = 0;
+    let send = |taken: &mut usize| {
+        // From where the pattern goes on.
+        let sent = sys::send(&sender, &bytes[*taken % 251..], Some(within));
+        sent.map(|sent| *taken += sent)
+    };
+    let full = loop {
+        if let Err(error) = send(&mut taken) {
+            break error;
+        }
+    };
+    assert_eq!(refusal_of(&full), Some(Refusal::WouldBlock));
+    let all = thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let mut all = Vec::new();
+            receiver.read_to_end(&mut all).map(|_| all)
+        });
+        while send(&mut taken).is_err() {} // until there is room
+        sender.shutdown(Shutdown::Write).expect("it is connected");
+        reading.join().expect("it reads").expect("all is read")
+    });
+    assert_eq!(all.len(), taken);
+    let other = all.iter().enumerate().find(|(place, byte)| **byte != (place % 251) as u8);
+    assert_eq!(other, None, "what was taken arrives in order");
 }

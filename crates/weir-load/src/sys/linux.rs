@@ -1,12 +1,40 @@
 //! Linux: clocks, affinity, timer slack, identity.
 
-use std::{fs::File, io, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    net::TcpStream,
+    time::Duration,
+};
+
+use socket2::Socket;
 
 /// ENOBUFS: the device's queue is full.
 pub(crate) const NO_BUFFERS: i32 = libc::ENOBUFS;
 
 /// Shutting a connection down ends the reads of it.
 pub(crate) const READ_SLICE: Option<Duration> = None;
+
+/// SO_SNDTIMEO: a send that has waited so long fails, and the socket is as before.
+pub(crate) fn limit_waits(socket: &Socket, within: Duration) -> io::Result<()> {
+    socket.set_write_timeout(Some(within))
+}
+
+/// Sends what [`limit_waits`] has limited, or on a socket that never waits.
+#[inline]
+pub(crate) fn send(socket: &Socket, bytes: &[u8], _within: Option<Duration>) -> io::Result<usize> {
+    socket.send(bytes)
+}
+
+/// Reads, and waits for it at most so long: then it is `WouldBlock`.
+pub(crate) fn read_within(
+    mut stream: &TcpStream,
+    bytes: &mut [u8],
+    within: Option<Duration>,
+) -> io::Result<usize> {
+    stream.set_read_timeout(within)?;
+    stream.read(bytes)
+}
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -8,6 +8,8 @@
 //! - `open_own_executable`: the file this process was started from;
 //! - `host_id`: something that differs between machines and boots, or `None`;
 //! - `give_memory_back`: returns memory that was freed to the system, as far as it keeps any;
+//! - `limit_waits`, `send`: a send on a socket that waits for room for a limited time, if at all;
+//! - `read_within`: a read of a connection that waits for a limited time;
 //! - `READ_SLICE`: the longest that a read may wait in one go, where shutting a connection
 //!   down does not end a read of it on another thread; `None` where it does;
 //! - `NO_BUFFERS`: the error code for "no buffer space".

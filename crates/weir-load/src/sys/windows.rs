@@ -1,11 +1,23 @@
 //! Windows: clocks, affinity, identity.
 
-use std::{fs::File, io, sync::OnceLock, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    net::TcpStream,
+    os::windows::io::AsRawSocket,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use socket2::Socket;
 
 use windows_sys::Win32::{
     Foundation::FILETIME,
     Media::timeBeginPeriod,
-    Networking::WinSock::WSAENOBUFS,
+    Networking::WinSock::{
+        POLLRDNORM, POLLWRNORM, SOCKET, SOCKET_ERROR, WSAENOBUFS, WSAGetLastError, WSAPOLLFD,
+        WSAPoll,
+    },
     System::{
         Performance::{QueryPerformanceCounter, QueryPerformanceFrequency},
         Threading::{GetCurrentThread, GetThreadTimes},
@@ -18,6 +30,66 @@ pub(crate) const NO_BUFFERS: i32 = WSAENOBUFS;
 /// A read of a connection goes on when this side shuts it down (seen under Wine 8), until
 /// the other side answers or its time is over.
 pub(crate) const READ_SLICE: Option<Duration> = Some(Duration::from_millis(100));
+
+/// The socket never waits, and [`send`] waits for room by itself: a send that ends by SO_SNDTIMEO leaves its socket in a
+/// state that is not defined.
+pub(crate) fn limit_waits(socket: &Socket, _within: Duration) -> io::Result<()> {
+    socket.set_nonblocking(true)
+}
+
+/// Sends on a socket that never waits; where there is no room, waits for it at most so long, if at all.
+#[inline]
+pub(crate) fn send(socket: &Socket, bytes: &[u8], within: Option<Duration>) -> io::Result<usize> {
+    match (socket.send(bytes), within) {
+        (Err(error), Some(within)) if error.kind() == io::ErrorKind::WouldBlock => {
+            send_when_there_is_room(socket, bytes, within)
+        }
+        (sent, _) => sent,
+    }
+}
+
+#[cold]
+fn send_when_there_is_room(socket: &Socket, bytes: &[u8], within: Duration) -> io::Result<usize> {
+    let deadline = Instant::now() + within;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let has_room = is_ready(socket, POLLWRNORM, left)?;
+        match socket.send(bytes) {
+            // Another may have taken the room.
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && has_room && !left.is_zero() => {}
+            sent => return sent,
+        }
+    }
+}
+
+/// Reads, and waits for it at most so long: then it is `WouldBlock`. What comes at that moment stays, which is not
+/// promised of a read that ends by SO_RCVTIMEO. One thread alone reads.
+pub(crate) fn read_within(
+    mut stream: &TcpStream,
+    bytes: &mut [u8],
+    within: Option<Duration>,
+) -> io::Result<usize> {
+    match within {
+        Some(within) if !is_ready(stream, POLLRDNORM, within)? => {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+        _ => stream.read(bytes),
+    }
+}
+
+/// Waits until something can be read, or sent, or has failed, at most so long (rounded up to a millisecond).
+fn is_ready(socket: &impl AsRawSocket, events: i16, within: Duration) -> io::Result<bool> {
+    let mut entry = WSAPOLLFD { fd: socket.as_raw_socket() as SOCKET, events, revents: 0 };
+    let within_ms = within.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(i32::MAX);
+    // SAFETY: one entry, which outlives the call.
+    let ready = unsafe { WSAPoll(&raw mut entry, 1, within_ms) };
+    if ready == SOCKET_ERROR {
+        // SAFETY: reads a variable of this thread.
+        return Err(io::Error::from_raw_os_error(unsafe { WSAGetLastError() }));
+    }
+    Ok(ready > 0)
+}
 
 /// Ticks a second; fixed at boot.
 fn frequency_hz() -> u64 {

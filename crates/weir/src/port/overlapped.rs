@@ -26,6 +26,9 @@ use windows_sys::Win32::{
     System::IO::OVERLAPPED,
 };
 
+/// Calls that make a connection of what an accept brought.
+pub(super) const CALLS_OF_ACCEPTED: u64 = 1 + native::ADOPTED;
+
 /// How a call began: the operation is over already, or is under way; both tell of its end. An error is Winsock's code,
 /// and nothing was started.
 pub(super) type Begun = Result<Progress, i32>;

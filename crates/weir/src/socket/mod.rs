@@ -42,8 +42,8 @@ pub struct SocketOptions {
     /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
     pub reuse_port: bool,
     /// Give this one of the sockets that share the address the datagrams that its core received
-    /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). Without it a hash of the addresses decides. Needs
-    /// `reuse_port`.
+    /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; SIO_CPU_AFFINITY, Windows 10 version 2004). Without it a hash
+    /// of the addresses decides, which Windows does not have. Needs `reuse_port`.
     pub steer_by_core: Option<Shard>,
     /// Leave datagrams of IPv4 to another socket on the same port (IPV6_V6ONLY), where this address is every
     /// one of IPv6. Without it such a socket receives them too.
@@ -73,9 +73,25 @@ pub struct Shard {
     pub number: u16,
     /// How many they are.
     pub of: u16,
-    /// The number of its core, which modulo `of` is `number`: where they are more cores than sockets, it also gets
-    /// the datagrams of the others of which that is so.
+    /// The number of its core, which modulo `of` is `number`. Where they are more cores than sockets, it also gets
+    /// the datagrams of the others of which that is so; on Windows those of the others go to one of the sockets.
     pub core: usize,
+}
+
+impl Shard {
+    /// The number of its core, in as many bits as systems take.
+    ///
+    /// # Errors
+    /// If it leads to another socket, or is too great.
+    fn checked_core(self) -> io::Result<u16> {
+        let Self { number, of, core } = self;
+        let leads_here = core.checked_rem(of.into()) == Some(number.into());
+        u16::try_from(core).ok().filter(|_| leads_here).ok_or_else(|| {
+            let problem =
+                format!("the datagrams of core {core} do not go to socket {number} of {of}");
+            io::Error::new(io::ErrorKind::InvalidInput, problem)
+        })
+    }
 }
 
 /// The longest time that busy polling may be asked for.
@@ -100,12 +116,18 @@ pub fn peer_errors_can_be_heard() -> Result<(), Unavailable> {
 
 /// Binds a socket with these options on loopback.
 fn can_bind(what: &str, options: SocketOptions) -> Result<(), Unavailable> {
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    match DatagramSocket::bind(&Endpoint { address: any, options }) {
-        Ok(_) => Ok(()),
-        Err(Error::Unavailable(why)) => Err(why),
-        Err(error) => Err(Unavailable::new(what, error.to_string())),
-    }
+    bound(what, (Ipv4Addr::LOCALHOST, 0).into(), options).map(drop)
+}
+
+fn bound(
+    what: &str,
+    address: SocketAddr,
+    options: SocketOptions,
+) -> Result<DatagramSocket, Unavailable> {
+    DatagramSocket::bind(&Endpoint { address, options }).map_err(|error| match error {
+        Error::Unavailable(why) => why,
+        error => Unavailable::new(what, error.to_string()),
+    })
 }
 
 /// The most bytes that one receive brings: the longest payload of UDP over IPv6, whether it is one
@@ -125,29 +147,28 @@ pub fn receives_can_be_offloaded() -> Result<(), Unavailable> {
 /// # Errors
 /// Why they cannot.
 pub fn addresses_can_be_shared() -> Result<(), Unavailable> {
+    let what = "an address shared by several sockets";
     let options = SocketOptions { reuse_port: true, ..SocketOptions::default() };
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let shared = DatagramSocket::bind(&Endpoint { address: any, options }).and_then(|first| {
-        DatagramSocket::bind(&Endpoint { address: first.local_address(), options })
-    });
-    match shared {
-        Ok(_) => Ok(()),
-        Err(Error::Unavailable(why)) => Err(why),
-        Err(error) => {
-            Err(Unavailable::new("an address shared by several sockets", error.to_string()))
-        }
-    }
+    let first = bound(what, (Ipv4Addr::LOCALHOST, 0).into(), options)?;
+    bound(what, first.local_address(), options).map(drop)
 }
 
-/// Whether sockets that share an address can each have the datagrams of one core here, by trying.
+/// Whether sockets that share an address can each have the datagrams of one core here, by trying with two cores where
+/// there are as many.
 ///
 /// # Errors
 /// Why they cannot.
 pub fn datagrams_can_be_steered_by_core() -> Result<(), Unavailable> {
-    let core = allowed_cores().first().copied().unwrap_or(0);
-    let steer_by_core = Some(Shard { number: 0, of: 1, core });
-    let options = SocketOptions { reuse_port: true, steer_by_core, ..SocketOptions::default() };
-    can_bind("datagrams steered by the core that received them", options)
+    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut sockets = Vec::new();
+    for core in allowed_cores().into_iter().take(2) {
+        let steer_by_core = Some(Shard { number: 0, of: 1, core });
+        let options = SocketOptions { reuse_port: true, steer_by_core, ..SocketOptions::default() };
+        let socket = bound("datagrams steered by the core that received them", address, options)?;
+        address = socket.local_address();
+        sockets.push(socket);
+    }
+    Ok(())
 }
 
 /// Whether every address of IPv6, which else means those of IPv4 too, has to leave those to one of `others` that

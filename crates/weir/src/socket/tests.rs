@@ -288,21 +288,68 @@ fn a_port_that_the_system_chooses_is_shared_with_nobody() {
     }
 }
 
+fn bind_shard(address: SocketAddr, shard: Shard) -> Result<DatagramSocket, Error> {
+    let steer_by_core = Some(shard);
+    let options = SocketOptions { reuse_port: true, steer_by_core, ..SocketOptions::default() };
+    DatagramSocket::bind(&Endpoint { address, options })
+}
+
+/// Whether sockets have the datagrams of a core, where the system says that they can. Under Wine it must say that
+/// they cannot.
+fn sockets_have_cores() -> bool {
+    let told = datagrams_can_be_steered_by_core();
+    let Err(why) = &told else { return true };
+    if crate::wine::CPU_AFFINITY.is_left_out() {
+        assert!(why.to_string().contains("SIO_CPU_AFFINITY"), "{why}");
+    } else {
+        eprintln!("not run: {why}");
+    }
+    false
+}
+
 #[test]
-#[cfg(target_os = "linux")]
 fn a_core_that_leads_to_another_socket_is_refused() {
-    let bind = |shard| {
-        let options = SocketOptions {
-            reuse_port: true,
-            steer_by_core: Some(shard),
-            ..SocketOptions::default()
-        };
-        DatagramSocket::bind(&Endpoint { address: (Ipv4Addr::LOCALHOST, 0).into(), options })
-    };
-    bind(Shard { number: 1, of: 2, core: 5 }).unwrap();
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
     for wrong in [Shard { number: 0, of: 2, core: 5 }, Shard { number: 0, of: 0, core: 0 }] {
-        let said = bind(wrong).expect_err("refused").to_string();
+        let said = bind_shard(any, wrong).expect_err("refused").to_string();
         assert!(said.contains(&format!("core {} do not go to socket 0", wrong.core)), "{said}");
+    }
+    if sockets_have_cores() {
+        let core = crate::affinity::allowed_cores()[0];
+        bind_shard(any, Shard { number: (core % 2) as u16, of: 2, core }).unwrap();
+    }
+}
+
+/// Whichever of them gets a datagram: one of them does, and nobody else.
+#[test]
+fn sockets_of_cores_share_an_address_and_each_datagram_reaches_one() {
+    if !sockets_have_cores() {
+        return;
+    }
+    let cores = crate::affinity::allowed_cores();
+    let of = cores.len() as u16;
+    let mut address = (Ipv4Addr::LOCALHOST, 0).into();
+    let mut sockets = Vec::new();
+    for (place, core) in cores.iter().copied().enumerate() {
+        // Where the numbers of the cores have holes, one socket for all of them that there are.
+        let shard = match core == place {
+            true => Shard { number: place as u16, of, core },
+            false => Shard { number: 0, of: 1, core },
+        };
+        let socket = bind_shard(address, shard).unwrap();
+        address = socket.local_address();
+        sockets.push(socket);
+    }
+    const DATAGRAMS: usize = 20;
+    let (sender, counters) = (bind(SocketOptions::default()), Counters::default());
+    (0..DATAGRAMS).for_each(|_| sender.send(b"one", &address.into(), &counters).unwrap());
+    let mut came = 0;
+    while came < DATAGRAMS {
+        for socket in &sockets {
+            let got = socket.receive(&mut [0; 16], Mode::Try, &counters).unwrap();
+            came += usize::from(got.is_some());
+        }
+        std::thread::yield_now();
     }
 }
 

@@ -158,7 +158,12 @@ impl Listener {
                         asked = true;
                     }
                 },
-                result => return result.map(Some),
+                result => {
+                    if result.is_ok() {
+                        counters.kernel_entries.add(BESIDE_ACCEPT);
+                    }
+                    return result.map(Some);
+                }
             }
             counters.kernel_entries.one();
         }
@@ -177,6 +182,13 @@ impl AsRawSocket for Listener {
         self.number
     }
 }
+
+/// Calls for a connection that was accepted, beside accept and those of [`Stream::adopt`]: it is not inherited by
+/// programs that this one starts, and is told for nothing.
+const BESIDE_ACCEPT: u64 = 2 + ADOPTED;
+
+/// Calls of [`Stream::adopt`].
+pub const ADOPTED: u64 = 2;
 
 fn accept_now(listening: &Socket) -> io::Result<Accepted> {
     let (socket, peer) = listening.accept()?;

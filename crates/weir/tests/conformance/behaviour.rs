@@ -1,6 +1,6 @@
 //! What a server tells of each datagram, and what it counts.
 
-use crate::support::*;
+use super::support::*;
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{

@@ -1,7 +1,7 @@
 //! Errors that peers report: nobody has the port that an answer went to, say. They are told to the
 //! handler where that was asked for; and asked for or not they end no server and cost no datagram.
 
-use crate::support::*;
+use super::support::*;
 use std::{
     io::ErrorKind,
     net::{Ipv6Addr, SocketAddr, UdpSocket},

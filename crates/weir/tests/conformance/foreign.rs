@@ -1,6 +1,6 @@
 //! Clients that are not ours: what everyone has sends, and gets its echo.
 
-use crate::{
+use super::{
     programs::{run, run_python},
     support::*,
 };

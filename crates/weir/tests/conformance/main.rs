@@ -31,7 +31,8 @@ mod wine;
 use libtest_mimic::Arguments;
 use suite::{Row, Suite, required};
 
-fn main() {
+/// Runs the suite.
+pub fn main() {
     let mut suite = Suite::new(Arguments::from_args(), |_, check| check());
     let checks = [
         once::CHECKS,

@@ -1,7 +1,7 @@
 //! Receive offload: a buffer that brings many datagrams is as many datagrams, to the handler, in
 //! the counters and in the replies. These checks are for rows that have it, beside all others.
 
-use crate::support::*;
+use super::support::*;
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,

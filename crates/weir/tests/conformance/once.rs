@@ -1,6 +1,6 @@
 //! Every datagram once, with the right bytes and the right source.
 
-use crate::{support::*, wine};
+use super::{support::*, wine};
 use std::{
     net::{Ipv6Addr, SocketAddr},
     time::{Duration, Instant},

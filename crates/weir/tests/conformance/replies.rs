@@ -1,7 +1,7 @@
 //! Echoes and other replies: the same bytes to the right sender from the right address, and
 //! never more than was received.
 
-use crate::support::*;
+use super::support::*;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},

@@ -1,6 +1,6 @@
 //! Settings: defaults that work, and values out of range that are refused in clear words.
 
-use crate::support::*;
+use super::support::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use weir::{
     Error,
@@ -136,7 +136,7 @@ fn both_families_on_one_port(subject: &Subject) -> Result<(), Skipped> {
             subject.try_log(&Server::bind(first).and_bind(second), Answer::Nothing)
         };
         let free = || UdpSocket::bind((six, 0)).and_then(|socket| socket.local_addr());
-        let (server, log) = crate::free_port::on_a_free_port(free, bind);
+        let (server, log) = super::free_port::on_a_free_port(free, bind);
         let port = server.local_addresses()[0].port();
         assert_eq!(server.local_addresses(), both.map(|ip| SocketAddr::from((ip, port))));
         let own: [(IpAddr, IpAddr); 2] =

@@ -3,7 +3,7 @@
 //!
 //! Handlers make what is to be seen happen themselves, so none of it depends on how soon anything is done.
 
-use crate::support::*;
+use super::support::*;
 use std::{
     net::{SocketAddr, UdpSocket},
     sync::{

@@ -1,7 +1,7 @@
 //! The end of a server: asked for, under load, or by a handler that panics. Every slice comes
 //! back on every path.
 
-use crate::support::*;
+use super::support::*;
 use std::{
     net::{SocketAddr, UdpSocket},
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,7 +1,7 @@
 //! The rows of the suite, and what its checks are written with.
 
-use crate::suite;
-pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
+use super::suite;
+pub use super::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
 use std::{
     any::Any,
     collections::BTreeMap,

@@ -22,7 +22,8 @@ mod linux;
 #[path = "../suite/mod.rs"]
 mod suite;
 
-fn main() {
+/// Runs the suite.
+pub fn main() {
     #[cfg(target_os = "linux")]
     linux::main();
     #[cfg(not(target_os = "linux"))]

@@ -1,7 +1,7 @@
 //! Checks that run one at a time, each with an end, and with a count of the descriptors of the process
 //! behind it: what a check leaves open fails it.
 
-use crate::suite::{Ready, Skipped, Suite, until};
+use super::suite::{Ready, Skipped, Suite, until};
 use libtest_mimic::Arguments;
 use std::{fs, panic::resume_unwind, process, sync::mpsc, thread, time::Duration};
 

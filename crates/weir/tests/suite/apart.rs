@@ -4,7 +4,7 @@
 //!
 //! With `--test-threads 1` they run one after the other in this process, where a debugger finds them.
 
-use crate::{
+use super::{
     alone,
     suite::{Ready, Skipped, Suite},
 };

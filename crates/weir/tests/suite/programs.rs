@@ -1,6 +1,6 @@
 //! Programs that are not ours, at the other end of the wire.
 
-use crate::suite::Skipped;
+use super::suite::Skipped;
 use std::{
     io::Write,
     path::Path,

@@ -1,6 +1,6 @@
 //! The active set: the first so many are served, the others wait for their turn.
 
-use crate::{
+use super::{
     client::{Client, clients},
     support::*,
 };

@@ -1,6 +1,6 @@
 //! What a handler may ask of its connection: to be called in time, a pause, and to be waited for.
 
-use crate::{
+use super::{
     client::{Client, Random, read},
     support::*,
     wine,
@@ -288,7 +288,7 @@ impl Handler for Polite {
 fn is_told_of_a_stop(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = subject.start(&server(), |_| Polite);
     let to = server.local_addresses()[0];
-    let mut clients = crate::client::clients(3, to);
+    let mut clients = super::client::clients(3, to);
     clients.iter_mut().for_each(Client::ping);
     let receiving = std::thread::spawn(move || {
         for client in clients {

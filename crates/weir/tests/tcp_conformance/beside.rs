@@ -1,7 +1,7 @@
 //! Peers that do not read, or read slowly, hold nothing that others need. That the others are answered is checked
 //! here, how soon is measured elsewhere.
 
-use crate::{
+use super::{
     client::{Client, clients},
     support::*,
     wine,

@@ -1,6 +1,6 @@
 //! The other end: clients on plain sockets of the standard library, which verify every byte.
 
-use crate::{
+use super::{
     support::{PATIENCE, until},
     wine,
 };

@@ -1,6 +1,6 @@
 //! Every byte that is sent comes back, in order, whatever it was cut into.
 
-use crate::{
+use super::{
     client::{Client, Random, clients, verify},
     machine,
     support::*,
@@ -162,7 +162,7 @@ fn both_families_on_one_port(subject: &Subject) -> Result<(), Skipped> {
             subject.try_start(&server, |_| echo)
         };
         let free = || TcpListener::bind((six, 0)).and_then(|socket| socket.local_addr());
-        let (server, log) = crate::free_port::on_a_free_port(free, bind);
+        let (server, log) = super::free_port::on_a_free_port(free, bind);
         let port = server.local_addresses()[0].port();
         assert_eq!(server.local_addresses(), both.map(|ip| SocketAddr::from((ip, port))));
         for to in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {

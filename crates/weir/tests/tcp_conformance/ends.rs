@@ -1,6 +1,6 @@
 //! How connections end: by the peer, by the handler, in order and not.
 
-use crate::{
+use super::{
     alone::descriptors,
     client::{Client, Random, clients},
     machine,

@@ -1,7 +1,7 @@
 //! One busy peer does not starve the others. That they are answered is checked here, how soon is
 //! measured elsewhere.
 
-use crate::{
+use super::{
     client::{Client, clients, read},
     support::*,
 };

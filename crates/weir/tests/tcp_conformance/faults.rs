@@ -1,6 +1,6 @@
 //! What goes wrong: handlers that panic, addresses that cannot be had, descriptors that are used up.
 
-use crate::{
+use super::{
     alone::descriptors,
     client::{Client, clients},
     machine,

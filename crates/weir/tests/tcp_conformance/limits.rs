@@ -1,6 +1,6 @@
 //! What a server allows a peer, and for how long.
 
-use crate::{
+use super::{
     client::{Client, Random, clients},
     support::*,
     wine,

@@ -52,7 +52,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Checks beside which no other runs.
 const QUIET: &[support::Check] = fairness::CHECKS;
 
-fn main() {
+/// Runs the suite.
+pub fn main() {
     machine::confine();
     let mut suite = apart::suite(LONGEST, |name| QUIET.iter().any(|(check, _)| is_of(name, check)));
     let checks = [

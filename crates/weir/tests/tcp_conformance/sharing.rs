@@ -3,7 +3,7 @@
 //!
 //! Handlers make what is to be seen happen themselves, so none of it depends on how soon anything is done.
 
-use crate::{
+use super::{
     client::{Client, clients, read},
     support::*,
 };

@@ -1,7 +1,7 @@
 //! The end of a server: no new connections, what was acknowledged is answered, and then every peer
 //! sees the end; what is not over in time is cut off.
 
-use crate::{
+use super::{
     client::{Client, clients, fill, read, verify},
     machine,
     support::*,

@@ -1,7 +1,7 @@
 //! The rows of the suite, and what its checks are written with.
 
-pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, depth, until};
-use crate::{suite, wine};
+pub use super::suite::{ON_PURPOSE, PATIENCE, Skipped, depth, until};
+use super::{suite, wine};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     panic::{AssertUnwindSafe, catch_unwind},

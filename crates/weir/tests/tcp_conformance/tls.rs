@@ -1,7 +1,7 @@
 //! The filter for TLS with clients that are not ours. Python's is OpenSSL with its strictest checks; the
 //! certificate is in `tests/tls`, whose README says how it was made.
 
-use crate::{
+use super::{
     client::{Client, Random},
     programs::{self, run_python},
     support::*,

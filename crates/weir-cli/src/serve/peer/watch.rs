@@ -225,6 +225,9 @@ impl PeerWatch {
                 dropped_cpu_queue: system.softnet_total().dropped,
                 dropped_socket: course.port.dropped(),
                 dropped_socket_source: None,
+                queued_bytes: SocketUsage::bound_to(&[self.address()])
+                    .and_then(|all| all.queued_bytes),
+                no_port: system.udp().no_ports,
                 resident_bytes: all.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),

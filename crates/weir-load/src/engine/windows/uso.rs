@@ -66,7 +66,7 @@ fn prove() -> Result<(), String> {
     let at: SocketAddr = sink.local_addr().map_err(on_loopback)?;
     let lane = Lane::connect(at, 0, Blocking::Yes).map_err(failed("a sender on loopback"))?;
     set_segment(&lane, SEGMENT as u32).map_err(failed("the socket option UDP_SEND_MSG_SIZE"))?;
-    lane.socket.send(&[7; 2 * SEGMENT]).map_err(failed("one send of two datagrams"))?;
+    lane.send(&[7; 2 * SEGMENT]).map_err(failed("one send of two datagrams"))?;
     let mut buffer = [0; 4 * SEGMENT];
     for which in ["the first", "the second"] {
         let received = sink.recv(&mut buffer);
@@ -89,7 +89,7 @@ impl Engine for Uso {
 
     fn send(&mut self, lane: &Lane, batch: &Batch) -> Sent {
         self.datagrams.stamp(batch);
-        match lane.socket.send(self.datagrams.range(0..batch.datagrams)) {
+        match lane.send(self.datagrams.range(0..batch.datagrams)) {
             Ok(_) => Sent { sent: batch.datagrams, ..Sent::default() },
             Err(error) => Sent::until(0, batch.datagrams, error),
         }

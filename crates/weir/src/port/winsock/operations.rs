@@ -461,7 +461,7 @@ impl Operations {
         result: Result<usize, i32>,
     ) -> Outcome<Accepted> {
         let Listening { listener, accepting, .. } = &self.listeners[listener as usize];
-        self.calls += if result.is_ok() { 2 } else { 0 }; // what makes a connection of it
+        self.calls += if result.is_ok() { overlapped::CALLS_OF_ACCEPTED } else { 0 };
         overlapped::accepted(listener, accepting.as_ref(), socket, addresses, result)
     }
 

@@ -98,8 +98,13 @@ impl Poll {
     /// Takes a listening socket out of the set. This looks for it; one that is not in it need not be
     /// taken out.
     pub fn forget_listener(&mut self, listener: &Listener) {
-        let is_its = |entry: &native::Entry| entry.is_of(listener.native());
-        if let Some(place) = self.entries[1..].iter().position(is_its) {
+        // Where it listens no longer, its number may be that of a connection in this set.
+        let is_its = |(place, (entry, token)): (usize, (&native::Entry, &u32))| {
+            let of_connection = self.places.get(*token as usize) == Some(&(place as u32));
+            entry.is_of(listener.native()) && !of_connection
+        };
+        if let Some(place) = self.entries[1..].iter().zip(&self.tokens).enumerate().position(is_its)
+        {
             self.remove(place);
         }
     }

@@ -1,8 +1,10 @@
 //! What holds on Windows alone.
 
 use super::*;
-use windows_sys::Win32::UI::WindowsAndMessaging::{
-    MSG, PM_REMOVE, PeekMessageW, PostMessageW, WM_APP,
+use std::os::windows::io::AsRawSocket as _;
+use windows_sys::Win32::{
+    Networking::WinSock::SOCKET,
+    UI::WindowsAndMessaging::{MSG, PM_REMOVE, PeekMessageW, PostMessageW, WM_APP},
 };
 
 /// FD_SETSIZE of its headers.
@@ -28,6 +30,39 @@ fn more_sockets_than_a_set_of_the_headers_holds_are_told_by_each() {
     more_sockets_than_a_set_of_the_headers_holds_are_told::<Built>();
     more_sockets_than_a_set_of_the_headers_holds_are_told::<SelectIndexed>();
     more_sockets_than_a_set_of_the_headers_holds_are_told::<Signals>();
+}
+
+/// One thread may end a listening socket that others have in their sets, and a connection of theirs get its number.
+fn a_connection_keeps_the_number_of_a_listener_that_was_closed<M: Mechanism>() {
+    let other = listener();
+    // Another test may get the number, or an event: so waiting for a connection makes its event now.
+    drop(Pair::at(&other));
+    let (mut set, mut second, listener, first) = (0..1000)
+        .find_map(|_| {
+            let (mut set, listener, first) = (M::make(), listener(), Pair::new());
+            set.watch(&first.stream, 0, Interest::RECEIVE).unwrap();
+            set.listen(&listener, 0xffff_0000);
+            let peer = TcpStream::connect(other.local_address()).unwrap();
+            let number = listener.native().as_raw_socket();
+            listener.end_accepting();
+            let accepted = other.accept(Mode::Wait, &Counters::default()).unwrap();
+            let stream = accepted.expect("it connects").stream;
+            let again = stream.native().raw() == number as SOCKET;
+            again.then(|| (set, Pair { stream, peer }, listener, first))
+        })
+        .expect("a system gives numbers again");
+    set.watch(&second.stream, 1, Interest::RECEIVE).unwrap();
+    set.forget(&first.stream, 0); // the last entry may fill its place, before the listener's
+    set.forget_listener(&listener);
+    quiet(&mut set);
+    second.speak();
+    assert_eq!(told(&mut set, &[1]), [1].into());
+}
+
+#[test]
+fn a_connection_keeps_the_number_of_a_listener_that_was_closed_in_each_that_shares_them() {
+    a_connection_keeps_the_number_of_a_listener_that_was_closed::<Poll>();
+    a_connection_keeps_the_number_of_a_listener_that_was_closed::<Events>();
 }
 
 /// The end of a peer is one event: whoever does not take it at once is told again.

@@ -345,16 +345,12 @@ fn set_flag(socket: &Socket, level: libc::c_int, name: libc::c_int) -> io::Resul
 fn steer_by_core(socket: &Socket, shard: Shard) -> io::Result<()> {
     /// Return the accumulator (BPF_A of linux/filter.h).
     const BPF_A: u32 = 0x10;
-    let Shard { number, of, core: its } = shard;
-    if its.checked_rem(of.into()) != Some(number.into()) {
-        let problem = format!("the datagrams of core {its} do not go to socket {number} of {of}");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-    }
+    shard.checked_core()?;
     let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let core = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
     let mut program = [
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, core),
-        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(of)),
+        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(shard.of)),
         instruction(libc::BPF_RET | BPF_A, 0),
     ];
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };

@@ -15,7 +15,7 @@ pub use batch::Headers;
 pub(crate) use control::{CONTROL_BYTES, Control};
 pub use send::replies_from_local_address;
 
-use super::{Arrival, Endpoint, Mode, PeerError};
+use super::{Arrival, Endpoint, Mode, PeerError, Shard};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -35,12 +35,13 @@ use windows_sys::Win32::{
     Foundation::{HANDLE, STATUS_PENDING, WAIT_OBJECT_0},
     Networking::WinSock::{
         IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
-        LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
-        SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
-        WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSA_WAIT_TIMEOUT, WSAAsyncSelect,
-        WSABUF, WSACreateEvent, WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK,
-        WSAGetLastError, WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom,
-        WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
+        LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_CPU_AFFINITY,
+        SIO_GET_EXTENSION_FUNCTION_POINTER, SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET,
+        SOCKET_ERROR, SOL_SOCKET, WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED,
+        WSA_WAIT_TIMEOUT, WSAAsyncSelect, WSABUF, WSACreateEvent, WSAEMSGSIZE, WSAENETRESET,
+        WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK, WSAGetLastError, WSAGetOverlappedResult,
+        WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASetEvent, WSAWaitForMultipleEvents,
+        setsockopt,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -83,12 +84,12 @@ pub struct Native {
 impl Native {
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
         let Endpoint { address, options } = *endpoint;
-        if options.reuse_port {
+        if options.reuse_port && options.steer_by_core.is_none() {
             return Err(Unavailable::new(
                 "an address shared by several sockets",
-                "Windows does not spread datagrams over them",
+                "Windows spreads datagrams over them only by the core that received them",
             )
-            .advise("open one socket, or one port for each")
+            .advise("open one socket, or one port for each, or take a socket for each core")
             .into());
         }
         if options.receive_time {
@@ -123,9 +124,12 @@ impl Native {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
             .map_err(refused("opening"))?;
         socket.set_nonblocking(true).map_err(refused("FIONBIO"))?;
-        // Else any program could take the port over by asking for SO_REUSEADDR.
-        set_flag(&socket, SOL_SOCKET, SO_EXCLUSIVEADDRUSE)
-            .map_err(refused("SO_EXCLUSIVEADDRUSE"))?;
+        match options.steer_by_core {
+            Some(shard) => steer_by_core(&socket, shard)?,
+            // Else any program could take the port over by asking for SO_REUSEADDR.
+            None => set_flag(&socket, SOL_SOCKET, SO_EXCLUSIVEADDRUSE)
+                .map_err(refused("SO_EXCLUSIVEADDRUSE"))?,
+        }
         // Else a reply to a port that nobody holds makes a later receive fail.
         // SAFETY: the call reads 32 bits and writes nothing.
         unsafe { control_call(&socket, SIO_UDP_CONNRESET, &0u32, &mut ()) }
@@ -517,6 +521,21 @@ pub(crate) fn tell_anew(listener: SOCKET) {
         // SAFETY: no pointers. No message is asked for, so none comes to that window, which is the system's own.
         unsafe { WSAAsyncSelect(listener, HWND_MESSAGE, 0, 0) };
     }
+}
+
+/// Gives the socket the datagrams that this core received, and lets it share its address with sockets of other cores
+/// (SIO_CPU_AFFINITY, which takes a processor's index in 16 bits, before the address is bound). What a core without
+/// a socket received goes to one of the others; to which is not documented. Nor is whether such an address may be
+/// exclusive (SO_EXCLUSIVEADDRUSE), so that is not asked for: sharing must not fail by it.
+fn steer_by_core(socket: &Socket, shard: Shard) -> Result<(), Error> {
+    let processor = shard.checked_core().map_err(|e| Error::io("SIO_CPU_AFFINITY", e))?;
+    // SAFETY: the call reads 16 bits and writes nothing.
+    unsafe { control_call(socket, SIO_CPU_AFFINITY, &processor, &mut ()) }.map_err(|refused| {
+        let what = "datagrams steered by the core that received them";
+        Unavailable::new(what, format!("the system refuses SIO_CPU_AFFINITY: {refused}"))
+            .advise("it is there since Windows 10 version 2004; under Wine it is not")
+            .into()
+    })
 }
 
 fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {

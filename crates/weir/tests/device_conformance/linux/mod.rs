@@ -5,7 +5,7 @@ mod nothing;
 mod opening;
 mod support;
 
-use crate::{
+use super::{
     alone,
     suite::{Row, required},
 };

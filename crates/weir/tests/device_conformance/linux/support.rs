@@ -1,7 +1,7 @@
 //! What the checks share: devices with known behaviour, and who notes what was read.
 
-use crate::suite;
-pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
+use super::super::suite;
+pub use super::super::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
 use std::{
     fs::File,
     io::{self, Write},

@@ -151,12 +151,18 @@ pub(super) struct Operations {
     sends: Bound,
     /// None where no socket is used again.
     reuse: Option<Reuse>,
+    /// Calls that were made for what had come, and are not counted yet.
+    calls: u64,
 }
 
 /// The class of tokens of streams, beside that of operations.
 const STREAM: u8 = 2;
 
 impl Operations {
+    pub fn take_calls(&mut self) -> u64 {
+        mem::take(&mut self.calls)
+    }
+
     pub fn new(needs: &Needs, reuse: bool) -> Self {
         let &Needs { listeners, streams, accepts, receives, sends, .. } = needs;
         let used = if reuse { accepts } else { 0 };
@@ -171,6 +177,7 @@ impl Operations {
             receives: Bound::of(receives),
             sends: Bound::of(sends),
             reuse,
+            calls: 0,
         }
     }
 
@@ -460,6 +467,7 @@ impl Outstanding for Operations {
         match operation.what {
             What::Accept { listener, socket, used, addresses } => {
                 self.accepts.now -= 1;
+                self.calls += if result.is_ok() { overlapped::CALLS_OF_ACCEPTED } else { 0 };
                 let outcome = self.accepted(listener, (socket, used), &addresses, result);
                 let key = self.listeners[listener as usize].key;
                 let listener = ListenerId(listener);

@@ -142,7 +142,10 @@ impl Worker for IocpStreamsWorker<'_> {
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
         self.0.open()?;
         let listening = self.0.with(|state| state.operations.listening(listener))?;
-        let used = self.0.with(|state| state.operations.used_socket(listener));
+        let (used, calls) = self
+            .0
+            .with(|state| (state.operations.used_socket(listener), state.operations.take_calls()));
+        self.0.called(calls);
         if let Some(socket) = used {
             let (started, begun) = self.call_accept(listener, &listening, Ok(socket), true)?;
             if begun.is_ok() {
