@@ -1,5 +1,7 @@
 //! What comparisons of all kinds are told, and what all of them do with it.
 
+use std::time::Duration;
+
 use clap::Args;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
@@ -9,11 +11,17 @@ use weir_lab::report::document;
 use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::parse_percent;
 
+use super::context::Context;
 use super::display::{Display, say_plan, warned};
 use super::output::OutputArgs;
-use super::part::{Context, Part};
+use super::part::Part;
 use super::plan::PlanArgs;
+use crate::cores::Cores;
 use crate::exit::Failure;
+
+/// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
+pub(super) const ALL_STANDARD_S: u64 = 110;
+pub(super) const ALL_QUICK_S: u64 = 60;
 
 /// Options that every comparison has, with the same meaning.
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -54,6 +62,17 @@ pub fn depth(quick: bool, everything: bool) -> Depth {
         (_, true) => Depth::Full,
         _ => Depth::Standard,
     }
+}
+
+/// What a comparison of all kinds asks of each.
+#[derive(Debug, Clone)]
+pub struct OfAll {
+    pub quick: bool,
+    /// `None` where all rounds that were asked for are made.
+    pub time: Option<Duration>,
+    pub server_cpu: Option<Cores>,
+    pub generator_cpu: Option<Cores>,
+    pub common: CommonArgs,
 }
 
 /// A comparison that is planned.

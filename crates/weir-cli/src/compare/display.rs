@@ -9,8 +9,8 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::number::percent;
 
+use super::context::Context;
 use super::live::Live;
-use super::part::Context;
 use super::stream::Stream;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.

@@ -13,8 +13,12 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::document::SCHEMA_VERSION;
 
-use super::output::is_standard;
 use crate::exit::Failure;
+
+/// Whether this stands for standard output.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
 
 /// Where events go. All clones write to the same place.
 #[derive(Clone)]

@@ -15,7 +15,6 @@ use crate::report::Told;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{list, number_of, shortened};
-use crate::saved::claims::name_of;
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
@@ -408,8 +407,8 @@ impl<'a, K: Told> Found<'a, K> {
             evidence: format!("#{}-load-{}", K::KIND, self.load),
             load,
             metric: self.results.ranked_by(self.load).name.into(),
-            first: name_of(&self.results.rows[first]),
-            second: name_of(&self.results.rows[second]),
+            first: self.results.rows[first].name_in_claims(),
+            second: self.results.rows[second].name_in_claims(),
             verdict,
             ratio: ratio.median,
             low: ratio.interval.map(|interval| interval.low),

@@ -4,8 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{OFFLOADED, parts};
-use crate::experiment::plan::Row;
+use super::parts;
 use crate::experiment::results::Results;
 use crate::report::Told;
 use crate::report::conclusion::{Claim, Verdict};
@@ -72,11 +71,6 @@ fn judge_one<K: Told>(results: &Results<K>, claim: Claim) -> Judged {
     Judged { claim, outcome, why }
 }
 
-/// What a claim calls a row: its text, and what tells it from the row without receive offload in the same rounds.
-pub(crate) fn name_of(row: &Row) -> String {
-    row.spec() + if row.receive_offload { OFFLOADED } else { "" }
-}
-
 /// How the two rows stand to each other now, or why nobody knows.
 fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, String> {
     let name = |load: &usize| results.loads[*load].to_string() == claim.load;
@@ -89,7 +83,9 @@ fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, Str
     }
     let row = |spec: &str| {
         let row = (0..results.rows.len())
-            .find(|row| name_of(&results.rows[*row]) == spec && results.first_of(*row).is_none())
+            .find(|row| {
+                results.rows[*row].name_in_claims() == spec && results.first_of(*row).is_none()
+            })
             .ok_or_else(|| format!("{spec} is no row of this run"))?;
         match results.unranked(load, row) {
             Some(reason) => Err(format!("{spec} has no rank here: {reason}")),

@@ -9,6 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::experiment::cell::Better;
+use crate::experiment::plan::row::OFFLOADED;
 use crate::report::document::SCHEMA_VERSION;
 use crate::report::html::document_of;
 
@@ -16,8 +17,6 @@ use crate::report::html::document_of;
 pub const DOCUMENT: &str = "result.json";
 /// The comparisons that a document of all kinds has, by their names in it.
 pub const KINDS: [&str; 3] = ["udp", "tcp", "iops"];
-/// What stands behind the text of a row with receive offload, beside which the same row runs without.
-pub(crate) const OFFLOADED: &str = " (offload)";
 
 /// Why a saved result cannot be used.
 #[derive(Debug, Error)]

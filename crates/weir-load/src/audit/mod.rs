@@ -44,13 +44,10 @@ pub use report::{AuditReport, FlowReport};
 use crate::{
     clock::now_ns,
     control::{AgreedRun, Arrived},
-    stamp::STAMP_BYTES,
+    stamp::{FLOWS_MAX, STAMP_BYTES},
     sys,
 };
 use book::{Book, Chunk, Room};
-
-/// The most flows of one run.
-pub const FLOWS_MAX: usize = 1024;
 
 /// The most runs open at once.
 pub const RUNS_MAX: usize = 16;
