@@ -6,7 +6,7 @@ use clap::Args;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::experiment::results::Results;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::document;
 use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::parse_percent;
@@ -76,7 +76,7 @@ pub struct OfAll {
 }
 
 /// A comparison that is planned.
-pub struct Planned<'a, K: Told> {
+pub struct Planned<'a, K: Reported> {
     pub results: Results<K>,
     pub settings: Settings,
     pub common: &'a CommonArgs,
@@ -97,7 +97,7 @@ pub struct Making {
     pub display: Display,
 }
 
-impl<K: Told> Planned<'_, K> {
+impl<K: Reported> Planned<'_, K> {
     /// Says what is planned, and makes it unless only that was asked for.
     pub fn make(
         self,

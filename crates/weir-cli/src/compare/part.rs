@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use weir_lab::experiment::results::Results;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::conclusion::Claim;
 use weir_lab::report::document::{document, with};
 use weir_lab::report::screen::{LINES_OF_A_PART, screen};
@@ -20,7 +20,7 @@ pub trait Made {
     fn judge(&self, claims: &[(String, Claim)]) -> Vec<Judged>;
 }
 
-impl<K: Told> Made for Results<K> {
+impl<K: Reported> Made for Results<K> {
     fn details(&self) -> String {
         report(self, width())
     }
@@ -64,7 +64,7 @@ impl Part {
     }
 
     /// One that was made.
-    pub fn made<K: Told>(results: Results<K>) -> Self {
+    pub fn made<K: Reported>(results: Results<K>) -> Self {
         Self {
             code: results.exit_code(),
             document: document(&results),

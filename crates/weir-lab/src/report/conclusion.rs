@@ -11,7 +11,7 @@ use crate::experiment::cell::{Better, Metric};
 use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::{Results, Study};
 use crate::experiment::verdict::Limit;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{list, number_of, shortened};
@@ -95,7 +95,7 @@ type Rankings<K> = [Vec<(<K as Study>::Group, Ranking)>];
 
 /// What these results conclude, of which these are all rankings. Without a load that compares rows there is no
 /// conclusion but why.
-pub fn conclusion<K: Told>(results: &Results<K>, rankings: &Rankings<K>) -> Conclusion {
+pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> Conclusion {
     let Some(load) = main_load(results) else {
         return Conclusion { headline: nothing(results), ..Conclusion::default() };
     };
@@ -123,7 +123,7 @@ pub fn conclusion<K: Told>(results: &Results<K>, rankings: &Rankings<K>) -> Conc
 }
 
 /// The load that decides, and that the first screen shows: the first that compares rows and has figures.
-pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
+pub fn main_load<K: Reported>(results: &Results<K>) -> Option<usize> {
     let has_figures = |load: &usize| {
         let mut cells = results.cells[*load].iter();
         K::has_table(&results.loads[*load])
@@ -134,7 +134,7 @@ pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
 }
 
 /// Why there is no figure.
-fn nothing<K: Told>(results: &Results<K>) -> String {
+fn nothing<K: Reported>(results: &Results<K>) -> String {
     let reason = results.error.clone().or_else(|| {
         let loads = 0..results.loads.len();
         loads
@@ -149,7 +149,7 @@ fn nothing<K: Told>(results: &Results<K>) -> String {
 }
 
 /// A group of rows under one load, and how it is ranked.
-struct Found<'a, K: Told> {
+struct Found<'a, K: Reported> {
     results: &'a Results<K>,
     load: usize,
     ranking: &'a Ranking,
@@ -157,7 +157,7 @@ struct Found<'a, K: Told> {
     among: &'static str,
 }
 
-impl<'a, K: Told> Found<'a, K> {
+impl<'a, K: Reported> Found<'a, K> {
     /// One of the groups under a load.
     fn among(
         results: &'a Results<K>,
@@ -418,7 +418,7 @@ impl<'a, K: Told> Found<'a, K> {
 }
 
 /// Who leads under the other loads that have a table.
-fn other_loads<K: Told>(
+fn other_loads<K: Reported>(
     results: &Results<K>,
     main: usize,
     rankings: &Rankings<K>,
@@ -454,7 +454,7 @@ fn other_loads<K: Told>(
 }
 
 /// A row by its name, with its provider where another row has that name.
-pub(crate) fn short_name<K: Told>(results: &Results<K>, row: usize) -> String {
+pub(crate) fn short_name<K: Reported>(results: &Results<K>, row: usize) -> String {
     let name = K::name(&results.rows[row]);
     let first = results.first_of(row).unwrap_or(row);
     let same = |other: usize| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::parts;
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::conclusion::{Claim, Verdict};
 use crate::report::layout::paragraph;
 use crate::report::sentences::times;
@@ -58,12 +58,12 @@ pub fn of_document(document: &Value) -> Vec<(String, Claim)> {
 }
 
 /// Holds the claims of one kind against these results.
-pub fn judge<K: Told>(results: &Results<K>, claims: &[(String, Claim)]) -> Vec<Judged> {
+pub fn judge<K: Reported>(results: &Results<K>, claims: &[(String, Claim)]) -> Vec<Judged> {
     let of_this_kind = claims.iter().filter(|(kind, _)| kind == K::KIND);
     of_this_kind.map(|(_, claim)| judge_one(results, claim.clone())).collect()
 }
 
-fn judge_one<K: Told>(results: &Results<K>, claim: Claim) -> Judged {
+fn judge_one<K: Reported>(results: &Results<K>, claim: Claim) -> Judged {
     let (outcome, why) = match found(results, &claim) {
         Err(why) => (Outcome::Undecided, why),
         Ok(difference) => held(&claim, &difference),
@@ -72,7 +72,7 @@ fn judge_one<K: Told>(results: &Results<K>, claim: Claim) -> Judged {
 }
 
 /// How the two rows stand to each other now, or why nobody knows.
-fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, String> {
+fn found<K: Reported>(results: &Results<K>, claim: &Claim) -> Result<Difference, String> {
     let name = |load: &usize| results.loads[*load].to_string() == claim.load;
     let load = (0..results.loads.len())
         .find(name)
