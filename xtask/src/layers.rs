@@ -232,7 +232,7 @@ fn walk(tokens: TokenStream, layer: Layer, found: &mut Vec<Found>) {
 }
 
 /// The attribute that begins here, and where it ends.
-fn attribute(tokens: &[TokenTree], at: usize) -> Option<(Group, usize)> {
+pub fn attribute(tokens: &[TokenTree], at: usize) -> Option<(Group, usize)> {
     if !is(tokens, at, "#") {
         return None;
     }
@@ -246,7 +246,7 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(Group, usize)> {
 }
 
 /// What an attribute makes of what is behind it.
-enum Condition {
+pub enum Condition {
     /// It is there in tests alone.
     Test,
     /// It is there on some systems.
@@ -254,7 +254,7 @@ enum Condition {
 }
 
 impl Condition {
-    fn of(attribute: &Group) -> Option<Self> {
+    pub fn of(attribute: &Group) -> Option<Self> {
         let mut tokens = attribute.stream().into_iter();
         let Some(TokenTree::Ident(name)) = tokens.next() else { return None };
         let rest: TokenStream = tokens.collect();
@@ -317,7 +317,7 @@ fn is_choice(tokens: &[TokenTree], mut at: usize) -> bool {
 }
 
 /// Where the item that begins here ends: behind its braces, or its semicolon or comma.
-fn behind_item(tokens: &[TokenTree], at: usize) -> usize {
+pub fn behind_item(tokens: &[TokenTree], at: usize) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         TokenTree::Punct(punct) => matches!(punct.as_char(), ';' | ','),
@@ -326,7 +326,7 @@ fn behind_item(tokens: &[TokenTree], at: usize) -> usize {
     tokens[at..].iter().position(ends).map_or(tokens.len(), |end| at + end + 1)
 }
 
-fn is(tokens: &[TokenTree], at: usize, text: &str) -> bool {
+pub fn is(tokens: &[TokenTree], at: usize, text: &str) -> bool {
     match tokens.get(at) {
         Some(TokenTree::Ident(ident)) => ident == text,
         Some(TokenTree::Punct(punct)) => text.chars().eq([punct.as_char()]),

@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo run -p xtask -- help`.
 
 mod book;
+mod circles;
 mod compared;
 mod imports;
 mod layers;
@@ -21,6 +22,8 @@ enum Chore {
     Systems(systems::Systems),
     /// Check that portable layers name no operating system.
     Layers,
+    /// Check that no files of a crate import each other in a circle.
+    Circles,
     Imports(imports::Imports),
     /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
     SameProgram(same_program::SameProgram),
@@ -33,6 +36,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Book => book::check(),
         Chore::Systems(chore) => chore.run(),
         Chore::Layers => layers::check(),
+        Chore::Circles => circles::check(),
         Chore::Imports(chore) => chore.run(),
         Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
         Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),

@@ -2,12 +2,14 @@
 
 mod all;
 mod common;
+pub mod context;
 pub mod display;
 mod iops;
 mod live;
 pub mod output;
 pub mod part;
 mod plan;
+pub mod run;
 pub mod saved;
 pub mod stream;
 mod tcp;
@@ -21,7 +23,9 @@ use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
 use common::CommonArgs;
-use part::{Asked, Context, Part};
+use context::Context;
+use part::Part;
+use run::Asked;
 
 use crate::exit::Failure;
 
@@ -117,9 +121,9 @@ pub fn run(args: CompareArgs) -> ExitCode {
     match planned {
         Ok((args, words)) => {
             let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            part::run(&args.asked(), command, |context| args.compare(context))
+            run::run(&args.asked(), command, |context| args.compare(context))
         }
-        Err(failed) => part::refuse(&args.asked(), &crate::arguments(), &failed),
+        Err(failed) => run::refuse(&args.asked(), &crate::arguments(), &failed),
     }
 }
 

@@ -264,8 +264,8 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
         return Ok(address);
     }
     let addresses = (target, 0).to_socket_addrs().map_err(|error| {
-        let told = target.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-        let advice = told.map(|(name, port)| format!("; to name a port: {name} -p {port}"));
+        let with_port = target.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        let advice = with_port.map(|(name, port)| format!("; to name a port: {name} -p {port}"));
         let advice = advice.unwrap_or_default();
         Usage(format!("{target:?} is neither an address nor a known name: {error}{advice}"))
     })?;

@@ -205,13 +205,13 @@ fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
     // What cannot run is not worth opening a device for.
     design.availability().and_then(|()| design.can(direction)).map_err(weir::Error::from)?;
     let device = iops::open(&args.path, &args.device, direction)?;
-    let unless_told = if args.blockcount.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    let default = if args.blockcount.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
     Ok(Spec {
         design,
         device,
         length: args.length,
         ios: args.blockcount,
-        time: args.time.unwrap_or(unless_told),
+        time: args.time.unwrap_or(default),
         warm_up: args.omit,
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
         sample_every: args.sample_every,

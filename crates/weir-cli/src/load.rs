@@ -386,7 +386,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
     };
     let once = args.file.is_some() && args.time.is_none();
     let sends = args.sends.or(once.then_some(1));
-    let unless_told = if sends.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    let default = if sends.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
     let of_all = |(once, each): (Duration, Duration)| {
         once.saturating_add(each.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)))
     };
@@ -408,7 +408,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         share: Share::ALL,
         threads: args.threads,
         cores: args.cpu.as_ref().map(|Cores(cores)| permitted("load", cores)).unwrap_or_default(),
-        duration: args.time.unwrap_or(unless_told),
+        duration: args.time.unwrap_or(default),
         warm_up: args.omit,
         tail: args.tail,
         setup_max: args.setup_time.unwrap_or_else(|| of_all(SETUP)),

@@ -12,8 +12,9 @@ use weir_lab::report::document::SCHEMA_VERSION;
 use weir_lab::report::number::bytes;
 use weir_lab::udp::kernel_memory::{self, KIND, Progress};
 
+use crate::compare::context::Context;
 use crate::compare::display::Display;
-use crate::compare::part::{Context, Part};
+use crate::compare::part::Part;
 use crate::compare::stream::Stream;
 use crate::exit::{self, Failure};
 

@@ -7,7 +7,8 @@ use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use weir_lab::saved::{DOCUMENT, Saved};
 
-use crate::compare::output::{REPORT, is_standard, parse_report, report_as, write};
+use crate::compare::output::{REPORT, parse_report, report_as, write};
+use crate::compare::stream::is_standard;
 use crate::exit::{self, Failure};
 
 /// Write the report of a saved result: one HTML file with all tables and pictures, or CSV, or Markdown.

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use weir_lab::report::layout::{chars, figures, table_of_width};
 use weir_lab::saved::Saved;
 
+use crate::compare::context::Context;
 use crate::compare::display::width;
 use crate::compare::output::{OutputArgs, folder_of_results};
-use crate::compare::part::{self, Asked, Context};
+use crate::compare::run::{self, Asked};
 use crate::compare::saved::{claims_of, diffs, reproduced};
 use crate::exit::{self, Failure};
 use crate::{Cli, Command};
@@ -37,7 +38,7 @@ pub struct ReproduceArgs {
 pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
     let asked =
         Asked { name: "weir reproduce", kind: "reproduced", output: &args.output, dry_run: false };
-    part::run(&asked, crate::arguments(), |context| {
+    run::run(&asked, crate::arguments(), |context| {
         let saved = Saved::load(&args.file).map_err(Failure::usage)?;
         let claims = claims_of(&saved)?;
         let command = saved.command();

@@ -1,7 +1,7 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 //!
 //! What every comparison has in common stands in [`experiment`], [`stats`] and [`report`]; what is
-//! compared, and how that differs, in a folder each: [`udp`], [`tcp`], [`device`].
+//! compared, and how that differs, in a folder each: [`udp`], [`tcp`], [`device`], which [`studies`] lists.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod machine;
 pub mod report;
 pub mod saved;
 pub mod stats;
+pub mod studies;
 pub mod tcp;
 pub mod udp;
 pub mod wire;

@@ -35,6 +35,9 @@ pub const STAMP_BYTES: usize = 32;
 /// IP and UDP. IPv6 could carry 20 more; the generators use the same bound for both.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
+/// The most flows of one run, of all its generators.
+pub const FLOWS_MAX: usize = 1024;
+
 /// The version of the format written by this build.
 pub const VERSION: u16 = 2;
 

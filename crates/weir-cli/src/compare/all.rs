@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use weir_lab::report::document::{SCHEMA_VERSION, failure, with};
 use weir_lab::stats::random::fresh_seed;
 
-use super::common::CommonArgs;
+use super::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
+use super::context::Context;
 use super::iops::IopsArgs;
-use super::part::{ALL_QUICK_S, ALL_STANDARD_S, Content, Context, OfAll, Part};
+use super::part::{Content, Part};
 use super::tcp::TcpArgs;
 use super::udp::UdpArgs;
 use super::{iops, tcp, udp};

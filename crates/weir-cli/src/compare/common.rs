@@ -1,19 +1,27 @@
 //! What comparisons of all kinds are told, and what all of them do with it.
 
+use std::time::Duration;
+
 use clap::Args;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::experiment::results::Results;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::document;
 use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::parse_percent;
 
+use super::context::Context;
 use super::display::{Display, say_plan, warned};
 use super::output::OutputArgs;
-use super::part::{Context, Part};
+use super::part::Part;
 use super::plan::PlanArgs;
+use crate::cores::Cores;
 use crate::exit::Failure;
+
+/// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
+pub(super) const ALL_STANDARD_S: u64 = 110;
+pub(super) const ALL_QUICK_S: u64 = 60;
 
 /// Options that every comparison has, with the same meaning.
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -56,8 +64,19 @@ pub fn depth(quick: bool, everything: bool) -> Depth {
     }
 }
 
+/// What a comparison of all kinds asks of each.
+#[derive(Debug, Clone)]
+pub struct OfAll {
+    pub quick: bool,
+    /// `None` where all rounds that were asked for are made.
+    pub time: Option<Duration>,
+    pub server_cpu: Option<Cores>,
+    pub generator_cpu: Option<Cores>,
+    pub common: CommonArgs,
+}
+
 /// A comparison that is planned.
-pub struct Planned<'a, K: Told> {
+pub struct Planned<'a, K: Reported> {
     pub results: Results<K>,
     pub settings: Settings,
     pub common: &'a CommonArgs,
@@ -78,7 +97,7 @@ pub struct Making {
     pub display: Display,
 }
 
-impl<K: Told> Planned<'_, K> {
+impl<K: Reported> Planned<'_, K> {
     /// Says what is planned, and makes it unless only that was asked for.
     pub fn make(
         self,

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use weir_lab::experiment::course::{Course, Planned, Progress};
 use weir_lab::experiment::plan::{Row, Settings};
 use weir_lab::experiment::results::Results;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::number::percent;
 
+use super::context::Context;
 use super::live::Live;
-use super::part::Context;
 use super::stream::Stream;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
@@ -37,7 +37,7 @@ pub struct Display {
 
 impl Display {
     /// Nothing is shown yet.
-    pub fn new<K: Told>(results: &Results<K>, settings: &Settings, context: &Context) -> Self {
+    pub fn new<K: Reported>(results: &Results<K>, settings: &Settings, context: &Context) -> Self {
         if let Some(stream) = &context.stream {
             stream.begin(results);
         }
@@ -97,7 +97,7 @@ impl Display {
     }
 
     /// Shows how a comparison goes; `title` is how a row is called.
-    pub fn show<K: Told>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
+    pub fn show<K: Reported>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
         if let Some(stream) = &self.stream {
             stream.progress(progress);
         }
@@ -164,7 +164,7 @@ pub fn warned(warnings: &[String]) -> String {
 
 /// Says what is about to run, in a line; where all is asked for, each load with its part of the time and each row, with
 /// the reason where it cannot run. `places` is where it runs.
-pub fn say_plan<K: Told>(
+pub fn say_plan<K: Reported>(
     results: &Results<K>,
     settings: &Settings,
     all: bool,

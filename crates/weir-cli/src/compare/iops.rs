@@ -18,8 +18,9 @@ use weir_lab::machine::Machine;
 use weir_load::quantity::{parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::common::{CommonArgs, Planned, depth};
-use super::part::{Context, OfAll, Part};
+use super::common::{CommonArgs, OfAll, Planned, depth};
+use super::context::Context;
+use super::part::Part;
 use crate::cores::Cores;
 use crate::exit::Failure;
 

@@ -21,7 +21,7 @@ use weir_lab::child::Interrupt;
 use weir_lab::experiment::cell::{Better, Metric};
 use weir_lab::experiment::course::Progress;
 use weir_lab::experiment::plan::Row;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::number::UNKNOWN;
 use weir_lab::stats::median;
 
@@ -56,7 +56,7 @@ impl Live {
     }
 
     /// Notes what happened.
-    pub fn note<K: Told>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
+    pub fn note<K: Reported>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
         self.table.note(progress, title);
     }
 
@@ -160,7 +160,7 @@ struct RowNow {
 }
 
 impl Standing {
-    fn note<K: Told>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
+    fn note<K: Reported>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
         match progress {
             Progress::Load(load, _) => {
                 self.heading = format!("{}: {load}", K::UNIT.title);
@@ -212,7 +212,7 @@ impl Standing {
 }
 
 /// What is shown besides the figure that rows are ranked by.
-fn shown<K: Told>(by: &Metric<K::Sample>) -> impl Iterator<Item = &'static Metric<K::Sample>> {
+fn shown<K: Reported>(by: &Metric<K::Sample>) -> impl Iterator<Item = &'static Metric<K::Sample>> {
     K::UNIT.live.iter().copied().filter(move |metric| metric.name != by.name)
 }
 

@@ -16,7 +16,7 @@ use weir_lab::report::screen::LINES;
 use weir_lab::saved::DOCUMENT;
 
 use super::part::Part;
-use super::stream::Stream;
+use super::stream::{Stream, is_standard};
 use crate::exit::Failure;
 
 /// The heading of these options in the help.
@@ -279,11 +279,6 @@ pub fn parse_report(path: PathBuf) -> Result<PathBuf, String> {
         true => Ok(path),
         false => Err("the name must end in .html, .csv or .md".into()),
     }
-}
-
-/// Whether this stands for standard output.
-pub fn is_standard(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }
 
 /// The folder in which results are kept.

@@ -1,29 +1,16 @@
-//! A comparison of one kind that was made or planned, and how it is given to whoever asked.
-
-use std::process::ExitCode;
-use std::time::Duration;
+//! A comparison that was made or planned: what it shows, and what a program reads of it.
 
 use serde_json::Value;
-use weir_lab::child::Interrupt;
 use weir_lab::experiment::results::Results;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::conclusion::Claim;
-use weir_lab::report::document::{document, failure, with};
+use weir_lab::report::document::{document, with};
 use weir_lab::report::screen::{LINES_OF_A_PART, screen};
 use weir_lab::report::table::report;
 use weir_lab::saved::claims::{Judged, judge};
 
-use super::common::CommonArgs;
 use super::display::width;
-use super::output::{Output, OutputArgs, is_standard};
-use super::saved::Baseline;
-use super::stream::Stream;
-use crate::cores::Cores;
-use crate::exit::{self, Failure};
-
-/// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
-pub(super) const ALL_STANDARD_S: u64 = 110;
-pub(super) const ALL_QUICK_S: u64 = 60;
+use crate::exit;
 
 /// The results of a comparison of any kind.
 pub trait Made {
@@ -33,7 +20,7 @@ pub trait Made {
     fn judge(&self, claims: &[(String, Claim)]) -> Vec<Judged>;
 }
 
-impl<K: Told> Made for Results<K> {
+impl<K: Reported> Made for Results<K> {
     fn details(&self) -> String {
         report(self, width())
     }
@@ -77,7 +64,7 @@ impl Part {
     }
 
     /// One that was made.
-    pub fn made<K: Told>(results: Results<K>) -> Self {
+    pub fn made<K: Reported>(results: Results<K>) -> Self {
         Self {
             code: results.exit_code(),
             document: document(&results),
@@ -137,92 +124,4 @@ impl Part {
             Content::All(parts) => parts.iter().flat_map(|(_, part)| part.judge(claims)).collect(),
         }
     }
-}
-
-/// What a comparison of all kinds asks of each.
-#[derive(Debug, Clone)]
-pub struct OfAll {
-    pub quick: bool,
-    /// `None` where all rounds that were asked for are made.
-    pub time: Option<Duration>,
-    pub server_cpu: Option<Cores>,
-    pub generator_cpu: Option<Cores>,
-    pub common: CommonArgs,
-}
-
-/// What a comparison is given besides its options.
-#[derive(Clone)]
-pub struct Context {
-    /// The command as typed.
-    pub command: Vec<String>,
-    /// Raised by Ctrl-C.
-    pub interrupt: Interrupt,
-    /// Where what happens is written, if that was asked for.
-    pub stream: Option<Stream>,
-    /// Whether the whole terminal shows what happens.
-    pub live: bool,
-}
-
-/// What is run, and where its results go.
-pub struct Asked<'a> {
-    /// The command's name.
-    pub name: &'a str,
-    /// What is compared, in a word.
-    pub kind: &'a str,
-    pub output: &'a OutputArgs,
-    pub dry_run: bool,
-}
-
-/// Runs a comparison, and gives what came of it.
-pub fn run(
-    asked: &Asked,
-    command: Vec<String>,
-    compare: impl FnOnce(&Context) -> Result<Part, Failure>,
-) -> ExitCode {
-    // Before any file is opened: what cannot be read costs no results of another day.
-    let baseline =
-        asked.output.baseline.as_deref().map(|path| Baseline::load(path, asked.kind)).transpose();
-    let begun = baseline.and_then(|baseline| {
-        Ok((baseline, Output::begin(asked.output, asked.kind, asked.dry_run)?))
-    });
-    let (baseline, output) = match begun {
-        Ok(begun) => begun,
-        Err(failed) => return refuse(asked, &command, &failed),
-    };
-    let attempt = || -> Result<Part, Failure> {
-        let context = Context {
-            command: command.clone(),
-            interrupt: super::heed_interrupts()?,
-            stream: output.stream(),
-            live: asked.output.live,
-        };
-        let part = compare(&context)?;
-        Ok(match baseline {
-            Some(baseline) if !asked.dry_run => baseline.against(part),
-            _ => part,
-        })
-    };
-    match attempt() {
-        Ok(part) => match output.give(&part) {
-            Ok(()) => ExitCode::from(part.code),
-            Err(failed) => refused(asked, &failed),
-        },
-        Err(failed) => {
-            output.refuse(failed.code, &failure(&command, &failed.message, failed.code));
-            refused(asked, &failed)
-        }
-    }
-}
-
-/// Says why nothing was begun; whoever asked for a document gets one.
-pub fn refuse(asked: &Asked, command: &[String], failed: &Failure) -> ExitCode {
-    if asked.output.json.as_deref().is_some_and(is_standard) {
-        crate::print(&format!("{:#}\n", failure(command, &failed.message, failed.code)));
-    }
-    refused(asked, failed)
-}
-
-fn refused(asked: &Asked, failed: &Failure) -> ExitCode {
-    say!("{}: {}", asked.name, failed.message);
-    ExitCode::from(failed.code)
 }

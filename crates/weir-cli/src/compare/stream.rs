@@ -10,17 +10,21 @@ use serde_json::{Value, json};
 use weir_lab::experiment::course::Progress;
 use weir_lab::experiment::plan::Role;
 use weir_lab::experiment::results::Results;
-use weir_lab::report::Told;
+use weir_lab::report::Reported;
 use weir_lab::report::document::SCHEMA_VERSION;
 
-use super::output::is_standard;
 use crate::exit::Failure;
+
+/// Whether this stands for standard output.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
 
 /// Where events go. All clones write to the same place.
 #[derive(Clone)]
-pub struct Stream(Rc<RefCell<Open>>);
+pub struct Stream(Rc<RefCell<Destination>>);
 
-struct Open {
+struct Destination {
     to: Box<dyn Write>,
     name: String,
     /// The first error: after it nothing is written, and what is measured is not lost with the stream.
@@ -40,7 +44,7 @@ impl Stream {
                 (Box::new(file), name)
             }
         };
-        Ok(Self(Rc::new(RefCell::new(Open { to, name, failed: None }))))
+        Ok(Self(Rc::new(RefCell::new(Destination { to, name, failed: None }))))
     }
 
     /// Writes an event, at once.
@@ -54,7 +58,7 @@ impl Stream {
     }
 
     /// Writes that a comparison begins.
-    pub fn begin<K: Told>(&self, results: &Results<K>) {
+    pub fn begin<K: Reported>(&self, results: &Results<K>) {
         self.write(&json!({
             "event": "begin",
             "schema_version": SCHEMA_VERSION,
@@ -68,7 +72,7 @@ impl Stream {
     }
 
     /// Writes what happened to a row.
-    pub fn progress<K: Told>(&self, progress: &Progress<K>) {
+    pub fn progress<K: Reported>(&self, progress: &Progress<K>) {
         let of = |event: &str, row: &weir_lab::experiment::plan::Row, reason: &str| {
             let (kind, spec) = (K::KIND, row.spec());
             json!({

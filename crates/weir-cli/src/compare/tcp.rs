@@ -20,8 +20,9 @@ use weir_load::quantity::{parse_count, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::common::{CommonArgs, Planned, depth};
-use super::part::{Context, OfAll, Part};
+use super::common::{CommonArgs, OfAll, Planned, depth};
+use super::context::Context;
+use super::part::Part;
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
 

@@ -16,7 +16,8 @@ use weir_lab::udp::rows::{self, Breadth};
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
 use super::common::{Planned, depth};
-use super::part::{Context, Part};
+use super::context::Context;
+use super::part::Part;
 use crate::cores;
 use crate::exit::Failure;
 

@@ -2,7 +2,7 @@
 //!
 //! Each is this program again, with the same words and the number of its part. They and the one that
 //! leads them talk in lines of JSON: a part says when its connections are made and what it has done
-//! ([`Told`]), and is told when messages are measured, or to end ([`Order`]). A part whose leader has
+//! ([`FromPart`]), and is told when messages are measured, or to end ([`Order`]). A part whose leader has
 //! gone sees the end of its input, and ends.
 
 use std::{
@@ -45,7 +45,7 @@ const WAITING_MAX: usize = 64;
 /// What a part says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Told {
+enum FromPart {
     Settled,
     Interval(Progress),
     Done(Box<Part>),
@@ -141,20 +141,20 @@ pub(super) fn serve(spec: &LoadSpec, stop: &Arc<Stop>) -> Result<(), tcp::LoadEr
     let part = tcp::load_part(spec, stop, &times, |event| match event {
         // Whoever leads the parts knows the times of all.
         Event::Ready(_) | Event::Began | Event::Ended(_) => {}
-        Event::Settled => tell(&Told::Settled),
-        Event::Interval(progress) => tell(&Told::Interval(progress)),
+        Event::Settled => report(&FromPart::Settled),
+        Event::Interval(progress) => report(&FromPart::Interval(progress)),
     })?;
-    tell(&Told::Done(Box::new(part)));
+    report(&FromPart::Done(Box::new(part)));
     Ok(())
 }
 
 /// Says why a part failed.
 pub(super) fn fail(message: String, code: u8) {
-    tell(&Told::Failed { message, code });
+    report(&FromPart::Failed { message, code });
 }
 
-fn tell(told: &Told) {
-    let line = serde_json::to_string(told).expect("it has no keys but texts");
+fn report(message: &FromPart) {
+    let line = serde_json::to_string(message).expect("it has no keys but texts");
     crate::print(&format!("{line}\n"));
 }
 
@@ -163,14 +163,14 @@ fn tell(told: &Told) {
 /// The processes; they are ended when dropped.
 struct Processes {
     children: Vec<(Child, Option<ChildStdin>)>,
-    told: Receiver<(usize, Told)>,
+    messages: Receiver<(usize, FromPart)>,
 }
 
 impl Processes {
     fn start(count: u32, run: Option<u32>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find the executable itself")?;
-        let (sender, told) = mpsc::channel();
-        let mut started = Self { children: Vec::new(), told };
+        let (sender, messages) = mpsc::channel();
+        let mut started = Self { children: Vec::new(), messages };
         for index in 0..count {
             let mut command = Command::new(&program);
             command.args(std::env::args_os().skip(1)).args(["--part", &format!("{index}/{count}")]);
@@ -215,19 +215,19 @@ impl Drop for Processes {
 }
 
 /// Hands on what a part says, to its last word.
-fn listen(index: usize, output: impl BufRead, sender: &Sender<(usize, Told)>) {
+fn listen(index: usize, output: impl BufRead, sender: &Sender<(usize, FromPart)>) {
     for line in output.lines().map_while(Result::ok) {
-        let told = serde_json::from_str(&line).unwrap_or_else(|error| Told::Failed {
+        let message = serde_json::from_str(&line).unwrap_or_else(|error| FromPart::Failed {
             message: format!("it said {line:?}: {error}"),
             code: crate::exit::FAILED,
         });
-        let last = matches!(told, Told::Done(_) | Told::Failed { .. });
-        if sender.send((index, told)).is_err() || last {
+        let last = matches!(message, FromPart::Done(_) | FromPart::Failed { .. });
+        if sender.send((index, message)).is_err() || last {
             return;
         }
     }
     let message = "it ended without a report".into();
-    let _ = sender.send((index, Told::Failed { message, code: crate::exit::FAILED }));
+    let _ = sender.send((index, FromPart::Failed { message, code: crate::exit::FAILED }));
 }
 
 /// Loads with so many processes. `run` is the run id, if the command does not say it.
@@ -246,8 +246,8 @@ pub(super) fn load(
     let mut phases: Vec<(u64, Event<'_>)> = Vec::new();
     while gathered.left() > 0 {
         let until_ns = phases.last().map_or(u64::MAX, |(at_ns, _)| at_ns.saturating_sub(now_ns()));
-        match started.told.recv_timeout(LOOK_EVERY.min(Duration::from_nanos(until_ns))) {
-            Ok((_, Told::Settled)) => {
+        match started.messages.recv_timeout(LOOK_EVERY.min(Duration::from_nanos(until_ns))) {
+            Ok((_, FromPart::Settled)) => {
                 settled += 1;
                 if settled == processes {
                     let times = spec.times_from(now_ns() + LEAD_NS);
@@ -260,17 +260,17 @@ pub(super) fn load(
                     }
                 }
             }
-            Ok((index, Told::Interval(progress))) => {
+            Ok((index, FromPart::Interval(progress))) => {
                 gathered.add(index, progress, &mut |progress| watch(Event::Interval(progress)));
             }
-            Ok((index, Told::Done(part))) => {
+            Ok((index, FromPart::Done(part))) => {
                 gathered.end(index);
                 match &mut whole {
                     Some(whole) => whole.merge(*part),
                     None => whole = Some(*part),
                 }
             }
-            Ok((index, Told::Failed { message, code })) => {
+            Ok((index, FromPart::Failed { message, code })) => {
                 gathered.end(index);
                 failed.get_or_insert(PartFailed { message, code });
                 // Without it the others' figures are of another load.
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_told_when_every_part_has_told_its_own() {
+    fn an_interval_is_reported_once_every_part_has_reported_its_own() {
         let (mut gathered, mut seen) = (Gathered::new(2), Vec::new());
         gathered.add(0, progress(0, 9, 5), &mut |progress| seen.push(progress));
         gathered.add(0, progress(1, 9, 6), &mut |progress| seen.push(progress));
@@ -403,11 +403,11 @@ mod tests {
 
     #[test]
     fn a_part_that_is_silent_holds_nobody_up_for_ever() {
-        let (mut gathered, mut told) = (Gathered::new(2), 0);
+        let (mut gathered, mut reported) = (Gathered::new(2), 0);
         for second in 0..2 * WAITING_MAX as u64 {
-            gathered.add(0, progress(second, 1, 1), &mut |_| told += 1);
+            gathered.add(0, progress(second, 1, 1), &mut |_| reported += 1);
         }
-        assert_eq!(told, WAITING_MAX + 1);
+        assert_eq!(reported, WAITING_MAX + 1);
     }
 
     #[test]
@@ -418,15 +418,15 @@ mod tests {
             let again: Order = serde_json::from_str(&line).unwrap();
             assert_eq!(serde_json::to_string(&again).unwrap(), line);
         }
-        let (sender, told) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         listen(3, &b"\"settled\"\nnonsense\n"[..], &sender);
         listen(4, &b""[..], &sender);
         drop(sender);
-        let all: Vec<_> = told.iter().collect();
-        assert!(matches!(all[0], (3, Told::Settled)), "{all:?}");
+        let all: Vec<_> = messages.iter().collect();
+        assert!(matches!(all[0], (3, FromPart::Settled)), "{all:?}");
         assert!(
-            matches!(&all[1], (3, Told::Failed { message, .. }) if message.contains("nonsense"))
+            matches!(&all[1], (3, FromPart::Failed { message, .. }) if message.contains("nonsense"))
         );
-        assert!(matches!(&all[2], (4, Told::Failed { .. })) && all.len() == 3, "{all:?}");
+        assert!(matches!(&all[2], (4, FromPart::Failed { .. })) && all.len() == 3, "{all:?}");
     }
 }

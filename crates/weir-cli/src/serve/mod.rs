@@ -284,7 +284,7 @@ pub fn failure_document(failure: &Failure) -> serde_json::Value {
 
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let control_settings = control_settings(args)?;
-    let door = metrics::open(&args.metrics, args.cpu.as_ref())?;
+    let listener = metrics::open(&args.metrics, args.cpu.as_ref())?;
     // Before any thread is started: threads inherit it on Linux.
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve udp", cores)).transpose()?.flatten();
     let (sender, events) = channel();
@@ -300,11 +300,11 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     stop_on_request(args.end_with_input, &sender)?;
     let mut settings = watch.settings();
     settings.extend(unbound.map(|why| ("cpu".to_owned(), why)));
-    settings.extend(door.as_ref().map(|door| ("metrics".to_owned(), door.url())));
+    settings.extend(listener.as_ref().map(|listener| ("metrics".to_owned(), listener.url())));
     let about = About::of(&design, &args.design, &settings);
     let watched = Arc::clone(&watch);
     let pages = metrics::udp::pages(about, move || watched.scraped());
-    let endpoint = door.map(|door| door.answer(pages)).transpose()?;
+    let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
     announce(args, &watch, &settings, control.as_ref())?;
     watch_until_end(args, &watch, &events);
     // A server that is stopped has no counters: they would seem to begin anew.
@@ -378,13 +378,13 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
              100k --max-bitrate 1G --max-time 60, or a loopback address"
         )));
     }
-    let unless_told = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
+    let default = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
     Ok(ControlSettings {
         key: args.control.map(|_| key(args.key_file.as_deref())).transpose()?.flatten(),
         bits_per_s_max: args.max_bitrate.and_then(Most::per_second),
         datagrams_per_s_max: args.max_pps.and_then(Most::per_second),
-        duration_max: args.max_time.unwrap_or(unless_told.duration_max),
-        ..unless_told
+        duration_max: args.max_time.unwrap_or(default.duration_max),
+        ..default
     })
 }
 

@@ -162,7 +162,7 @@ pub struct ServeTcp {
 
 /// Serves until it is told to end; gives the exit code.
 pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
-    let door = metrics::open(&args.metrics, args.cpu.as_ref())?;
+    let listener = metrics::open(&args.metrics, args.cpu.as_ref())?;
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve tcp", cores)).transpose()?.flatten();
     // With the privilege that is given up now.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
@@ -180,11 +180,11 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
     let mut ready = settings(args, &running, descriptors, &unbound);
-    ready.extend(door.as_ref().map(|door| ("metrics".to_owned(), door.url())));
+    ready.extend(listener.as_ref().map(|listener| ("metrics".to_owned(), listener.url())));
     let running = Arc::new(running);
     let about = About::of(&design, &asked, &ready);
     let pages = metrics::tcp::pages(about, Arc::clone(&running));
-    let endpoint = door.map(|door| door.answer(pages)).transpose()?;
+    let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
     announce(args, &running, ready)?;
     let mut watched = Watched {
         args,

@@ -40,7 +40,7 @@ impl Runner {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
-        self.told(command);
+        self.announce(command);
         Child::spawn(name, command, &self.interrupt)
     }
 
@@ -53,11 +53,11 @@ impl Runner {
         name: &'static str,
         command: &CommandLine,
     ) -> Result<Child, ChildError> {
-        self.told(command);
+        self.announce(command);
         Child::spawn_foreign(name, command, true, &self.interrupt)
     }
 
-    fn told(&self, command: &CommandLine) {
+    fn announce(&self, command: &CommandLine) {
         if let Some(tell) = self.tell {
             tell(&command.to_string());
         }

@@ -140,9 +140,9 @@ pub fn measure(
         None => EndedBy::Time,
     };
     let mut errors = report.errors.by_kind().to_vec();
-    let told: u64 = errors.iter().map(|(_, times)| times).sum();
-    if report.errors.all() > told {
-        errors.push(("others".into(), report.errors.all() - told));
+    let named: u64 = errors.iter().map(|(_, times)| times).sum();
+    if report.errors.all() > named {
+        errors.push(("others".into(), report.errors.all() - named));
     }
     Ok(Report {
         design: spec.design.about().name.into(),

@@ -4,13 +4,22 @@ use crate::experiment::cell::{Cell, Measured, Metric};
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::number::{UNKNOWN, factor, or_unknown, percent};
 use crate::stats::compare::Difference;
 use crate::stats::{Estimate, bootstrap};
 
+/// What the column of a figure's interval means.
+pub const ABOUT_SPREAD: &str = "half of its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
+     interval";
+/// What the column of a row's figure to the best one's means.
+pub const ABOUT_TO_BEST: &str = "to the figure of the best row of its group, the median over pairs of runs of one round; ~ a tie, \
+                     within the noise; ? undecided, too few pairs; - not ranked (reason below the table; \
+                     its figures are not compared). (again): the same row under a second name, which shows \
+                     the noise";
+
 /// What a cell of a table is made from.
-pub struct At<'a, K: Told> {
+pub struct At<'a, K: Reported> {
     /// All results.
     pub results: &'a Results<K>,
     /// The ranking of the row's group under this load.
@@ -21,7 +30,7 @@ pub struct At<'a, K: Told> {
     pub row: usize,
 }
 
-impl<K: Told> At<'_, K> {
+impl<K: Reported> At<'_, K> {
     /// The row.
     pub fn row(&self) -> &Row {
         &self.results.rows[self.row]
@@ -51,7 +60,7 @@ impl<K: Told> At<'_, K> {
 type Text<K> = Box<dyn Fn(&At<K>) -> String>;
 
 /// One column.
-pub struct Column<K: Told> {
+pub struct Column<K: Reported> {
     /// Its heading; the second line says the unit or the parts.
     pub heading: &'static str,
     /// True for figures, which stand to the right.
@@ -62,7 +71,7 @@ pub struct Column<K: Told> {
     pub text: Text<K>,
 }
 
-impl<K: Told> Column<K> {
+impl<K: Reported> Column<K> {
     /// A column of figures.
     pub fn figure(
         heading: &'static str,
@@ -119,18 +128,12 @@ impl<K: Told> Column<K> {
 
     /// How sure a metric is: half of its interval.
     pub fn spread(metric: &'static Metric<K::Sample>) -> Self {
-        let about = "half of its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
-                     interval";
-        Self::figure("±\n", about, |at| spread_of(at.cell(), metric, at.results.seed))
+        Self::figure("±\n", ABOUT_SPREAD, |at| spread_of(at.cell(), metric, at.results.seed))
     }
 
     /// The row's figure to the winner's: 1 for the winner.
     pub fn to_best() -> Self {
-        let about = "to the figure of the best row of its group, the median over pairs of runs of one round; ~ a tie, \
-                     within the noise; ? undecided, too few pairs; - not ranked (reason below the table; \
-                     its figures are not compared). (again): the same row under a second name, which shows \
-                     the noise";
-        Self::figure("× best\n", about, |at| {
+        Self::figure("× best\n", ABOUT_TO_BEST, |at| {
             let place = at.ranking.place(at.row).filter(|_| !at.ranking.is_too_noisy());
             place.map_or_else(
                 || UNKNOWN.into(),
@@ -164,7 +167,7 @@ impl<K: Told> Column<K> {
 }
 
 /// What limited the runs of a row under a load, in a word, or why there are no figures.
-pub(crate) fn limit<K: Told>(results: &Results<K>, load: usize, row: usize) -> &'static str {
+pub(crate) fn limit<K: Reported>(results: &Results<K>, load: usize, row: usize) -> &'static str {
     match results.status(load, row).without_figures() {
         Some(word) => word,
         None if results.is_invalid(load, row) => "INVALID",
@@ -177,7 +180,7 @@ pub(crate) fn limit<K: Told>(results: &Results<K>, load: usize, row: usize) -> &
 }
 
 /// The columns that name a row: they stand in every part of a table.
-pub(crate) fn names<K: Told>() -> Vec<Column<K>> {
+pub(crate) fn names<K: Reported>() -> Vec<Column<K>> {
     vec![
         Column::words("design", "", |at| K::name(at.row())),
         Column::words("provider", "", |at| at.row().shown_provider().unwrap_or(UNKNOWN).to_owned()),

@@ -11,11 +11,10 @@ use crate::experiment::cell::{Better, Metric};
 use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::{Results, Study};
 use crate::experiment::verdict::Limit;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{list, number_of, shortened};
-use crate::saved::claims::name_of;
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
@@ -96,7 +95,7 @@ type Rankings<K> = [Vec<(<K as Study>::Group, Ranking)>];
 
 /// What these results conclude, of which these are all rankings. Without a load that compares rows there is no
 /// conclusion but why.
-pub fn conclusion<K: Told>(results: &Results<K>, rankings: &Rankings<K>) -> Conclusion {
+pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> Conclusion {
     let Some(load) = main_load(results) else {
         return Conclusion { headline: nothing(results), ..Conclusion::default() };
     };
@@ -124,7 +123,7 @@ pub fn conclusion<K: Told>(results: &Results<K>, rankings: &Rankings<K>) -> Conc
 }
 
 /// The load that decides, and that the first screen shows: the first that compares rows and has figures.
-pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
+pub fn main_load<K: Reported>(results: &Results<K>) -> Option<usize> {
     let has_figures = |load: &usize| {
         let mut cells = results.cells[*load].iter();
         K::has_table(&results.loads[*load])
@@ -135,7 +134,7 @@ pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
 }
 
 /// Why there is no figure.
-fn nothing<K: Told>(results: &Results<K>) -> String {
+fn nothing<K: Reported>(results: &Results<K>) -> String {
     let reason = results.error.clone().or_else(|| {
         let loads = 0..results.loads.len();
         loads
@@ -150,7 +149,7 @@ fn nothing<K: Told>(results: &Results<K>) -> String {
 }
 
 /// A group of rows under one load, and how it is ranked.
-struct Found<'a, K: Told> {
+struct Found<'a, K: Reported> {
     results: &'a Results<K>,
     load: usize,
     ranking: &'a Ranking,
@@ -158,7 +157,7 @@ struct Found<'a, K: Told> {
     among: &'static str,
 }
 
-impl<'a, K: Told> Found<'a, K> {
+impl<'a, K: Reported> Found<'a, K> {
     /// One of the groups under a load.
     fn among(
         results: &'a Results<K>,
@@ -408,8 +407,8 @@ impl<'a, K: Told> Found<'a, K> {
             evidence: format!("#{}-load-{}", K::KIND, self.load),
             load,
             metric: self.results.ranked_by(self.load).name.into(),
-            first: name_of(&self.results.rows[first]),
-            second: name_of(&self.results.rows[second]),
+            first: self.results.rows[first].name_in_claims(),
+            second: self.results.rows[second].name_in_claims(),
             verdict,
             ratio: ratio.median,
             low: ratio.interval.map(|interval| interval.low),
@@ -419,7 +418,7 @@ impl<'a, K: Told> Found<'a, K> {
 }
 
 /// Who leads under the other loads that have a table.
-fn other_loads<K: Told>(
+fn other_loads<K: Reported>(
     results: &Results<K>,
     main: usize,
     rankings: &Rankings<K>,
@@ -455,7 +454,7 @@ fn other_loads<K: Told>(
 }
 
 /// A row by its name, with its provider where another row has that name.
-pub(crate) fn short_name<K: Told>(results: &Results<K>, row: usize) -> String {
+pub(crate) fn short_name<K: Reported>(results: &Results<K>, row: usize) -> String {
     let name = K::name(&results.rows[row]);
     let first = results.first_of(row).unwrap_or(row);
     let same = |other: usize| {

@@ -2,7 +2,8 @@
 //! and Markdown show it, each in its way.
 
 use super::explain;
-use super::model::{Group, Kind, Load, Metric, Row, Standing, Study, number, text};
+use super::kinds::{Kind, Metric};
+use super::model::{Group, Load, Row, Standing, Study, number, text};
 use super::number::{UNKNOWN, factor, percent};
 use crate::stats::bootstrap::range;
 
@@ -66,7 +67,7 @@ pub struct Table<'a> {
 
 /// The table of a load of this study.
 pub fn table<'a>(study: &'a Study, load: &'a Load) -> Table<'a> {
-    let kind = &study.kind;
+    let kind = study.kind;
     let by = kind.metric(&load.ranked_by, load.rows().find_map(|row| row.unit(&load.ranked_by)));
     let ranked = load.rows().filter(|row| row.standing != Standing::Unranked);
     let largest = ranked.filter_map(|row| row.median(&by.name)).fold(0.0, f64::max);

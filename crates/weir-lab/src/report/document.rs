@@ -10,7 +10,7 @@ use crate::experiment::course::Planned;
 use crate::experiment::plan::{Role, Row, Settings};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::columns::limit;
 use crate::report::conclusion::{conclusion, main_load, short_name};
 use crate::stats::compare::Difference;
@@ -28,7 +28,7 @@ pub fn with(mut fields: Value, more: Value) -> Value {
 }
 
 /// The whole document.
-pub fn document<K: Told>(results: &Results<K>) -> Value {
+pub fn document<K: Reported>(results: &Results<K>) -> Value {
     let (mut loads, mut rows) = (vec![], vec![]);
     let rankings = results.rankings();
     for (load, rankings) in rankings.iter().enumerate() {
@@ -58,7 +58,7 @@ pub fn document<K: Told>(results: &Results<K>) -> Value {
 }
 
 /// The document of an experiment that was only planned: its loads, the rows and rounds of each, and no results.
-pub fn plan<K: Told>(results: &Results<K>, settings: &Settings) -> Value {
+pub fn plan<K: Reported>(results: &Results<K>, settings: &Settings) -> Value {
     let rows = &results.rows;
     let planned = K::planned(settings, &results.loads, rows);
     let of_load = |(load, planned): (&K::Load, &Planned)| {
@@ -95,7 +95,7 @@ pub fn failure(command: &[String], error: &str, code: u8) -> Value {
     })
 }
 
-fn head<K: Told>(results: &Results<K>) -> Value {
+fn head<K: Reported>(results: &Results<K>) -> Value {
     let common = json!({
         "schema_version": SCHEMA_VERSION,
         "kind": K::KIND,
@@ -106,7 +106,11 @@ fn head<K: Told>(results: &Results<K>) -> Value {
     with(common, json!(results.own))
 }
 
-fn of_load<K: Told>(results: &Results<K>, load: usize, rankings: &[(K::Group, Ranking)]) -> Value {
+fn of_load<K: Reported>(
+    results: &Results<K>,
+    load: usize,
+    rankings: &[(K::Group, Ranking)],
+) -> Value {
     let confidence = results.confidence(load);
     let groups = rankings.iter().map(|(group, ranking)| {
         let common = json!({
@@ -136,7 +140,7 @@ fn of_load<K: Told>(results: &Results<K>, load: usize, rankings: &[(K::Group, Ra
     with(with(common, groups), K::of_load_value(results, load))
 }
 
-fn of_row<K: Told>(
+fn of_row<K: Reported>(
     results: &Results<K>,
     (load, index): (usize, usize),
     ranking: Option<&Ranking>,

@@ -1,16 +1,13 @@
 //! What each column and each metric means: a sentence each, for whoever asks.
 
-use crate::device::results::Devices;
-use crate::experiment::results::Study as _;
-use crate::report::Told;
-use crate::report::columns::Column;
-use crate::tcp::results::Tcp;
-use crate::udp::results::Udp;
+use crate::report::Reported;
+use crate::report::columns::{ABOUT_SPREAD, ABOUT_TO_BEST};
+use crate::studies::studies;
 
 /// What a column or a metric means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
-    /// The comparison that has it: udp, tcp or iops; empty where all have it.
+    /// The kind of comparison that has it; empty where all have it.
     pub kind: &'static str,
     /// Its heading in tables.
     pub heading: String,
@@ -34,8 +31,12 @@ impl Meaning {
 
 /// All of them: what all comparisons have, then the metrics of each.
 pub fn meanings() -> Vec<Meaning> {
-    let own = [of_study::<Udp>(), of_study::<Tcp>(), of_study::<Devices>()];
-    common().into_iter().chain(own.into_iter().flatten()).collect()
+    macro_rules! own {
+        ($study:ty) => {
+            of_study::<$study>()
+        };
+    }
+    common().into_iter().chain(studies!(own).into_iter().flatten()).collect()
 }
 
 /// The columns that all comparisons have.
@@ -47,15 +48,14 @@ fn common() -> Vec<Meaning> {
         unit: "",
         about,
     };
-    let metric = &Udp::METRICS[0];
     vec![
         of(
             "# rank",
             "place among the rows that are compared with each other; rows that are tied share it"
                 .into(),
         ),
-        of("±", Column::<Udp>::spread(metric).about),
-        of("× best (x best)", Column::<Udp>::to_best().about),
+        of("±", ABOUT_SPREAD.into()),
+        of("× best (x best)", ABOUT_TO_BEST.into()),
         of("p50/p99 µs", "median and 99th percentile of the latency, in µs: each is the median over the rounds of each run's own percentile, in tables, reports and files alike; at saturation, where it would be the latency of a full buffer, it is taken from a paced load if one was measured. The distribution of all runs together is latency_of_all_runs_ns (TCP: round_trip_of_all_runs_ns) of the document".into()),
         of("limit", "what kept a row from more: see limited by, of each kind".into()),
         of("× trad. (x trad)", "ratio to the traditional design, which is a completion port in the shape of the original study; from pairs of runs of one round".into()),
@@ -71,7 +71,7 @@ fn common() -> Vec<Meaning> {
     ]
 }
 
-fn of_study<K: Told>() -> Vec<Meaning> {
+fn of_study<K: Reported>() -> Vec<Meaning> {
     let limits = Meaning {
         kind: K::KIND,
         heading: "limited by".into(),

@@ -7,16 +7,19 @@ pub mod document;
 pub mod explain;
 pub mod export;
 pub mod html;
+pub mod kinds;
 pub mod layout;
 pub mod model;
 pub mod number;
 pub(crate) mod peers;
+pub mod pictures;
 pub mod schema;
 pub mod screen;
 pub(crate) mod sentences;
 pub mod table;
 pub(crate) mod words;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -27,6 +30,7 @@ use crate::experiment::results::Results;
 use crate::experiment::verdict::Limit;
 use columns::Column;
 use conclusion::Unit;
+use pictures::{Aside, Overtaking, Pictures};
 
 /// A question and what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,21 +41,30 @@ pub struct Answer {
     pub sentences: Vec<String>,
 }
 
-impl<K: Told> Results<K> {
+impl<K: Reported> Results<K> {
     /// A row as it is called in sentences.
     pub fn title(&self, row: usize) -> String {
         K::title(&self.rows[row])
     }
 }
 
-/// What a report must know of its study.
-pub trait Told: Course<Sample: Serialize> + Serialize {
+/// A study as it is reported: for a person, and for a program.
+pub trait Reported: Course<Sample: Serialize + JsonSchema> + Serialize {
+    /// The fields that only its documents have ([`schema`]).
+    type OfAll: JsonSchema;
+    /// Those that only its loads have.
+    type OfLoad: JsonSchema;
+    /// Those that only its rows have.
+    type OfRow: JsonSchema;
+
     /// What the document is about.
     const KIND: &'static str;
     /// What is counted, and what the first screen shows of it.
     const UNIT: Unit<Self::Sample>;
     /// What stands in the column of what limited a row, and what it means.
     const LIMITS: &'static str;
+    /// What the page draws of it.
+    const PICTURES: Pictures;
     /// Where the latencies of all runs of a row stand in the document.
     const LATENCY_FIELD: &'static str = "latency_of_all_runs_ns";
     /// Where a row's ratio to the measure stands in the document.
@@ -147,5 +160,25 @@ pub trait Told: Course<Sample: Serialize> + Serialize {
     /// What only this study says besides.
     fn of_all_value(_: &Results<Self>) -> Value {
         json!({})
+    }
+
+    /// Where its document says that one design overtakes another.
+    fn overtakings(_document: &Value) -> Vec<Overtaking> {
+        vec![]
+    }
+
+    /// A table of its document that only this study has.
+    fn further(_document: &Value) -> Option<Aside> {
+        None
+    }
+
+    /// What others published, beside what its document has.
+    fn published(_document: &Value) -> Option<Aside> {
+        None
+    }
+
+    /// The schemas of documents of its own that are no comparisons.
+    fn other_documents(_: &mut SchemaGenerator) -> Vec<Schema> {
+        vec![]
     }
 }

@@ -4,104 +4,21 @@
 use serde_json::Value;
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
-use crate::device::results::Devices;
-use crate::report::Told;
-use crate::report::number::{UNKNOWN, bytes, microseconds, percent_of, si, three_figures};
+use crate::report::kinds::{KINDS, Kind};
+use crate::report::number::{UNKNOWN, bytes};
 use crate::report::words::number_of;
-use crate::saved::{KINDS, is_under, metric_of, parts};
+use crate::saved::{is_under, metric_of, parts};
 use crate::stats::median;
-use crate::tcp::results::Tcp;
-use crate::udp::results::Udp;
+use crate::studies::NAMES;
 
 static NOTHING: Value = Value::Null;
-
-/// A metric, as it is shown.
-#[derive(Clone)]
-pub struct Metric {
-    /// Its name in the document.
-    pub name: String,
-    /// Its heading in tables, in one line.
-    pub heading: String,
-    /// What it means, in a sentence; empty if this weir does not know it.
-    pub about: String,
-    /// How a figure of it is written.
-    pub text: fn(f64) -> String,
-}
-
-/// What the page knows of a kind of comparison beforehand.
-pub struct Kind {
-    /// Its title: UDP.
-    pub title: &'static str,
-    /// What is counted: datagram.
-    pub one: &'static str,
-    /// The metric of CPU time for each.
-    pub cpu: &'static str,
-    /// The metrics of latency: their name up to the dot.
-    pub latency: &'static str,
-    /// What limits a row, and what the words mean.
-    pub limits: &'static str,
-    /// All metrics.
-    pub metrics: Vec<Metric>,
-}
-
-impl Kind {
-    fn of<K: Told>() -> Self {
-        let metrics = K::METRICS.iter().map(|metric| Metric {
-            name: metric.name.into(),
-            heading: metric
-                .heading
-                .trim()
-                .replace("/\n", "/")
-                .replace("\n/", "/")
-                .replace('\n', " "),
-            about: metric.about.trim().into(),
-            text: metric.text,
-        });
-        Self {
-            title: K::UNIT.title,
-            one: K::UNIT.one,
-            cpu: K::UNIT.cpu.name,
-            latency: K::UNIT.latency[0].name.split('.').next().unwrap_or_default(),
-            limits: K::LIMITS,
-            metrics: metrics.collect(),
-        }
-    }
-
-    /// The kind that a document is of.
-    pub fn named(name: &str) -> Self {
-        match name {
-            "tcp" => Self::of::<Tcp>(),
-            "iops" => Self::of::<Devices>(),
-            _ => Self::of::<Udp>(),
-        }
-    }
-
-    /// A metric; one that is not known is written by its unit.
-    pub fn metric(&self, name: &str, unit: Option<&str>) -> Metric {
-        let known = self.metrics.iter().find(|metric| metric.name == name);
-        known.cloned().unwrap_or_else(|| Metric {
-            name: name.into(),
-            heading: name.into(),
-            about: String::new(),
-            text: match unit {
-                Some("ns") => microseconds,
-                Some("bytes") => bytes,
-                Some("%") => percent_of,
-                Some(unit) if unit.ends_with("/s") => si,
-                _ => three_figures,
-            },
-        })
-    }
-}
 
 /// One comparison of a document.
 pub struct Study<'a> {
     /// Its document.
     pub value: &'a Value,
-    /// Its name in anchors: udp, tcp or iops.
-    pub name: &'a str,
     /// What is known of its kind.
-    pub kind: Kind,
+    pub kind: &'static Kind,
     /// Its loads.
     pub loads: Vec<Load<'a>>,
     /// Rows by the number of their series: a design with its options, whatever the load.
@@ -205,11 +122,9 @@ impl<'a> Study<'a> {
     }
 
     fn of(value: &'a Value) -> Self {
-        let name = match value["kind"].as_str() {
-            Some("tcp") => "tcp",
-            Some("iops") => "iops",
-            _ => "udp",
-        };
+        // A document that does not say is of the first kind.
+        let named = KINDS.iter().find(|kind| value["kind"] == kind.name);
+        let kind = named.unwrap_or(&KINDS[0]);
         let mut identities: Vec<String> = vec![];
         let mut series = vec![];
         let all: Vec<&Value> = items(&value["results"]).collect();
@@ -231,7 +146,7 @@ impl<'a> Study<'a> {
             .enumerate()
             .map(|(index, load)| load_of(index, load, &named))
             .collect();
-        Self { value, name, kind: Kind::named(name), loads, series }
+        Self { value, kind, loads, series }
     }
 
     /// The load that decides: the first that compares rows and has figures.
@@ -508,7 +423,7 @@ pub const INTERRUPTED: &str =
 
 /// What went wrong as a whole: of the document, and of each comparison in it.
 pub fn errors(document: &Value) -> Vec<String> {
-    let parts = KINDS.iter().map(|kind| (*kind, &document[*kind]["error"]));
+    let parts = NAMES.iter().map(|kind| (*kind, &document[*kind]["error"]));
     let own = document["error"].as_str().map(|error| format!("It failed: {error}"));
     let of_parts =
         parts.filter_map(|(kind, error)| Some(format!("weir compare {kind}: {}", error.as_str()?)));

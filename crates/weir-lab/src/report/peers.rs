@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use crate::experiment::cell::Metric;
 use crate::experiment::ranking::no_ratio_because;
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::document::difference;
 use crate::report::sentences::times;
 use crate::stats::compare::Difference;
 
 /// A design and a peer, each the best by one metric.
-pub struct Against<K: Told> {
+pub struct Against<K: Reported> {
     /// By what.
     pub metric: &'static Metric<K::Sample>,
     /// How that is called.
@@ -24,7 +24,7 @@ pub struct Against<K: Told> {
     pub ratio: Difference,
 }
 
-impl<K: Told> Against<K> {
+impl<K: Reported> Against<K> {
     /// In words; `beside` stands behind the design's name.
     pub fn said(&self, results: &Results<K>, load: usize, beside: &str) -> String {
         let [own, peer] = [self.own, self.peer].map(|row| results.title(row));

@@ -3,7 +3,7 @@
 use crate::experiment::cell::{Better, Measured, Metric};
 use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::words::{list, number_of, shortened};
 use crate::stats::Estimate;
 use crate::stats::bootstrap::FEWEST_SAMPLES;
@@ -82,7 +82,7 @@ pub(crate) fn is_worse(its: f64, others: f64, better: Better) -> bool {
 
 /// In what one row differs from another: of these metrics, with what each counts, those of whose two figures that is
 /// so.
-pub(crate) fn causes<K: Told>(
+pub(crate) fn causes<K: Reported>(
     results: &Results<K>,
     load: usize,
     (row, other): (usize, usize),
@@ -100,7 +100,7 @@ pub(crate) fn causes<K: Told>(
 }
 
 /// Which rows are tied with the winner, and which cannot be told for want of rounds.
-pub(crate) fn neighbours<K: Told>(
+pub(crate) fn neighbours<K: Reported>(
     results: &Results<K>,
     load: usize,
     ranking: &Ranking,
@@ -130,7 +130,11 @@ pub(crate) fn neighbours<K: Told>(
 }
 
 /// Why verdicts of a load are open.
-pub(crate) fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> String {
+pub(crate) fn why_open<K: Reported>(
+    results: &Results<K>,
+    load: usize,
+    ranking: &Ranking,
+) -> String {
     let pairs = ranking.places.iter().filter_map(Place::open_pairs).min().unwrap_or(0);
     if pairs >= FEWEST_SAMPLES {
         return match ranking.noise_floor {

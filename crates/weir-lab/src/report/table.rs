@@ -8,7 +8,7 @@ use crate::experiment::plan::Schedule;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::repeat;
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::columns::{At, Column, names};
 use crate::report::layout::{Filled, NARROWEST, paragraph, parts};
 use crate::report::number::percent;
@@ -17,7 +17,7 @@ use crate::report::words::{list, number_of};
 use crate::stats::quantile;
 
 /// The whole report, at most `width` characters wide where the figures allow it.
-pub fn report<K: Told>(results: &Results<K>, width: usize) -> String {
+pub fn report<K: Reported>(results: &Results<K>, width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = settings(results, width);
     let (mut said_of_rows, mut meanings) = (vec![], vec![]);
@@ -65,7 +65,7 @@ pub fn report<K: Told>(results: &Results<K>, width: usize) -> String {
 }
 
 /// What a column means, as a sentence that begins with its heading.
-fn meaning<K: Told>(column: &Column<K>) -> String {
+fn meaning<K: Reported>(column: &Column<K>) -> String {
     let about = column.about.trim().trim_end_matches('.');
     let mut chars = about.chars();
     let (first, second) = (chars.next(), chars.clone().next());
@@ -80,7 +80,7 @@ fn meaning<K: Told>(column: &Column<K>) -> String {
 }
 
 /// What the experiment ran on and with.
-fn settings<K: Told>(results: &Results<K>, width: usize) -> String {
+fn settings<K: Reported>(results: &Results<K>, width: usize) -> String {
     let mut text = String::new();
     let property = |name| results.machine.text(name);
     let known = [
@@ -105,7 +105,7 @@ fn settings<K: Told>(results: &Results<K>, width: usize) -> String {
 }
 
 /// Where both sides of an experiment ran: what each is called, and its cores.
-pub(crate) fn both_sides<K: Told>(
+pub(crate) fn both_sides<K: Reported>(
     results: &Results<K>,
     [(server, server_cores), (other, other_cores)]: [(&str, &[usize]); 2],
 ) -> Vec<String> {
@@ -123,7 +123,7 @@ pub(crate) fn both_sides<K: Told>(
 }
 
 /// The table of one group of rows under one load, and what it says.
-fn one_group<K: Told>(
+fn one_group<K: Reported>(
     text: &mut String,
     results: &Results<K>,
     load: usize,
@@ -171,7 +171,12 @@ fn rounds(schedule: Option<Schedule>) -> String {
 }
 
 /// How sure a ranking is: its noise floor, its intervals, and the runs in which the machine changed.
-fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &Ranking) -> String {
+fn noise<K: Reported>(
+    results: &Results<K>,
+    load: usize,
+    group: K::Group,
+    ranking: &Ranking,
+) -> String {
     if !results.compares(load) {
         return String::new();
     }
@@ -222,7 +227,7 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
 }
 
 /// Why rows have no rank: a sentence for each reason.
-fn left_out<K: Told>(results: &Results<K>, load: usize) -> Vec<String> {
+fn left_out<K: Reported>(results: &Results<K>, load: usize) -> Vec<String> {
     let mut reasons: Vec<((String, String), Vec<String>)> = vec![];
     for row in (0..results.rows.len()).filter(|row| results.takes_part(load, *row)) {
         let Some(reason) = results.unranked(load, row) else { continue };
@@ -244,7 +249,7 @@ fn left_out<K: Told>(results: &Results<K>, load: usize) -> Vec<String> {
     reasons.into_iter().map(said).collect()
 }
 
-fn warnings<K: Told>(text: &mut String, results: &Results<K>, width: usize) {
+fn warnings<K: Reported>(text: &mut String, results: &Results<K>, width: usize) {
     text.push('\n');
     for warning in results.machine.warnings.iter().chain(&results.warnings) {
         paragraph(text, &format!("warning: {warning}"), width);

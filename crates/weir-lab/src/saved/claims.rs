@@ -4,10 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{OFFLOADED, parts};
-use crate::experiment::plan::Row;
+use super::parts;
 use crate::experiment::results::Results;
-use crate::report::Told;
+use crate::report::Reported;
 use crate::report::conclusion::{Claim, Verdict};
 use crate::report::layout::paragraph;
 use crate::report::sentences::times;
@@ -59,12 +58,12 @@ pub fn of_document(document: &Value) -> Vec<(String, Claim)> {
 }
 
 /// Holds the claims of one kind against these results.
-pub fn judge<K: Told>(results: &Results<K>, claims: &[(String, Claim)]) -> Vec<Judged> {
+pub fn judge<K: Reported>(results: &Results<K>, claims: &[(String, Claim)]) -> Vec<Judged> {
     let of_this_kind = claims.iter().filter(|(kind, _)| kind == K::KIND);
     of_this_kind.map(|(_, claim)| judge_one(results, claim.clone())).collect()
 }
 
-fn judge_one<K: Told>(results: &Results<K>, claim: Claim) -> Judged {
+fn judge_one<K: Reported>(results: &Results<K>, claim: Claim) -> Judged {
     let (outcome, why) = match found(results, &claim) {
         Err(why) => (Outcome::Undecided, why),
         Ok(difference) => held(&claim, &difference),
@@ -72,13 +71,8 @@ fn judge_one<K: Told>(results: &Results<K>, claim: Claim) -> Judged {
     Judged { claim, outcome, why }
 }
 
-/// What a claim calls a row: its text, and what tells it from the row without receive offload in the same rounds.
-pub(crate) fn name_of(row: &Row) -> String {
-    row.spec() + if row.receive_offload { OFFLOADED } else { "" }
-}
-
 /// How the two rows stand to each other now, or why nobody knows.
-fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, String> {
+fn found<K: Reported>(results: &Results<K>, claim: &Claim) -> Result<Difference, String> {
     let name = |load: &usize| results.loads[*load].to_string() == claim.load;
     let load = (0..results.loads.len())
         .find(name)
@@ -89,7 +83,9 @@ fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, Str
     }
     let row = |spec: &str| {
         let row = (0..results.rows.len())
-            .find(|row| name_of(&results.rows[*row]) == spec && results.first_of(*row).is_none())
+            .find(|row| {
+                results.rows[*row].name_in_claims() == spec && results.first_of(*row).is_none()
+            })
             .ok_or_else(|| format!("{spec} is no row of this run"))?;
         match results.unranked(load, row) {
             Some(reason) => Err(format!("{spec} has no rank here: {reason}")),

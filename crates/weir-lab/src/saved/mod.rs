@@ -9,15 +9,13 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::experiment::cell::Better;
+use crate::experiment::plan::row::OFFLOADED;
 use crate::report::document::SCHEMA_VERSION;
 use crate::report::html::document_of;
+use crate::studies::NAMES;
 
 /// The document in a folder of results.
 pub const DOCUMENT: &str = "result.json";
-/// The comparisons that a document of all kinds has, by their names in it.
-pub const KINDS: [&str; 3] = ["udp", "tcp", "iops"];
-/// What stands behind the text of a row with receive offload, beside which the same row runs without.
-pub(crate) const OFFLOADED: &str = " (offload)";
 
 /// Why a saved result cannot be used.
 #[derive(Debug, Error)]
@@ -109,7 +107,7 @@ impl Saved {
 /// The comparisons in a document, each of one kind.
 pub fn parts(document: &Value) -> Vec<Part<'_>> {
     let of = match document["kind"].as_str() {
-        Some("all") => KINDS.iter().map(|kind| &document[*kind]).collect(),
+        Some("all") => NAMES.iter().map(|kind| &document[*kind]).collect(),
         _ => vec![document],
     };
     of.into_iter().filter(|part| part["loads"].is_array()).map(Part).collect()

@@ -276,8 +276,8 @@ mod tests {
         };
         assert_eq!((of(64, 1), of(1024, 1), of(16_384, 1), of(65_536, 1)), (64, 64, 16, 4));
         assert_eq!((of(65_536, 10_000), of(16_384, 10_000)), (2, 6));
-        let told = Load::new(Pattern::Streaming, 65_536, 4, Some(16), Some(1 << 20));
-        assert_eq!((told.outstanding, told.buffer_bytes), (16, 1 << 20));
+        let asked = Load::new(Pattern::Streaming, 65_536, 4, Some(16), Some(1 << 20));
+        assert_eq!((asked.outstanding, asked.buffer_bytes), (16, 1 << 20));
         let buffer = |pattern, bytes| Load::new(pattern, bytes, 1, None, None).buffer_bytes;
         assert_eq!(buffer(Pattern::PingPong, 64), 4096);
         assert_eq!(buffer(Pattern::PingPong, 16_384), 16_384);

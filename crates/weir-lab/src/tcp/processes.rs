@@ -93,8 +93,8 @@ impl Processes {
                 )
                 .arguments(["--interval", "0"]),
             Some(peer) => {
-                let told = peer.command.clone().with(BUFFER, buffer_bytes);
-                command.arguments(["tcp-peer".to_owned(), "--command".into(), told.to_string()])
+                let of_peer = peer.command.clone().with(BUFFER, buffer_bytes);
+                command.arguments(["tcp-peer".to_owned(), "--command".into(), of_peer.to_string()])
             }
         };
         command

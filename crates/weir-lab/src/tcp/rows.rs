@@ -53,7 +53,7 @@ const PEER_EXAMPLE: &str = "tokio=peers/bin/peer-tcp-tokio {ip} {port} current {
 /// What is wrong with the first text that is wrong.
 pub fn of_peers(peers: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
     let names: Vec<&str> = designs().iter().map(|design| design.about().name).collect();
-    let rows = plan::peer::named(peers, taken, &names, PEER_EXAMPLE)?;
+    let rows = plan::rows_of_peers(peers, taken, &names, PEER_EXAMPLE)?;
     for row in &rows {
         if row.peer.as_ref().is_some_and(|peer| !peer.command.mentions("{port}")) {
             return Err(format!(

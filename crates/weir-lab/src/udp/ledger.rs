@@ -274,8 +274,8 @@ mod tests {
         // More than was sent is wrong whatever the machine counted.
         assert_eq!(of(5, 1_000_000).dropped_socket, Some(0));
         sentence(&of(5, 1_000_000));
-        let told = balanced();
-        assert_eq!(told.clone().with_drops_of_the_machine(), told);
+        let known = balanced();
+        assert_eq!(known.clone().with_drops_of_the_machine(), known);
         let mut sum = balanced();
         sum.add(&of(100_000, 900_000));
         assert_eq!(sum.dropped_socket, Some(159_500));
@@ -333,8 +333,8 @@ mod tests {
             ..Ledger::default()
         };
         assert!(matches!(run.balance(), Balance::Unbalanced(_)));
-        let told = run.clone().with_drops_of_several();
-        assert_eq!((told.balance(), told.dropped_socket), (Balance::Balanced, Some(1_744_192)));
+        let known = run.clone().with_drops_of_several();
+        assert_eq!((known.balance(), known.dropped_socket), (Balance::Balanced, Some(1_744_192)));
         for (drops, received) in [(0, 1_199_040), (13_000, 1_199_040), (27_253, 3_000_000)] {
             let wrong = Ledger { dropped_socket: Some(drops), received, ..run.clone() };
             assert_eq!(wrong.clone().with_drops_of_several(), wrong);

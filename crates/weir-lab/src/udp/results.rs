@@ -261,8 +261,8 @@ pub const POLLED_QUEUES: &str = "busy-poll-queues";
 
 /// Warns of busy polling that was asked for where there was nothing to poll.
 pub fn nothing_polled(results: &Results) -> Vec<String> {
-    let told = results.samples().filter_map(|sample| sample.settings.get(POLLED_QUEUES));
-    let unpolled = told.filter(|queues| queues.starts_with("none")).count();
+    let queues = results.samples().filter_map(|sample| sample.settings.get(POLLED_QUEUES));
+    let unpolled = queues.filter(|queues| queues.starts_with("none")).count();
     if unpolled == 0 {
         return vec![];
     }

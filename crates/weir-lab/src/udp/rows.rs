@@ -5,11 +5,14 @@ use weir::rio::Choice;
 use weir::udp::{AnyDesign, Port, Spec, designs};
 
 use crate::experiment::plan::row::THREADS;
-use crate::experiment::plan::{self, Peer, Role, Row, peer};
+use crate::experiment::plan::{self, Peer, Role, Row};
 
 /// The design whose row runs under two names: the one that is expected to win, for there the
 /// noise matters most.
 const AGAIN: &str = "rio-hybrid";
+
+/// A peer as it is written.
+const PEER_EXAMPLE: &str = "tokio=peers/target/release/peer-tokio";
 
 /// How many rows a design gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +61,7 @@ pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
 /// What is wrong with the first text that is wrong.
 pub fn of_peers(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
     let names: Vec<&str> = designs().iter().map(|of| of.about().name).collect();
-    let mut rows = peer::named(peers, taken, &names, peer::UDP_EXAMPLE)?;
+    let mut rows = plan::rows_of_peers(peers, taken, &names, PEER_EXAMPLE)?;
     for text in heads {
         let (name, head) = text.split_once('=').ok_or_else(|| {
             format!("cannot read the head {text:?}: write it as NAME=HEX, with the peer's name")

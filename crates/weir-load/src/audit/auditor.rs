@@ -187,7 +187,7 @@ impl Auditor {
                 slot.started = run.started;
                 continue;
             }
-            let book = Arc::new(Book::new(run.settings.bitmap_bytes_max, &self.audit.room));
+            let book = Arc::new(Book::new(run.settings.bitmap_bytes_max, &self.audit.budget));
             run.books.push(Arc::clone(&book));
             self.slots.push(Slot {
                 run: run.settings.run,

@@ -20,11 +20,11 @@ const WORDS: usize = (CHUNK_NUMBERS / 64) as usize;
 
 /// How many bytes of bitmaps there may still be, over all runs and threads of an audit.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct BitmapBudget {
     bytes: AtomicUsize,
 }
 
-impl Room {
+impl BitmapBudget {
     pub(super) fn new(bytes: usize) -> Self {
         Self { bytes: AtomicUsize::new(bytes) }
     }
@@ -42,21 +42,21 @@ impl Room {
 #[derive(Debug)]
 pub(super) struct Chunk {
     words: [AtomicU64; WORDS],
-    room: Arc<Room>,
+    budget: Arc<BitmapBudget>,
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.room.bytes.fetch_add(Self::BYTES, Relaxed);
+        self.budget.bytes.fetch_add(Self::BYTES, Relaxed);
     }
 }
 
 impl Chunk {
     pub(super) const BYTES: usize = WORDS * 8;
 
-    fn new(room: &Arc<Room>) -> Option<Self> {
+    fn new(budget: &Arc<BitmapBudget>) -> Option<Self> {
         let words = [const { AtomicU64::new(0) }; WORDS];
-        room.take().then(|| Self { words, room: Arc::clone(room) })
+        budget.take().then(|| Self { words, budget: Arc::clone(budget) })
     }
 
     /// Marks a number; says whether it was marked before. Only the owning thread may call
@@ -103,17 +103,17 @@ pub(super) struct Book {
     pub latencies: Latencies,
     proofs: Mutex<Sieve>,
     chunks_max: usize,
-    room: Arc<Room>,
+    budget: Arc<BitmapBudget>,
     /// None once the run is over.
     chunks: Mutex<Option<HashMap<ChunkKey, Arc<Chunk>>>>,
 }
 
 impl Book {
-    pub(super) fn new(bitmap_bytes_max: usize, room: &Arc<Room>) -> Self {
+    pub(super) fn new(bitmap_bytes_max: usize, budget: &Arc<BitmapBudget>) -> Self {
         Self {
             proofs: Mutex::new(Sieve::with_room()),
             chunks_max: bitmap_bytes_max / Chunk::BYTES,
-            room: Arc::clone(room),
+            budget: Arc::clone(budget),
             chunks: Mutex::new(Some(HashMap::new())),
             ..Self::default()
         }
@@ -134,7 +134,7 @@ impl Book {
         if chunks.len() >= self.chunks_max {
             return None;
         }
-        let chunk = Arc::new(Chunk::new(&self.room)?);
+        let chunk = Arc::new(Chunk::new(&self.budget)?);
         chunks.insert(key, Arc::clone(&chunk));
         Some(chunk)
     }

@@ -44,13 +44,10 @@ pub use report::{AuditReport, FlowReport};
 use crate::{
     clock::now_ns,
     control::{AgreedRun, Arrived},
-    stamp::STAMP_BYTES,
+    stamp::{FLOWS_MAX, STAMP_BYTES},
     sys,
 };
-use book::{Book, Chunk, Room};
-
-/// The most flows of one run.
-pub const FLOWS_MAX: usize = 1024;
+use book::{BitmapBudget, Book, Chunk};
 
 /// The most runs open at once.
 pub const RUNS_MAX: usize = 16;
@@ -201,7 +198,7 @@ impl AuditState {
 /// The account of one server.
 #[derive(Debug)]
 pub struct Audit {
-    room: Arc<Room>,
+    budget: Arc<BitmapBudget>,
     /// Raised whenever the list of runs changes, so that auditors look at it again.
     epoch: AtomicU64,
     state: Mutex<AuditState>,
@@ -210,13 +207,13 @@ pub struct Audit {
 impl Audit {
     /// An account without runs.
     pub fn new() -> Arc<Self> {
-        let room = Arc::new(Room::new(BITMAP_BYTES_IN_ALL));
-        Arc::new(Self { room, epoch: AtomicU64::new(0), state: Mutex::default() })
+        let budget = Arc::new(BitmapBudget::new(BITMAP_BYTES_IN_ALL));
+        Arc::new(Self { budget, epoch: AtomicU64::new(0), state: Mutex::default() })
     }
 
     /// Bytes of bitmaps that there are, over all runs and threads.
     pub fn bitmap_bytes(&self) -> usize {
-        BITMAP_BYTES_IN_ALL - self.room.bytes()
+        BITMAP_BYTES_IN_ALL - self.budget.bytes()
     }
 
     fn lock(&self) -> MutexGuard<'_, AuditState> {

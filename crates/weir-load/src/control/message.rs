@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{audit::FLOWS_MAX, proof::Secret, stamp::DATAGRAM_BYTES_MAX};
+use crate::{
+    proof::Secret,
+    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX},
+};
 
 /// Version of the protocol; both ends must speak the same.
 pub const PROTOCOL: u32 = 2;

@@ -221,8 +221,8 @@ struct Rates {
 #[derive(Debug)]
 struct Notes {
     since: Instant,
-    told: u32,
-    untold: u64,
+    reported: u32,
+    unreported: u64,
 }
 
 /// Notes of strangers in a second: whoever connects could fill a disk otherwise.
@@ -245,17 +245,17 @@ impl ControlShared {
     fn note_of_stranger(&self, text: &str) {
         let mut notes = lock(&self.notes);
         if notes.since.elapsed() >= Duration::from_secs(1) {
-            *notes = Notes { since: Instant::now(), told: 0, untold: notes.untold };
+            *notes = Notes { since: Instant::now(), reported: 0, unreported: notes.unreported };
         }
-        if notes.told == STRANGERS_NOTES_PER_S {
-            notes.untold += 1;
+        if notes.reported == STRANGERS_NOTES_PER_S {
+            notes.unreported += 1;
             return;
         }
-        notes.told += 1;
-        let untold = std::mem::take(&mut notes.untold);
+        notes.reported += 1;
+        let unreported = std::mem::take(&mut notes.unreported);
         drop(notes);
-        if untold > 0 {
-            self.receiver.note(&format!("{untold} more connections were closed or refused"));
+        if unreported > 0 {
+            self.receiver.note(&format!("{unreported} more connections were closed or refused"));
         }
         self.receiver.note(text);
     }
@@ -318,7 +318,7 @@ impl ControlServer {
             one_ended: Condvar::new(),
             places: Mutex::new(places),
             granted: Mutex::default(),
-            notes: Mutex::new(Notes { since: Instant::now(), told: 0, untold: 0 }),
+            notes: Mutex::new(Notes { since: Instant::now(), reported: 0, unreported: 0 }),
         });
         let acceptor = thread::Builder::new().name("weir control".into()).spawn({
             let shared = Arc::clone(&shared);

@@ -17,8 +17,8 @@ use std::{io, net::SocketAddr};
 
 use weir::Unavailable;
 
-pub use report::{EndedBy, FloodReport, LoadReport, Progress};
-pub use run::{Event, flood, settings};
+pub use report::{EndedBy, Event, FloodReport, LoadReport, Progress};
+pub use run::{flood, settings};
 pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, random_run};
 pub(crate) use threads::text_of;
 

@@ -55,6 +55,15 @@ pub struct LoadReport {
     pub offered_per_s: Option<f64>,
 }
 
+/// What whoever started a flood may want to show.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Everything is set up, nothing was sent: the effective settings by name.
+    Ready(&'a [(&'static str, String)]),
+    /// An interval is over.
+    Interval(Progress),
+}
+
 /// What a flood did. `offered = sent + refused`, and the two sides are counted apart: offered
 /// is what the pace made due and the generators handed to their engines, the rest what the
 /// engines say became of it. What was skipped was never offered.

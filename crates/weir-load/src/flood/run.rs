@@ -6,7 +6,7 @@ use super::{
     FloodError, FloodSpec,
     describe::describe,
     generator::{Generator, Live, Obtained, Setup},
-    report::{FloodReport, Progress, assemble},
+    report::{Event, FloodReport, assemble},
     threads::{Senders, text_of},
 };
 use crate::{
@@ -17,15 +17,6 @@ use crate::{
     pacing::{self, Load},
     stop::Stop,
 };
-
-/// What whoever started a flood may want to show.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// Everything is set up, nothing was sent: the effective settings by name.
-    Ready(&'a [(&'static str, String)]),
-    /// An interval is over.
-    Interval(Progress),
-}
 
 /// Floods as specified; returns when it is over.
 ///

@@ -8,8 +8,12 @@ use std::{
 
 use super::FloodError;
 use crate::{
-    audit::FLOWS_MAX, control::Key, control::RunAsk, engine::Head, pacing::Load, pacing::WINDOW_NS,
-    stamp::DATAGRAM_BYTES_MAX,
+    control::Key,
+    control::RunAsk,
+    engine::Head,
+    pacing::Load,
+    pacing::WINDOW_NS,
+    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX},
 };
 
 /// The most generators of one flood.
@@ -18,7 +22,7 @@ pub const GENERATORS_MAX: usize = 64;
 /// The longest flood.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The shortest time between two tellings of how it goes: faster, they would take the time of
+/// The shortest time between two interval reports: faster, they would take the time of
 /// what is measured.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{audit::FLOWS_MAX, pacing::Load, stamp::DATAGRAM_BYTES_MAX};
+use crate::{
+    pacing::Load,
+    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX},
+};
 
 fn loopback() -> FloodSpec {
     FloodSpec { ports: vec![5201], ..FloodSpec::new([127, 0, 0, 1].into()) }

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Event, FloodError, FloodSpec,
+    FloodError, FloodSpec,
     generator::{Generator, Live, Obtained, Outcome, Phase, Setup},
-    report::Progress,
+    report::{Event, Progress},
 };
 use crate::{
     clock::now_ns,
@@ -111,7 +111,7 @@ impl<'a> Senders<'a> {
         first.ok_or_else(gone)
     }
 
-    /// Runs one phase on all generators, telling of every interval.
+    /// Runs one phase on all generators, reporting every interval.
     pub(super) fn run(
         &self,
         run: u32,
@@ -140,17 +140,17 @@ impl<'a> Senders<'a> {
             };
             commands.send(phase).map_err(|_| gone())?;
         }
-        let mut teller = Teller::new(self.spec.interval, self.lives);
+        let mut intervals = Intervals::new(self.spec.interval, self.lives);
         let mut outcomes = Vec::new();
         for (_, answers) in &self.generators {
             let outcome = loop {
-                match answers.recv_timeout(teller.left()) {
+                match answers.recv_timeout(intervals.left()) {
                     Ok(Answer::Done(outcome)) => break *outcome,
                     Ok(Answer::Panicked(text)) => return Err(self.give_up(text)),
                     Ok(Answer::Opened(_)) | Err(RecvTimeoutError::Disconnected) => {
                         return Err(self.give_up("it ended without an answer".into()));
                     }
-                    Err(RecvTimeoutError::Timeout) => teller.tell(watch),
+                    Err(RecvTimeoutError::Timeout) => intervals.report(watch),
                 }
             };
             outcomes.push(outcome);
@@ -168,20 +168,21 @@ fn gone() -> FloodError {
     FloodError::Panicked("its thread ended without an answer".into())
 }
 
-/// Tells of intervals when they are over.
-struct Teller<'a> {
+/// Reports each interval when it is over.
+struct Intervals<'a> {
     interval: Option<Duration>,
     lives: &'a [Live],
     start: Instant,
-    told: u32,
+    reported: u32,
     before: [u64; 4],
 }
 
-impl<'a> Teller<'a> {
+impl<'a> Intervals<'a> {
     fn new(interval: Option<Duration>, lives: &'a [Live]) -> Self {
-        let mut teller = Self { interval, lives, start: Instant::now(), told: 0, before: [0; 4] };
-        teller.before = teller.counts();
-        teller
+        let mut intervals =
+            Self { interval, lives, start: Instant::now(), reported: 0, before: [0; 4] };
+        intervals.before = intervals.counts();
+        intervals
     }
 
     fn counts(&self) -> [u64; 4] {
@@ -197,25 +198,25 @@ impl<'a> Teller<'a> {
     fn left(&self) -> Duration {
         const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
         self.interval.map_or(FOR_EVER, |interval| {
-            (interval * (self.told + 1)).saturating_sub(self.start.elapsed())
+            (interval * (self.reported + 1)).saturating_sub(self.start.elapsed())
         })
     }
 
-    fn tell(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
+    fn report(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
         let Some(interval) = self.interval else { return };
         let after = self.counts();
         let [offered, sent, refused, late_skipped] =
             std::array::from_fn(|at| after[at] - self.before[at]);
         let ns = |intervals: u32| (interval * intervals).as_nanos() as u64;
         watch(Event::Interval(Progress {
-            from_ns: ns(self.told),
-            to_ns: ns(self.told + 1),
+            from_ns: ns(self.reported),
+            to_ns: ns(self.reported + 1),
             offered,
             sent,
             refused,
             late_skipped,
         }));
         self.before = after;
-        self.told += 1;
+        self.reported += 1;
     }
 }

@@ -12,11 +12,13 @@
 //! spoils that: so a difference is a fault of the server only where the file is as it was.
 
 use super::{
-    LoadError, Sizes, Wrong,
+    LoadError,
     pattern::Pattern,
     system::{self, Socket},
 };
+use serde::{Deserialize, Serialize};
 use std::{
+    fmt,
     fs::{File, Metadata},
     io,
     path::{Path, PathBuf},
@@ -27,6 +29,65 @@ use std::{
 const SENDFILE_BYTES: u64 = 1 << 20;
 /// Bytes of the file that are read at a time to be compared.
 const COMPARED_BYTES: usize = 64 * 1024;
+
+/// The bytes of a message, at least and at most. Where they differ each message has a length of its
+/// own, which follows from the connection and the message's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// The shortest; at least 1.
+    pub least: u32,
+    /// The longest.
+    pub most: u32,
+}
+
+impl Sizes {
+    /// Messages of one length.
+    pub fn of(bytes: u32) -> Self {
+        Self { least: bytes, most: bytes }
+    }
+
+    #[inline]
+    pub(super) fn of_message(self, pattern: Pattern, number: u64) -> u64 {
+        let Self { least, most } = self;
+        if least == most {
+            return u64::from(least);
+        }
+        // The pattern's far end, which no stream reaches, gives the lengths.
+        let at = (1u64 << 63) | number.wrapping_mul(4);
+        let random = u32::from_le_bytes(std::array::from_fn(|i| pattern.byte(at + i as u64)));
+        let lengths = u64::from(most - least) + 1;
+        u64::from(least) + ((u64::from(random) * lengths) >> 32)
+    }
+}
+
+/// What makes bytes that came wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrong {
+    /// The connection's number.
+    pub connection: u32,
+    /// Where in its stream.
+    pub offset: u64,
+    /// The byte that belongs there; none where nothing does, since no more was sent.
+    pub expected: Option<u8>,
+    /// The byte that came.
+    pub found: u8,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { connection, offset, found, .. } = self;
+        match self.expected {
+            Some(byte) => write!(
+                f,
+                "connection {connection}: byte {offset} came back as {found:#04x}, and was sent as {byte:#04x}"
+            ),
+            None => write!(
+                f,
+                "connection {connection}: byte {offset} ({found:#04x}) came, and was never sent"
+            ),
+        }
+    }
+}
 
 /// How a file is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

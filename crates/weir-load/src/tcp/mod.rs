@@ -32,14 +32,13 @@ mod worker;
 
 #[cfg(any(test, fuzzing))]
 pub use connection::model;
-pub use connection::{Sizes, Wrong};
-pub use content::{FileBy, bytes_of_file};
+pub use content::{FileBy, Sizes, Wrong, bytes_of_file};
 pub use counts::{Causes, Counts};
-pub use part::{Part, Times};
-pub use report::{EndedBy, LoadReport, Progress, Window, assemble};
+pub use part::{EndedBy, Part, Window};
+pub use report::{LoadReport, Progress, assemble};
 pub use run::{Event, load, load_part, settings};
 pub use spec::{
-    CONNECTIONS_MAX, LoadSpec, MESSAGE_BYTES_MAX, PROCESSES_MAX, Pace, Share, THREADS_MAX,
+    CONNECTIONS_MAX, LoadSpec, MESSAGE_BYTES_MAX, PROCESSES_MAX, Pace, Share, THREADS_MAX, Times,
     UNDER_WAY_MAX,
 };
 

@@ -1,58 +1,9 @@
 //! What a load did.
 
-use super::{Causes, Counts, LoadSpec, Pace, Part, Wrong};
+use super::{Causes, Counts, EndedBy, LoadSpec, Pace, Part, Window, Wrong};
 use crate::latency::{Histogram, Summary};
 use serde::{Deserialize, Serialize};
-use std::{fmt, net::SocketAddr};
-
-/// Why a load ended: of several processes, the last of these. It is shown as the words that say so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EndedBy {
-    /// Every connection was over.
-    Connections,
-    /// Its time was over.
-    Time,
-    /// Someone asked, with Ctrl-C for instance.
-    Asked,
-    /// A thread failed.
-    Failure,
-}
-
-impl fmt::Display for EndedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EndedBy::Connections => "every connection was over",
-            EndedBy::Time => "its time was over",
-            EndedBy::Asked => "it was asked to end",
-            EndedBy::Failure => "a thread failed",
-        })
-    }
-}
-
-/// What was counted from when all blocks stood to the end of sending, without the warm-up; of a load
-/// with a number of messages for each connection, from the beginning to the end.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
-    /// How long it was, in ns.
-    pub elapsed_ns: u64,
-    /// Messages that were over in it.
-    pub messages: u64,
-    /// Bytes sent in it.
-    pub bytes_sent: u64,
-    /// Bytes received in it.
-    pub bytes_received: u64,
-    /// Messages per second.
-    pub messages_per_s: f64,
-    /// Bits of payload sent per second (no header is included).
-    pub bits_per_second_sent: f64,
-    /// Bits of payload received per second.
-    pub bits_per_second_received: f64,
-    /// CPU time of the threads in it, in ns; none where it is not known.
-    pub cpu_ns: Option<u64>,
-    /// The same for each message.
-    pub cpu_ns_per_message: Option<f64>,
-}
+use std::net::SocketAddr;
 
 /// What a load did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -160,59 +111,6 @@ pub struct Progress {
     pub bytes_sent: u64,
     /// Bytes received in it.
     pub bytes_received: u64,
-}
-
-/// What was read of all threads at a moment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
-    pub(super) at_ns: u64,
-    pub(super) counts: Counts,
-    pub(super) cpu_ns: Option<u64>,
-}
-
-impl Window {
-    pub(super) fn between(from: &Reading, to: &Reading) -> Self {
-        let counts = to.counts.since(&from.counts);
-        let cpu_ns = to.cpu_ns.zip(from.cpu_ns).map(|(to, from)| to.saturating_sub(from));
-        let (sent, received) = (counts.bytes_sent, counts.bytes_received);
-        let elapsed_ns = to.at_ns.saturating_sub(from.at_ns);
-        Self::new(elapsed_ns, counts.messages_over, sent, received, cpu_ns)
-    }
-
-    fn new(
-        elapsed_ns: u64,
-        messages: u64,
-        bytes_sent: u64,
-        bytes_received: u64,
-        cpu_ns: Option<u64>,
-    ) -> Self {
-        let elapsed_ns = elapsed_ns.max(1);
-        let per_s = |count: u64| count as f64 * 1e9 / elapsed_ns as f64;
-        Self {
-            elapsed_ns,
-            messages,
-            bytes_sent,
-            bytes_received,
-            messages_per_s: per_s(messages),
-            bits_per_second_sent: per_s(bytes_sent) * 8.0,
-            bits_per_second_received: per_s(bytes_received) * 8.0,
-            cpu_ns,
-            cpu_ns_per_message: cpu_ns
-                .filter(|_| messages > 0)
-                .map(|ns| ns as f64 / messages as f64),
-        }
-    }
-
-    /// Both together, which lay beside one another in time.
-    pub(super) fn beside(&self, other: &Self) -> Self {
-        Self::new(
-            self.elapsed_ns.max(other.elapsed_ns),
-            self.messages + other.messages,
-            self.bytes_sent + other.bytes_sent,
-            self.bytes_received + other.bytes_received,
-            self.cpu_ns.zip(other.cpu_ns).map(|(one, another)| one + another),
-        )
-    }
 }
 
 impl Progress {

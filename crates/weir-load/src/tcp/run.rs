@@ -4,8 +4,7 @@ use super::{
     LoadError, LoadReport, LoadSpec, Pace, Part, Progress, Times, Window, assemble,
     content::SentFile,
     counts::Live,
-    part::Seen,
-    report::Reading,
+    part::{Reading, Seen},
     sources::Sources,
     system::{self, Set, WakeEvent},
     worker::{self, LoadShared, Note, Outcome},
@@ -222,7 +221,7 @@ struct Leader<'a> {
     end_ns: u64,
     from: Option<Reading>,
     to: Option<Reading>,
-    told: Reading,
+    reported: Reading,
     next_line_ns: u64,
     open_max: u64,
 }
@@ -249,7 +248,7 @@ impl<'a> Leader<'a> {
             end_ns: NEVER,
             from: None,
             to: None,
-            told: nothing,
+            reported: nothing,
             next_line_ns: every.map_or(NEVER, |every| began_ns.saturating_add(every)),
             open_max: 0,
         };
@@ -366,9 +365,9 @@ impl<'a> Leader<'a> {
         if now >= self.next_line_ns {
             let every = self.spec.interval.map_or(NEVER, ns);
             let reading = self.read(now);
-            let counts = reading.counts.since(&self.told.counts);
+            let counts = reading.counts.since(&self.reported.counts);
             watch(Event::Interval(Progress {
-                from_ns: self.told.at_ns - self.began_ns,
+                from_ns: self.reported.at_ns - self.began_ns,
                 to_ns: now - self.began_ns,
                 open: self.open(),
                 attempted: reading.counts.attempted,
@@ -377,7 +376,7 @@ impl<'a> Leader<'a> {
                 bytes_sent: counts.bytes_sent,
                 bytes_received: counts.bytes_received,
             }));
-            self.told = reading;
+            self.reported = reading;
             while self.next_line_ns <= now {
                 self.next_line_ns = self.next_line_ns.saturating_add(every);
             }

@@ -1,7 +1,8 @@
 //! What a load is to be.
 
-use super::{FileBy, LoadError, Sizes, Times};
+use super::{FileBy, LoadError, Sizes};
 use crate::flood::{INTERVAL_MIN, random_run};
+use serde::{Deserialize, Serialize};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The most threads of one load.
@@ -26,6 +27,16 @@ pub enum Pace {
         /// Messages per second, over all connections of all blocks.
         messages_per_s: f64,
     },
+}
+
+/// When messages are measured, of the machine's monotonic clock in ns
+/// ([`now_ns`](crate::clock::now_ns)), which all processes have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// From here on.
+    pub measure_from_ns: u64,
+    /// Up to here, when sending ends.
+    pub end_ns: u64,
 }
 
 /// The most processes of one load.

@@ -206,12 +206,12 @@ pub(super) fn serve(
     began_ns: u64,
     notes: Sender<Note>,
 ) {
-    let told = notes.clone();
+    let outcome_to = notes.clone();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         Worker::new(spec, shared, live, number, set, began_ns, notes).run()
     }));
     // If nobody listens, the load was given up already.
-    let _ = told.send(match outcome {
+    let _ = outcome_to.send(match outcome {
         Ok(outcome) => Note::Over(Box::new(outcome)),
         Err(panic) => Note::Panicked(text_of(&*panic)),
     });

@@ -8,8 +8,7 @@ use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
-use crate::compare::common::CommonArgs;
-use crate::compare::part::{self, OfAll};
+use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
 
@@ -98,7 +97,7 @@ pub struct UdpArgs {
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
          {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what \
          their rounds take, see --dry-run]. If given, it is a limit: nothing that does not fit is begun",
-        part::ALL_STANDARD_S, part::ALL_QUICK_S
+        ALL_STANDARD_S, ALL_QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,
 

@@ -65,7 +65,7 @@ impl Endpoint {
         poll.registry().register(&mut listener, LISTENING, Interest::READABLE)?;
         let waker = Waker::new(poll.registry(), ENDING)?;
         let ending = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&ending);
+        let is_ending = Arc::clone(&ending);
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
             if !cores.is_empty() {
                 // It was tried with the server's cores: where it fails here, the thread runs where it may.
@@ -74,7 +74,7 @@ impl Endpoint {
             let mut pages = Pages { make, last: None };
             let mut open: Vec<Connection> = Vec::with_capacity(CONNECTIONS_MAX);
             let mut events = Events::with_capacity(CONNECTIONS_MAX + 2);
-            while !told.load(Ordering::Acquire) {
+            while !is_ending.load(Ordering::Acquire) {
                 let begun = Instant::now();
                 let next = accept(&listener, &mut open, poll.registry());
                 open.retain_mut(|connection| connection.advance(&mut pages));
@@ -148,12 +148,12 @@ impl<M: FnMut() -> String> Pages<M> {
 struct Connection {
     stream: TcpStream,
     until: Instant,
-    state: State,
+    state: Phase,
     /// Whether there is more to be taken at once, of which no event will tell.
     has_more: bool,
 }
 
-enum State {
+enum Phase {
     /// The request comes: what there is of it.
     Receiving(Vec<u8>),
     /// The response goes: all of it, and how much has gone.
@@ -166,11 +166,11 @@ enum State {
 impl Connection {
     fn new(stream: TcpStream) -> Self {
         let until = Instant::now() + TIME_MAX;
-        Self { stream, until, state: State::Receiving(Vec::new()), has_more: false }
+        Self { stream, until, state: Phase::Receiving(Vec::new()), has_more: false }
     }
 
     fn is_answered(&self) -> bool {
-        matches!(self.state, State::Answered)
+        matches!(self.state, Phase::Answered)
     }
 
     /// When it is to be looked at again if no event tells of it.
@@ -183,14 +183,14 @@ impl Connection {
         if Instant::now() >= self.until {
             return false;
         }
-        if let State::Receiving(request) = &mut self.state {
+        if let Phase::Receiving(request) = &mut self.state {
             match receive(&mut self.stream, request, pages) {
-                Received::All(response) => self.state = State::Sending(response, 0),
+                Received::All(response) => self.state = Phase::Sending(response, 0),
                 Received::Part => return true,
                 Received::Gone => return false,
             }
         }
-        if let State::Sending(response, gone) = &mut self.state {
+        if let Phase::Sending(response, gone) = &mut self.state {
             while *gone < response.len() {
                 match self.stream.write(&response[*gone..]) {
                     Ok(0) => return false,
@@ -201,7 +201,7 @@ impl Connection {
             if self.stream.shutdown(Shutdown::Write).is_err() {
                 return false;
             }
-            self.state = State::Answered;
+            self.state = Phase::Answered;
         }
         let (mut dropped, mut bytes) = (0, [0; 4096]);
         while dropped < DROPPED_BYTES_MAX {
@@ -361,7 +361,7 @@ mod tests {
         let mut open = vec![];
         take(&listener, &mut open, poll.registry(), &peers);
         assert_eq!(open.len(), CONNECTIONS_MAX);
-        open[5].state = State::Answered;
+        open[5].state = Phase::Answered;
         let mut expected: Vec<_> = peers.iter().map(address).collect();
         for ended in [5, 0, 0] {
             peers.push(connect());

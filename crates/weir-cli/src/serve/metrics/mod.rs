@@ -45,8 +45,8 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// The socket that scrapers come to.
-pub struct Door {
+/// The socket that scrapers connect to.
+pub struct MetricsListener {
     listener: TcpListener,
     address: SocketAddr,
     /// Cores that the server was not given, if it was given any.
@@ -58,7 +58,10 @@ pub struct Door {
 ///
 /// # Errors
 /// If other machines could reach it and that was not asked for, or the address cannot be had.
-pub fn open(args: &MetricsArgs, server: Option<&Cores>) -> Result<Option<Door>, Failure> {
+pub fn open(
+    args: &MetricsArgs,
+    server: Option<&Cores>,
+) -> Result<Option<MetricsListener>, Failure> {
     let Some(address) = args.metrics else { return Ok(None) };
     if !args.metrics_public && !address.ip().to_canonical().is_loopback() {
         return Err(Failure::usage(format!(
@@ -79,10 +82,10 @@ pub fn open(args: &MetricsArgs, server: Option<&Cores>) -> Result<Option<Door>, 
         allowed.retain(|core| !server.contains(core));
         allowed
     });
-    Ok(Some(Door { listener, address, cores }))
+    Ok(Some(MetricsListener { listener, address, cores }))
 }
 
-impl Door {
+impl MetricsListener {
     /// Where the metrics are.
     pub fn url(&self) -> String {
         format!("http://{}/metrics", self.address)

@@ -84,8 +84,8 @@ pub fn all(results: &Results) -> Vec<Answer> {
     all
 }
 
-/// The loads of which answers are told: of several that differ in their delay, only the ends.
-fn told(results: &Results) -> Vec<usize> {
+/// The loads that answers speak of: of several that differ in their delay, only the ends.
+fn answered(results: &Results) -> Vec<usize> {
     let axes = by_delay(results);
     let is_end = |load: usize| {
         axes.iter().any(|axis| axis.first() == Some(&load) || axis.last() == Some(&load))
@@ -126,7 +126,7 @@ fn own(results: &Results, load: usize, group: Group) -> Vec<usize> {
 fn asynchronous(results: &Results) -> Vec<String> {
     let Some(measure) = results.measure() else { return vec![no_measure()] };
     let mut said = vec![];
-    for load in told(results) {
+    for load in answered(results) {
         let of = &results.loads[load];
         for (group, who) in [(Group::Waits, "sleeping"), (Group::Polls, "busy-polling")] {
             let mut rows = own(results, load, group);
@@ -151,7 +151,7 @@ fn asynchronous(results: &Results) -> Vec<String> {
 
 fn hand_overs(results: &Results) -> Vec<String> {
     let mut said = vec![];
-    for load in told(results) {
+    for load in answered(results) {
         let rows = own(results, load, Group::Waits);
         let depth = |row: usize| depth_of(&results.rows[row]);
         let hands_over =
@@ -181,7 +181,7 @@ fn hand_overs(results: &Results) -> Vec<String> {
 fn floor(results: &Results) -> Vec<String> {
     let Some(measure) = results.measure() else { return vec![no_measure()] };
     let mut said = vec![];
-    for load in told(results) {
+    for load in answered(results) {
         for row in own(results, load, Group::Nothing) {
             let Some(ratio) = to(results, load, row, measure) else { continue };
             let cpu = |row: usize| known(results.median(load, row, &CPU), |ns| format!("{ns:.0}"));
@@ -202,7 +202,7 @@ fn floor(results: &Results) -> Vec<String> {
 /// Designs with several depths, and which is best.
 fn depths(results: &Results) -> Vec<String> {
     let mut said = vec![];
-    for load in told(results) {
+    for load in answered(results) {
         for group in results.groups(load) {
             let rows = own(results, load, group);
             let mut seen: Vec<&str> = vec![];
@@ -244,7 +244,7 @@ fn depths(results: &Results) -> Vec<String> {
 /// weir's rows beside those of fio that do the same.
 fn fio(results: &Results) -> Vec<String> {
     let mut said = vec![];
-    for load in told(results) {
+    for load in answered(results) {
         let ranking = results.ranking(load, Group::Waits);
         let best = |of: &dyn Fn(usize) -> bool| {
             ranking.places.iter().map(|place| place.row).find(|row| of(*row))

@@ -4,6 +4,8 @@ pub mod answers;
 mod columns;
 pub mod json;
 pub mod over_time;
+mod pictures;
+pub mod schema;
 
 use serde_json::{Value, json};
 use weir::device::Direction;
@@ -21,9 +23,14 @@ use crate::experiment::verdict::Limit;
 use crate::report::columns::Column;
 use crate::report::conclusion::Unit;
 use crate::report::layout::paragraph;
-use crate::report::{Answer, Told};
+use crate::report::pictures::{Aside, Overtaking, Pictures};
+use crate::report::{Answer, Reported};
 
-impl Told for Devices {
+impl Reported for Devices {
+    type OfAll = schema::OfDevices;
+    type OfLoad = schema::OfDevicesLoad;
+    type OfRow = schema::DeviceRow;
+
     const KIND: &'static str = "iops";
     const UNIT: Unit<Sample> = Unit {
         title: "Device reads",
@@ -39,6 +46,7 @@ impl Told for Devices {
         live: &[&CPU, &TAKEN, &KERNEL_ENTRIES, &LATENCY_P99],
         wider: "-l, --delay and --sweep measure them",
     };
+    const PICTURES: Pictures = pictures::PICTURES;
     const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not; others, other programs \
                                   had the cores (≥: it could do more). Busy-polling designs keep \
                                   a core busy even when something arrives only now and then; designs that \
@@ -126,6 +134,14 @@ impl Told for Devices {
 
     fn of_all_value(results: &Results) -> Value {
         json::of_all(results)
+    }
+
+    fn overtakings(document: &Value) -> Vec<Overtaking> {
+        pictures::overtakings(document)
+    }
+
+    fn further(document: &Value) -> Option<Aside> {
+        pictures::long_runs(document)
     }
 }
 

@@ -38,6 +38,34 @@ pub fn rows_of_texts(
     Ok(rows)
 }
 
+/// The rows of peers, `NAME=COMMAND` each, of which none is named like a row that is there or like one
+/// of these designs. `example` is a right one.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong.
+pub fn rows_of_peers(
+    peers: &[String],
+    taken: &[Row],
+    designs: &[&str],
+    example: &str,
+) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in peers {
+        let row = Row::of_peer(text, example)?;
+        let name = &row.design;
+        if designs.contains(&name.as_str()) {
+            return Err(format!("{name:?} is the name of a design; give the peer another one"));
+        }
+        if taken.iter().chain(&rows).any(|other| other.design == *name) {
+            return Err(format!(
+                "two rows would be named {name:?}; give the peers different names"
+            ));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
 /// Adds the first of these designs that can run under a second name, or else any row that can.
 pub fn add_again_of(rows: &mut Vec<Row>, designs: &[&str]) {
     let runs = |row: &Row| row.unavailable.is_none() && row.peer.is_none();

@@ -2,7 +2,6 @@
 
 use weir_load::engine::Head;
 
-use super::Row;
 use crate::child::CommandLine;
 
 /// A program that receives in the place of a server of weir's.
@@ -16,26 +15,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whether it knows nothing of weir, so that what it received is derived from the kernel's
-    /// counts, and nothing shows that it reads it: its figures are a claim.
-    pub fn is_derived(&self) -> bool {
-        self.command.mentions("{port}")
-    }
-}
-
-/// A peer of UDP as it is written.
-pub(crate) const UDP_EXAMPLE: &str = "tokio=peers/target/release/peer-tokio";
-
-impl Row {
-    /// The row of a peer, from `NAME=COMMAND`.
+    /// A peer's name, and what starts it, from `NAME=COMMAND`; `example` is a right one.
     ///
     /// # Errors
     /// If it is something else.
-    pub fn parse_peer(text: &str) -> Result<Self, String> {
-        Self::parse_peer_like(text, UDP_EXAMPLE)
-    }
-
-    fn parse_peer_like(text: &str, example: &str) -> Result<Self, String> {
+    pub fn parse(text: &str, example: &str) -> Result<(String, Self), String> {
         let (name, command) = text
             .split_once('=')
             .ok_or_else(|| format!("cannot read the peer {text:?}: write it as {example:?}"))?;
@@ -43,44 +27,20 @@ impl Row {
         if name.is_empty() || name.starts_with('-') {
             return Err(format!("the peer {text:?} has no name before its command"));
         }
-        let peer = Peer { command: CommandLine::parse(command)?, head: Head::default() };
-        let mut row = Self::named(name);
-        row.peer = Some(peer);
-        Ok(row)
+        let peer = Self { command: CommandLine::parse(command)?, head: Head::default() };
+        Ok((name.into(), peer))
     }
-}
 
-/// The rows of peers, `NAME=COMMAND` each, of which none is named like a row that is there or like one
-/// of these designs. `example` is a right one.
-///
-/// # Errors
-/// What is wrong with the first text that is wrong.
-pub fn named(
-    peers: &[String],
-    taken: &[Row],
-    designs: &[&str],
-    example: &str,
-) -> Result<Vec<Row>, String> {
-    let mut rows: Vec<Row> = vec![];
-    for text in peers {
-        let row = Row::parse_peer_like(text, example)?;
-        let name = &row.design;
-        if designs.contains(&name.as_str()) {
-            return Err(format!("{name:?} is the name of a design; give the peer another one"));
-        }
-        if taken.iter().chain(&rows).any(|other| other.design == *name) {
-            return Err(format!(
-                "two rows would be named {name:?}; give the peers different names"
-            ));
-        }
-        rows.push(row);
+    /// Whether it knows nothing of weir, so that what it received is derived from the kernel's
+    /// counts, and nothing shows that it reads it: its figures are a claim.
+    pub fn is_derived(&self) -> bool {
+        self.command.mentions("{port}")
     }
-    Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::experiment::plan::Row;
     use crate::udp::rows::of_peers;
 
     fn rows(peers: &[&str], heads: &[&str]) -> Result<Vec<Row>, String> {

@@ -9,6 +9,9 @@ const PROVIDER: &str = "provider";
 /// The option that says how many threads take part.
 pub(crate) const THREADS: &str = "threads";
 
+/// What stands behind the text of a row with receive offload, beside which the same row runs without.
+pub(crate) const OFFLOADED: &str = " (offload)";
+
 /// What a row is for, beside being measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -103,6 +106,20 @@ impl Row {
         }
     }
 
+    /// The row of a peer, from `NAME=COMMAND`; `example` is a right one.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn of_peer(text: &str, example: &str) -> Result<Self, String> {
+        let (name, peer) = Peer::parse(text, example)?;
+        Ok(Self { peer: Some(peer), ..Self::named(&name) })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parse_peer(text: &str) -> Result<Self, String> {
+        Self::of_peer(text, "")
+    }
+
     /// The same row for another purpose.
     pub fn with_role(mut self, role: Role) -> Self {
         self.role = role;
@@ -127,6 +144,12 @@ impl Row {
         text
     }
 
+    /// What a claim of a document calls it: its text, and what tells it from the row without receive offload in the same
+    /// rounds.
+    pub fn name_in_claims(&self) -> String {
+        self.spec() + if self.receive_offload { OFFLOADED } else { "" }
+    }
+
     /// The provider as shown: the one it runs on, or the one asked for.
     pub fn shown_provider(&self) -> Option<&str> {
         self.runs_on.as_deref().or(self.provider.as_deref())
@@ -135,7 +158,7 @@ impl Row {
     /// Design and options as shown in a table, where the provider has a column of its own.
     /// The traditional design is shown by what it is; its options stand in the legend.
     pub fn title(&self) -> String {
-        let offload = if self.receive_offload { " (offload)" } else { "" };
+        let offload = if self.receive_offload { OFFLOADED } else { "" };
         match self.role {
             Role::Traditional => format!("{} (original){offload}", self.design),
             Role::Plain => format!("{}{offload}", self.plain_title()),

@@ -301,8 +301,8 @@ pub struct Point {
 /// The anchor of a picture of a load, or of a whole study.
 pub fn anchor(study: &Study, load: Option<&Load>, plot: &str) -> String {
     match load {
-        Some(load) => format!("{}-load-{}-{plot}", study.name, load.index),
-        None => format!("{}-{plot}", study.name),
+        Some(load) => format!("{}-load-{}-{plot}", study.kind.name, load.index),
+        None => format!("{}-{plot}", study.kind.name),
     }
 }
 

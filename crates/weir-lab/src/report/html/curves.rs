@@ -3,49 +3,44 @@
 use serde_json::Value;
 
 use super::chart::{Axis, Drawing, Line, Lines, Picture, Point, Scale, anchor};
-use crate::report::model::{Load, Row, Standing, Study, items, number, text};
-use crate::report::number::{bytes, microseconds, percent_of, si};
+use crate::report::model::{Figure, Load, Row, Standing, Study, items, number, text};
+use crate::report::number::{bytes, si};
+use crate::report::pictures::{OverLoads, OverOption, Shown, Sweep, Text, Upward, X, Y};
 
 /// The pictures over several loads, and those of sweeps.
 pub fn of_study(study: &Study) -> Vec<Picture> {
-    let mut all = vec![];
-    match study.name {
-        "tcp" => all.extend(over_connections(study)),
-        "iops" => {
-            all.extend(over_depth(study));
-            all.extend(over_delay(study));
-        }
-        _ => {
-            all.extend(over_offered(study));
-            all.extend(over_sweep(study, "threads", "threads"));
-            all.extend(over_sweep(study, "work", "work per datagram, in steps"));
-        }
-    }
-    all
+    let of = &study.kind.pictures;
+    let over_option = of.over_option.iter().flat_map(|over| over_option(study, over));
+    let over_loads = of.over_loads.iter().flat_map(|over| over_loads(study, over));
+    let sweeps = of.sweeps.iter().flat_map(|sweep| over_sweep(study, sweep));
+    over_option.chain(over_loads).chain(sweeps).collect()
 }
 
-/// A picture of lines: what it is, what it shows, and from where its figures are.
+/// A picture of lines: what it is, what it shows, and how its axes are written.
 struct Curve<'a> {
     plot: &'static str,
     id: String,
     title: String,
     about: &'a str,
-    across: (&'a str, fn(f64) -> String),
-    up: (&'a str, fn(f64) -> String),
-    /// How the upward axis is divided.
+    across: &'a str,
+    up: (&'a str, Text),
     scale: Upward,
     diagonal: bool,
 }
 
-/// How an upward axis is divided.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Upward {
-    /// From 0.
-    Linear,
-    /// Figures are far apart.
-    Log,
-    /// Sizes, which are far apart too.
-    Bytes,
+impl<'a> Curve<'a> {
+    fn of(shown: &'a Shown, id: String, beside: &str, across: &'a str) -> Self {
+        Self {
+            plot: shown.plot,
+            id,
+            title: format!("{}{beside}", shown.title),
+            about: shown.about,
+            across,
+            up: shown.up,
+            scale: shown.scale,
+            diagonal: shown.diagonal,
+        }
+    }
 }
 
 /// Fewest points that make a line.
@@ -79,8 +74,8 @@ fn curve(of: Curve, series: Vec<Line>) -> Option<Picture> {
         (xs.iter().copied().fold(f64::INFINITY, f64::min), xs.iter().copied().fold(0.0, f64::max));
     let is_far = least > 0.0 && most / least > 8.0;
     let mut across = match is_far {
-        true => Axis::log(of.across.0, &xs, of.across.1)?,
-        false => Axis::of_bars(of.across.0, &xs, of.across.1)?,
+        true => Axis::log(of.across, &xs, si)?,
+        false => Axis::of_bars(of.across, &xs, si)?,
     };
     across.other = None;
     let is_log = of.scale == Upward::Log || (of.diagonal && is_far);
@@ -103,36 +98,42 @@ fn curve(of: Curve, series: Vec<Line>) -> Option<Picture> {
     })
 }
 
-/// A line for each series of rows under these loads: `x` and the metric `y` of each.
-fn lines(
-    loads: &[&Load],
-    x: &dyn Fn(&Load, &Row) -> Option<f64>,
-    y: &dyn Fn(&Row) -> Option<Point>,
-) -> Vec<Line> {
-    let mut lines: Vec<Line> = vec![];
-    for load in loads {
-        for row in load.rows().filter(|row| row.standing != Standing::Again) {
-            let Some((x, point)) = x(load, row).zip(y(row)) else { continue };
-            let point = Point { x, ..point };
-            match lines.iter_mut().find(|line| line.series == row.series) {
-                Some(line) => line.points.push(point),
-                None => lines.push(Line {
-                    name: row.name.clone(),
-                    series: row.series,
-                    key: row.series.to_string(),
-                    points: vec![point],
-                }),
-            }
+/// Adds a point to the line of this series, or of this name where a series has no number yet: it gets the next one, and
+/// a key that begins with `prefix`.
+fn add(
+    lines: &mut Vec<Line>,
+    (series, name): (Option<usize>, &str),
+    prefix: &str,
+    x: f64,
+    figure: Figure,
+) {
+    let point = Point { x, y: figure.median, interval: figure.interval };
+    let is_it = |line: &Line| series.map_or(line.name == name, |series| line.series == series);
+    match lines.iter_mut().find(|line| is_it(line)) {
+        Some(line) => line.points.push(point),
+        None => {
+            let series = series.unwrap_or(lines.len());
+            let key = format!("{prefix}{series}");
+            lines.push(Line { name: name.into(), series, key, points: vec![point] });
         }
     }
-    lines.sort_by_key(|line| line.series);
-    lines
 }
 
-/// The figure of a metric as a point.
-fn point(row: &Row, name: &str) -> Option<Point> {
-    let figure = row.figure(name)?;
-    Some(Point { x: 0.0, y: figure.median, interval: figure.interval })
+/// A figure of which there is no interval.
+fn figure(median: f64) -> Figure {
+    Figure { median, interval: None }
+}
+
+/// The figure of a row that a picture shows.
+fn shown_of(y: &Y, row: &Row) -> Option<Figure> {
+    match y {
+        Y::Of(name) => row.figure(name),
+        Y::LackOf(name) => Some(figure((100.0 - row.median(name)?).max(0.0))),
+        Y::Sum(one, other) => {
+            let other = row.median(other).filter(|value| *value > 0.0).unwrap_or(0.0);
+            Some(figure(row.median(one)? + other))
+        }
+    }
 }
 
 /// Loads of a study that differ in these fields of theirs alone, in sets; each with how it is called.
@@ -169,238 +170,79 @@ fn beside(sets: usize, set: &[&Load]) -> String {
     }
 }
 
-/// What a picture over several loads shows upward.
-struct Shown {
-    plot: &'static str,
-    title: &'static str,
-    about: &'static str,
-    up: (&'static str, fn(f64) -> String),
-    scale: Upward,
-    y: fn(&Row) -> Option<Point>,
-}
-
-/// A picture of each of these for each set of loads that differ in these fields alone, against `x`; one may have a
-/// diagonal.
-fn over(
-    study: &Study,
-    varies: &[&str],
-    across: &'static str,
-    x: &dyn Fn(&Load, &Row) -> Option<f64>,
-    shown: &[Shown],
-    diagonal: Option<&str>,
-) -> Vec<Picture> {
-    let sets = alike(study, varies);
+/// Pictures for each set of loads that differ in some fields alone.
+fn over_loads(study: &Study, over: &OverLoads) -> Vec<Picture> {
+    let sets = alike(study, over.varies);
+    let x = |load: &Load, row: &Row| match over.x {
+        X::OfLoad(field) => number(&load.value["load"][field]),
+        X::OfRow(metric) => row.median(metric).filter(|value| *value > 0.0),
+    };
     let mut all = vec![];
     for (index, set) in sets.iter().enumerate() {
         let beside = beside(sets.len(), set);
-        for of in shown {
-            let curve_of = Curve {
-                plot: of.plot,
-                id: anchor_of_set(study, of.plot, index),
-                title: format!("{}{beside}", of.title),
-                about: of.about,
-                across: (across, si),
-                up: of.up,
-                scale: of.scale,
-                diagonal: diagonal == Some(of.plot),
-            };
-            all.extend(curve(curve_of, lines(set, x, &of.y)));
+        for shown in over.shown {
+            let is_above_1 =
+                |row: &Row| shown_of(&shown.y, row).is_some_and(|figure| figure.median > 1.0);
+            if shown.only_above_1 && !study.rows().any(|(_, row)| is_above_1(row)) {
+                continue;
+            }
+            let mut lines = vec![];
+            for load in set {
+                for row in load.rows().filter(|row| row.standing != Standing::Again) {
+                    if let Some((x, figure)) = x(load, row).zip(shown_of(&shown.y, row)) {
+                        add(&mut lines, (Some(row.series), &row.name), "", x, figure);
+                    }
+                }
+            }
+            lines.sort_by_key(|line| line.series);
+            let id = anchor_of_set(study, shown.plot, index);
+            all.extend(curve(Curve::of(shown, id, &beside, over.across), lines));
         }
     }
     all
 }
 
-/// UDP against what was offered.
-fn over_offered(study: &Study) -> Vec<Picture> {
-    const VARIES: [&str; 7] = [
-        "kind",
-        "offered_per_s",
-        "share_of_maximum",
-        "share_of_partial_drop_rate",
-        "search",
-        "send_offload",
-        "rcvbuf_bytes",
-    ];
-    let shown = [
-        Shown {
-            plot: "received",
-            title: "Received against offered",
-            about: "Datagrams received per second for so many offered. On the dashed line nothing is lost; where a design \
-                    leaves it, it is saturated.",
-            up: ("received/s", si),
-            scale: Upward::Linear,
-            y: |row| point(row, "received_per_s"),
-        },
-        Shown {
-            plot: "lost",
-            title: "Lost against offered",
-            about: "Percent of the datagrams sent that were not received, for so many offered per second.",
-            up: ("% of sent lost", percent_of),
-            scale: Upward::Linear,
-            y: |row| {
-                let received = row.median("received_percent_of_sent")?;
-                Some(Point { x: 0.0, y: (100.0 - received).max(0.0), interval: None })
-            },
-        },
-        Shown {
-            plot: "latency-curve",
-            title: "99th percentile of the latency against offered",
-            about: "One-way latency in µs, on a logarithmic scale. Where it rises steeply, queues fill.",
-            up: ("p99 in µs", microseconds),
-            scale: Upward::Log,
-            y: |row| point(row, "latency_ns.p99"),
-        },
-        Shown {
-            plot: "cpu-curve",
-            title: "CPU time per datagram against offered",
-            about: "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it on little load, \
-                    too.",
-            up: ("ns per datagram", si),
-            scale: Upward::Linear,
-            y: |row| point(row, "cpu_ns_per_datagram"),
-        },
-        Shown {
-            plot: "batch-curve",
-            title: "Batch size against offered",
-            about: "Datagrams taken at a time, the median. What batches spares work when load rises.",
-            up: ("datagrams at a time", si),
-            scale: Upward::Log,
-            y: |row| point(row, "batch_datagrams.p50"),
-        },
-        Shown {
-            plot: "threads-curve",
-            title: "Threads at work against offered",
-            about: "Threads that handled any datagram, the median over the rounds.",
-            up: ("threads", si),
-            scale: Upward::Linear,
-            y: |row| point(row, "threads_used"),
-        },
-    ];
-    let several =
-        study.rows().any(|(_, row)| row.median("threads_used").is_some_and(|used| used > 1.0));
-    let shown = if several { &shown[..] } else { &shown[..shown.len() - 1] };
-    let offered = |_: &Load, row: &Row| row.median("offered_per_s").filter(|rate| *rate > 0.0);
-    over(study, &VARIES, "offered datagrams/s", &offered, shown, Some("received"))
-}
-
-/// A sweep of UDP over threads or work, as the document has it.
-fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
-    let sweeps: Vec<&Value> = items(&study.value["sweeps"][name]).collect();
+/// A sweep, as the document has it.
+fn over_sweep(study: &Study, sweep: &Sweep) -> Vec<Picture> {
     let mut all = vec![];
-    let plot = if name == "threads" { "sweep-threads" } else { "sweep-work" };
-    for (index, sweep) in sweeps.into_iter().enumerate() {
-        let designs = items(&sweep["designs"]).filter_map(Value::as_str);
-        let series = designs.enumerate().map(|(design, name)| Line {
-            name: name.into(),
-            series: design,
-            key: format!("{plot}-{index}-{design}"),
-            points: items(&sweep["stops"])
-                .filter_map(|stop| {
-                    let y = number(&stop["received_per_s"][design])?;
-                    Some(Point { x: number(&stop["at"])?, y, interval: None })
-                })
-                .collect(),
-        });
-        all.extend(curve(
-            Curve {
-                plot,
-                id: format!("{}-{plot}-{index}", study.name),
-                title: format!("Received/s against {title}"),
-                about: "Datagrams received per second at each stop of the sweep; where lines cross, another design \
-                        leads.",
-                across: (title, si),
-                up: ("received/s", si),
-                scale: Upward::Linear,
-                diagonal: false,
-            },
-            series.collect(),
-        ));
-    }
-    all
-}
-
-/// TCP against the number of connections.
-fn over_connections(study: &Study) -> Vec<Picture> {
-    const VARIES: [&str; 4] = ["connections", "buffer_bytes", "outstanding", "blocks"];
-    let shown = [
-        Shown {
-            plot: "messages-curve",
-            title: "Messages/s against connections",
-            about: "Messages that came back per second, with 95 % intervals, for so many connections.",
-            up: ("messages/s", si),
-            scale: Upward::Linear,
-            y: |row| point(row, "messages_per_s"),
-        },
-        Shown {
-            plot: "latency-curve",
-            title: "99th percentile of the round trip against connections",
-            about: "Round trips in µs, on a logarithmic scale.",
-            up: ("p99 in µs", microseconds),
-            scale: Upward::Log,
-            y: |row| point(row, "round_trip_ns.p99"),
-        },
-        Shown {
-            plot: "memory-curve",
-            title: "Memory against connections",
-            about: "Memory of the server's process when all connections were open, and of the kernel where that is known.",
-            up: ("memory", bytes),
-            scale: Upward::Bytes,
-            y: |row| {
-                let kernel = row.median("kernel_bytes").filter(|bytes| *bytes > 0.0).unwrap_or(0.0);
-                Some(Point { x: 0.0, y: row.median("resident_bytes")? + kernel, interval: None })
-            },
-        },
-        Shown {
-            plot: "cpu-curve",
-            title: "CPU time per message against connections",
-            about: "Nanoseconds of the server's CPU time for each message.",
-            up: ("ns per message", si),
-            scale: Upward::Linear,
-            y: |row| point(row, "cpu_ns_per_message"),
-        },
-    ];
-    let connections = |load: &Load, _: &Row| number(&load.value["load"]["connections"]);
-    over(study, &VARIES, "connections", &connections, &shown, None)
-}
-
-/// I/Os per second against how many are outstanding, of the designs that were run with several depths.
-fn over_depth(study: &Study) -> Vec<Picture> {
-    let mut all = vec![];
-    for load in &study.loads {
-        let mut series: Vec<Line> = vec![];
-        for row in load.rows().filter(|row| row.standing != Standing::Again) {
-            let depth = number(&row.value["depth"]).filter(|depth| *depth > 0.0);
-            let Some((depth, point)) = depth.zip(point(row, "ios_per_s")) else { continue };
-            let name = without(&row.name, &["--depth"]);
-            let point = Point { x: depth, ..point };
-            match series.iter_mut().find(|line| line.name == name) {
-                Some(line) => line.points.push(point),
-                None => {
-                    let (number, key) =
-                        (series.len(), format!("depth-{}-{}", load.index, series.len()));
-                    series.push(Line { name, series: number, key, points: vec![point] });
+    for (index, found) in items(&study.value["sweeps"][sweep.name]).enumerate() {
+        let plot = sweep.shown.plot;
+        let mut lines = vec![];
+        for (design, name) in items(&found["designs"]).filter_map(Value::as_str).enumerate() {
+            for stop in items(&found["stops"]) {
+                let y = number(&stop[sweep.field][design]);
+                if let Some((x, y)) = number(&stop["at"]).zip(y) {
+                    let prefix = format!("{plot}-{index}-");
+                    add(&mut lines, (Some(design), name), &prefix, x, figure(y));
                 }
             }
         }
-        let alone: Vec<Line> =
-            series.into_iter().filter(|line| line.points.len() >= FEWEST_POINTS).collect();
-        all.extend(curve(
-            Curve {
-                plot: "depth",
-                id: anchor(study, Some(load), "depth"),
-                title: match study.loads.len() {
-                    1 => "I/Os per second against depth".into(),
-                    _ => format!("I/Os per second against depth: {}", load.name),
-                },
-                about: "I/Os completed per second for so many outstanding, with 95 % intervals: designs that were run with \
-                        several depths.",
-                across: ("outstanding I/Os", si),
-                up: ("I/Os/s", si),
-                scale: Upward::Linear,
-                diagonal: false,
-            },
-            alone,
-        ));
+        let id = format!("{}-{plot}-{index}", study.kind.name);
+        all.extend(curve(Curve::of(&sweep.shown, id, "", sweep.across), lines));
+    }
+    all
+}
+
+/// Rows that differ in one option alone, under each load.
+fn over_option(study: &Study, over: &OverOption) -> Vec<Picture> {
+    let plot = over.shown.plot;
+    let mut all = vec![];
+    for load in &study.loads {
+        let mut lines = vec![];
+        for row in load.rows().filter(|row| row.standing != Standing::Again) {
+            let x = number(&row.value[over.field]).filter(|x| *x > 0.0);
+            if let Some((x, figure)) = x.zip(shown_of(&over.shown.y, row)) {
+                let name = without(&row.name, &[over.option]);
+                add(&mut lines, (None, &name), &format!("{plot}-{}-", load.index), x, figure);
+            }
+        }
+        lines.retain(|line| line.points.len() >= FEWEST_POINTS);
+        let beside = match study.loads.len() {
+            1 => String::new(),
+            _ => format!(": {}", load.name),
+        };
+        let id = anchor(study, Some(load), plot);
+        all.extend(curve(Curve::of(&over.shown, id, &beside, over.across), lines));
     }
     all
 }
@@ -418,21 +260,6 @@ fn without(name: &str, options: &[&str]) -> String {
         }
     }
     kept.join(" ")
-}
-
-/// I/Os per second against how long each takes.
-fn over_delay(study: &Study) -> Vec<Picture> {
-    let shown = [Shown {
-        plot: "delay",
-        title: "I/Os per second against the time of an I/O",
-        about: "I/Os completed per second if each takes so long: where a line crosses that of plain reads, asynchronous \
-                I/O begins to pay.",
-        up: ("I/Os/s", si),
-        scale: Upward::Log,
-        y: |row| point(row, "ios_per_s"),
-    }];
-    let delay = |load: &Load, _: &Row| number(&load.value["load"]["delay_us"]);
-    over(study, &["delay_us", "device"], "µs per I/O", &delay, &shown, None)
 }
 
 /// A page, in bytes: the kernel takes no less.
@@ -459,19 +286,7 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
         if let Some(provider) = row["provider"].as_str() {
             name += &format!(" on {provider}");
         }
-        let point = Point { x, y: y.max(noise), interval: None };
-        match series.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => {
-                let number = series.len();
-                series.push(Line {
-                    name,
-                    series: number,
-                    key: number.to_string(),
-                    points: vec![point],
-                });
-            }
-        }
+        add(&mut series, (None, &name), "", x, figure(y.max(noise)));
     }
     curve(
         Curve {
@@ -483,7 +298,7 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
                  the noise, {}, is drawn there.",
                 bytes(noise)
             ),
-            across: ("outstanding receives", si),
+            across: "outstanding receives",
             up: ("kernel memory", bytes),
             scale: Upward::Bytes,
             diagonal: false,

@@ -20,10 +20,11 @@ use crate::report::model::{
     number, text, texts,
 };
 use crate::report::number::percent;
+use crate::report::pictures::Aside;
 use crate::report::sentences::together;
 use crate::report::words::number_of;
 use chart::{legend, shapes};
-use tables::{deciding, everything, facts, fields, headings, meanings, published};
+use tables::{aside, deciding, everything, facts, fields, headings, meanings};
 
 pub use raw::document_of;
 
@@ -135,7 +136,7 @@ fn contents(studies: &[Study]) -> Markup {
         nav aria-label="Contents" {
             a href="#conclusion" { "Conclusion" }
             @for study in studies.iter().filter(|study| !study.is_plan()) {
-                a href={ "#" (study.name) } { (study.kind.title) }
+                a href={ "#" (study.kind.name) } { (study.kind.title) }
             }
             a href="#left-out" { "Left out" }
             a href="#machine" { "Machine" }
@@ -165,7 +166,7 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
                     @if several {
                         h2.kind {
                             @if study.is_plan() { (study.kind.title) }
-                            @else { a href={ "#" (study.name) } { (study.kind.title) } }
+                            @else { a href={ "#" (study.kind.name) } { (study.kind.title) } }
                         }
                     }
                     @if several { p.headline { (prose(&said)) } } @else { h1 { (prose(&said)) } }
@@ -254,7 +255,7 @@ fn comparison(study: &Study, in_full: usize) -> Markup {
     let designs = study.series.iter().enumerate();
     let designs = designs.map(|(series, name)| (series, series.to_string(), name.as_str()));
     html! {
-        section.study id=(study.name) {
+        section.study id=(study.kind.name) {
             h2 { (study.kind.title) }
             @if !study.series.is_empty() {
                 details.designs.script-only {
@@ -286,7 +287,7 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
     let pictures = if in_full { plots::of_load(study, load) } else { vec![] };
     let table = table(study, load);
     html! {
-        section.load id={ (study.name) "-load-" (load.index) } {
+        section.load id={ (study.kind.name) "-load-" (load.index) } {
             h3 { (load.name) }
             p.sure { (schedule(load)) }
             @if load.groups.is_empty() { p { "No row was measured under this load." } }
@@ -371,27 +372,10 @@ fn answers(study: &Study) -> Markup {
     }
 }
 
-/// Where one design overtakes another, and how rates change in long runs.
+/// Where one design overtakes another, and what else only this kind has.
 fn crossings(study: &Study) -> Markup {
-    let sweeps = ["work", "threads"].iter().flat_map(|name| items(&study.value["sweeps"][*name]));
-    let of_sweeps = sweeps.flat_map(|sweep| {
-        let axis = text(sweep, "axis").unwrap_or_default();
-        items(&sweep["crossings"]).map(move |crossing| {
-            (axis.clone(), crossing["verdict"] == "real", crossing, "at", "between")
-        })
-    });
-    let of_delays = items(&study.value["crossings"]).map(|crossing| {
-        (
-            "time of an I/O in µs".to_owned(),
-            crossing["real"] == true,
-            crossing,
-            "at_us",
-            "between_us",
-        )
-    });
-    let all: Vec<_> = of_sweeps.chain(of_delays).collect();
-    let long: Vec<&Value> = items(&study.value["long_runs"]).collect();
-    let figure = |value: &Value| number(value).map_or("-".into(), |value| format!("{value:.1}"));
+    let all = (study.kind.overtakings)(study.value);
+    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     html! {
         @if !all.is_empty() {
             h3 { "Where one design overtakes another" }
@@ -400,27 +384,17 @@ fn crossings(study: &Study) -> Markup {
                     ("along", true), ("before", true), ("after", true), ("at", false), ("between", false),
                     ("verdict", true),
                 ]))
-                tbody { @for (axis, real, crossing, at, between) in all { tr {
-                    td.words { (axis) }
-                    td.words { (text(crossing, "before").unwrap_or_default()) }
-                    td.words { (text(crossing, "after").unwrap_or_default()) }
-                    td { (figure(&crossing[at])) }
-                    td { (figure(&crossing[between][0])) " to " (figure(&crossing[between][1])) }
-                    td.words { (verdict(real, "within the noise")) }
+                tbody { @for one in &all { tr {
+                    td.words { (one.axis) }
+                    td.words { (one.before) }
+                    td.words { (one.after) }
+                    td { (figure(one.at[0])) }
+                    td { (figure(one.at[1])) " to " (figure(one.at[2])) }
+                    td.words { (verdict(one.is_real, "within the noise")) }
                 } } }
             } }
         }
-        @if !long.is_empty() {
-            h3 { "Long runs" }
-            div.scroll { table {
-                (headings(&[("design", true), ("its rate", true), ("% per minute", false)]))
-                tbody { @for run in long { tr {
-                    th.words scope="row" { (text(run, "spec").unwrap_or_default()) }
-                    td.words { (text(run, "verdict").or_else(|| text(run, "failure")).unwrap_or_default()) }
-                    td { (figure(&run["decay"]["percent_per_minute"])) }
-                } } }
-            } }
-        }
+        @if let Some(table) = (study.kind.further)(study.value) { (aside(&table)) }
     }
 }
 
@@ -484,8 +458,8 @@ fn circumstances(document: &Value, studies: &[Study]) -> Markup {
             warnings.push(warning);
         }
     }
-    let published: Vec<Markup> =
-        studies.iter().map(published).filter(|markup| !markup.0.is_empty()).collect();
+    let published: Vec<Aside> =
+        studies.iter().filter_map(|study| (study.kind.published)(study.value)).collect();
     html! {
         section #machine {
             h2 { "Machine" }
@@ -500,7 +474,7 @@ fn circumstances(document: &Value, studies: &[Study]) -> Markup {
             (facts(&plan(document, studies)))
         }
         @if !published.is_empty() {
-            section #published { h2 { "Published figures" } @for table in &published { (table) } }
+            section #published { h2 { "Published figures" } @for table in &published { (aside(table)) } }
         }
     }
 }

@@ -105,7 +105,7 @@ fn said_of(sample: &Sample, value: String) -> String {
 
 /// Percentiles of the latency.
 fn latency(study: &Study, load: &Load) -> Option<Picture> {
-    let kind = &study.kind;
+    let kind = study.kind;
     let metric = kind.metric(&format!("{}.p50", kind.latency), Some("ns"));
     let mut values = vec![];
     let mut bands = vec![];
@@ -128,11 +128,7 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
         bands.push(Band { figure, marks, ..band(row) });
     }
     let axis = Axis::log("µs", &values, metric.text)?;
-    let what = match study.name {
-        "udp" => "one-way latency",
-        "tcp" => "round trip",
-        _ => "latency of an I/O",
-    };
+    let what = kind.pictures.latency;
     Some(Picture {
         plot: "latency",
         id: anchor(study, Some(load), "latency"),
@@ -148,17 +144,8 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
 
 /// CPU time for each datagram, message or I/O, in its parts where they are known.
 fn cpu(study: &Study, load: &Load) -> Option<Picture> {
-    let kind = &study.kind;
-    // A part of the whole: its metric, what it is, and what the rest is.
-    let part = match study.name {
-        "udp" => Some((
-            "threads_cpu_ns_per_datagram",
-            "the threads that receive and handle",
-            "the rest of the process: other threads, and kernel threads that work for it",
-        )),
-        "iops" => Some(("cpu_system_ns_per_io", "in the kernel", "in the program")),
-        _ => None,
-    };
+    let kind = study.kind;
+    let part = kind.pictures.cpu_part;
     let (mut bands, mut values) = (vec![], vec![]);
     let mut is_parted = false;
     for row in load.rows().filter(|row| row.standing != Standing::Again) {
@@ -195,19 +182,14 @@ fn cpu(study: &Study, load: &Load) -> Option<Picture> {
     })
 }
 
-/// How many datagrams are taken at a time, where that differs.
+/// How many are taken at a time, where that differs.
 fn batches(study: &Study, load: &Load) -> Option<Picture> {
+    let batch = study.kind.pictures.batch.as_ref()?;
     let (mut bands, mut values) = (vec![], vec![]);
     for row in load.rows().filter(|row| row.standing != Standing::Again) {
         let of = |name: &str| row.median(name).filter(|value| *value > 0.0);
-        let (ends, middle) = match study.name {
-            "iops" => (None, of("ios_per_take")),
-            _ => (
-                of("batch_datagrams.p10").zip(of("batch_datagrams.p90")),
-                of("batch_datagrams.p50"),
-            ),
-        };
-        let Some(middle) = middle else { continue };
+        let ends = batch.ends.and_then(|[low, high]| of(low).zip(of(high)));
+        let Some(middle) = of(batch.middle) else { continue };
         let mut marks = vec![];
         let mut figure = si(middle);
         if let Some((low, high)) = ends {
@@ -226,18 +208,11 @@ fn batches(study: &Study, load: &Load) -> Option<Picture> {
     }
     let differ = values.iter().any(|value| *value != values[0]);
     let axis = Axis::log("at a time", &values, si).filter(|_| differ)?;
-    let (title, about) = match study.name {
-        "iops" => ("I/Os taken at a time", "How many I/Os a design takes with one look, the mean."),
-        _ => (
-            "Datagrams at a time",
-            "How many datagrams a design takes with one look: the median, and from the 10th to the 90th percentile.",
-        ),
-    };
     Some(Picture {
         plot: "batch",
         id: anchor(study, Some(load), "batch"),
-        title: title.into(),
-        about: about.into(),
+        title: batch.title.into(),
+        about: batch.about.into(),
         drawing: Drawing::Rows(axis, bands),
         keys: vec![],
     })
@@ -245,11 +220,7 @@ fn batches(study: &Study, load: &Load) -> Option<Picture> {
 
 /// Threads that did something in each round, of those that were started.
 fn threads(study: &Study, load: &Load) -> Option<Picture> {
-    let (used, started) = match study.name {
-        "udp" => ("threads_used", "threads_started"),
-        "tcp" => ("threads", "threads"),
-        _ => return None,
-    };
+    let (used, started) = study.kind.pictures.threads?;
     let (mut bands, mut values) = (vec![], vec![0.0]);
     for row in load.rows().filter(|row| row.standing != Standing::Again) {
         let Some(all) = row.median(started).filter(|all| *all > 1.0) else { continue };

@@ -87,7 +87,7 @@ fn each_row(document: &mut Value, change: &mut dyn FnMut(&mut Value)) {
         true => match document {
             Value::Object(fields) => fields
                 .iter_mut()
-                .filter(|(name, _)| crate::saved::KINDS.contains(&name.as_str()))
+                .filter(|(name, _)| crate::studies::NAMES.contains(&name.as_str()))
                 .map(|(_, part)| part)
                 .collect(),
             _ => vec![],

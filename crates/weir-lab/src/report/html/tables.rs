@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::prose;
 use crate::report::deciding::{BEST, Column, DESIGN, LIMIT, Line, RANK, RATE, SPREAD, Table};
 use crate::report::explain;
-use crate::report::model::{Group, Kind, Load, Metric, Row, Study, items, number, text};
+use crate::report::kinds::{Kind, Metric};
+use crate::report::model::{Group, Load, Row, Study, number, text};
 use crate::report::number::{UNKNOWN, bytes, percent_of, si, three_figures};
-use crate::udp::report::published::CAUTION;
+use crate::report::pictures::Aside;
 
 /// The table that decides of one group: a row for each design, the best first.
 pub fn deciding(load: &Load, table: &Table, group: &Group, lines: &[Line]) -> Markup {
@@ -199,55 +200,22 @@ pub fn headings(all: &[(&str, bool)]) -> Markup {
     }
 }
 
-/// What was published elsewhere, beside what was found here.
-pub fn published(study: &Study) -> Markup {
-    let of_udp: Vec<&Value> = study.value["loads"]
-        .get(0)
-        .into_iter()
-        .flat_map(|load| items(&load["published"]))
-        .collect();
-    let of_tcp: Vec<&Value> = items(&study.value["classic"]["published"]).collect();
-    let word = |value: &Value, name: &str| text(value, name).unwrap_or_default();
-    let ratio = |value: &Value| number(value).map_or(UNKNOWN.into(), |ratio| format!("{ratio:.2}"));
-    let rate = |value: &Value| number(value).map_or(UNKNOWN.into(), si);
+/// A table that only one kind has.
+pub fn aside(of: &Aside) -> Markup {
     html! {
-        @if !of_udp.is_empty() {
-            p { (CAUTION) }
-            div.scroll { table {
-                caption { "UDP: published by Holgate (10 GbE, Windows), and here; ratios are to the traditional design" }
-                (headings(&[
-                    ("test", true), ("datagrams/s", false), ("ratio", false), ("ratio here", false), ("of", true),
-                ]))
-                tbody { @for figure in of_udp { tr {
-                    th.words scope="row" { (word(figure, "test")) }
-                    td { (rate(&figure["received_per_s"])) }
-                    td { (ratio(&figure["ratio_to_traditional"])) }
-                    td { (ratio(&figure["measured_ratio_to_traditional"])) }
-                    td.words {
-                        (word(figure, "measured_row"))
-                        @if let Some(why) = figure["not_compared"].as_str() { " (not compared: " (why) ")" }
-                    }
-                } } }
-            } }
-        }
-        @if !of_tcp.is_empty() {
-            div.scroll { table {
-                caption { "TCP: the classic study, and here" }
-                (headings(&[
-                    ("part", true), ("model", true), ("connected", false), ("bytes/s", false),
-                    ("design here", true), ("connected here", false), ("bytes/s here", false),
-                ]))
-                tbody { @for figure in of_tcp { tr {
-                    th.words scope="row" { (word(figure, "part")) }
-                    td.words { (word(figure, "model")) }
-                    td { (rate(&figure["connected"])) }
-                    td { (rate(&figure["received_bytes_per_s"])) }
-                    td.words { (word(figure, "design")) }
-                    td { (rate(&figure["measured_connected"])) }
-                    td { (rate(&figure["measured_received_bytes_per_s"])) }
-                } } }
-            } }
-        }
+        @if !of.title.is_empty() { h3 { (of.title) } }
+        @if let Some(note) = of.note { p { (note) } }
+        div.scroll { table {
+            @if let Some(caption) = of.caption { caption { (caption) } }
+            (headings(&of.columns))
+            tbody { @for row in &of.rows { tr {
+                @for (place, (field, (_, words))) in row.iter().zip(&of.columns).enumerate() {
+                    @if place == 0 { th.words scope="row" { (field) } }
+                    @else if *words { td.words { (field) } }
+                    @else { td { (field) } }
+                }
+            } } }
+        } }
     }
 }
 

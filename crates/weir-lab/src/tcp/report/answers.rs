@@ -8,7 +8,7 @@ use crate::report::sentences::{
     causes, is_worse, known, leads, neighbours, nobody, or_not_measured, times, worth,
 };
 use crate::report::words::{list, number_of, shortened};
-use crate::report::{Answer, Told as _};
+use crate::report::{Answer, Reported as _};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
 use crate::tcp::results::{Results, Tcp};

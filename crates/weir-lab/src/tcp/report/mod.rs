@@ -4,6 +4,8 @@ pub mod answers;
 mod columns;
 pub mod json;
 pub mod peers;
+mod pictures;
+pub mod schema;
 
 use std::fmt::Write as _;
 
@@ -16,9 +18,10 @@ use crate::report::columns::Column;
 use crate::report::conclusion::Unit;
 use crate::report::layout::{self, Filled, figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
+use crate::report::pictures::{Aside, Pictures};
 use crate::report::table::both_sides;
 use crate::report::words::{list, shortened};
-use crate::report::{Answer, Told};
+use crate::report::{Answer, Reported};
 use crate::tcp::classic::{self, Held, PUBLISHED, rank_and_ratio};
 use crate::tcp::plan::Load;
 use crate::tcp::processes::BUFFER;
@@ -30,7 +33,11 @@ use crate::tcp::sample::{
 };
 use crate::tcp::search;
 
-impl Told for Tcp {
+impl Reported for Tcp {
+    type OfAll = schema::OfTcp;
+    type OfLoad = schema::OfTcpLoad;
+    type OfRow = schema::TcpRow;
+
     const KIND: &'static str = "tcp";
     const UNIT: Unit<Sample> = Unit {
         title: "TCP echo",
@@ -45,6 +52,7 @@ impl Told for Tcp {
         live: &[&CPU, &KERNEL_ENTRIES, &THREADS, &LATENCY_P99],
         wider: "-c, -l, --pattern and --sweep measure them",
     };
+    const PICTURES: Pictures = pictures::PICTURES;
     const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; \
                                   neither, each waited for the other; others, other programs had the \
                                   cores (≥: it could do more); load, everything was served at its rate. \
@@ -74,7 +82,7 @@ impl Told for Tcp {
                 checked.messages, checked.connections
             )
         }));
-        said.extend(untold(results));
+        said.extend(of_any_size(results));
         said
     }
 
@@ -148,12 +156,17 @@ impl Told for Tcp {
     fn of_all_value(results: &Results) -> Value {
         json!({ "classic": json::classic(results) })
     }
+
+    fn published(document: &Value) -> Option<Aside> {
+        pictures::published(document)
+    }
 }
 
 /// Peers that receive as many bytes at a time as they like: what a reader must know of their rows.
-fn untold(results: &Results) -> Option<String> {
-    let untold = |row: &&Row| row.peer.as_ref().is_some_and(|peer| !peer.command.mentions(BUFFER));
-    let names: Vec<String> = results.rows.iter().filter(untold).map(title).collect();
+fn of_any_size(results: &Results) -> Option<String> {
+    let of_any_size =
+        |row: &&Row| row.peer.as_ref().is_some_and(|peer| !peer.command.mentions(BUFFER));
+    let names: Vec<String> = results.rows.iter().filter(of_any_size).map(title).collect();
     let sizes: Vec<u32> = results.loads.iter().map(|load| load.buffer_bytes).collect();
     let (least, most) = (sizes.iter().min()?, sizes.iter().max()?);
     let ours = if least == most { least.to_string() } else { format!("{least} to {most}") };

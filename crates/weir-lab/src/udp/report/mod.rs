@@ -8,10 +8,13 @@ mod gains;
 pub mod json;
 pub mod link;
 pub mod peers;
+mod pictures;
 pub mod published;
+pub mod schema;
 mod summary;
 mod sweeps;
 
+use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::experiment::cell::Conformance;
@@ -21,8 +24,9 @@ use crate::report::columns::Column;
 use crate::report::conclusion::Unit;
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{bytes, si};
+use crate::report::pictures::{Aside, Overtaking, Pictures};
 use crate::report::table::both_sides;
-use crate::report::{Answer, Told};
+use crate::report::{Answer, Reported};
 use crate::udp::plan::{Load, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
@@ -31,7 +35,11 @@ use crate::udp::sample::{
     PERCENT_OF_SENT, Sample, THREADS_USED,
 };
 
-impl Told for Udp {
+impl Reported for Udp {
+    type OfAll = schema::OfUdp;
+    type OfLoad = schema::UdpLoad;
+    type OfRow = schema::UdpRow;
+
     const KIND: &'static str = "udp";
     const UNIT: Unit<Sample> = Unit {
         title: "UDP",
@@ -47,6 +55,7 @@ impl Told for Udp {
         live: &[&CPU, &BATCH_P50, &PERCENT_OF_SENT, &THREADS_USED, &LATENCY_P99],
         wider: "-l, --load, --sweep and --full measure them",
     };
+    const PICTURES: Pictures = pictures::PICTURES;
     const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send \
                                   no more; both, that and the server received nearly everything; memory, \
                                   the system refused or dropped datagrams before any socket; load, \
@@ -205,6 +214,18 @@ impl Told for Udp {
 
     fn of_all_value(results: &Results) -> Value {
         serde_json::json!({ "sweeps": json::sweeps(results) })
+    }
+
+    fn other_documents(generator: &mut SchemaGenerator) -> Vec<Schema> {
+        vec![generator.subschema_for::<schema::Memory>()]
+    }
+
+    fn overtakings(document: &Value) -> Vec<Overtaking> {
+        pictures::overtakings(document)
+    }
+
+    fn published(document: &Value) -> Option<Aside> {
+        pictures::published(document)
     }
 }
 

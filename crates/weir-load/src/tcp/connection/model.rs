@@ -3,7 +3,8 @@
 //!
 //! After twelve bytes of settings each two are a step: what happens, and how much.
 
-use super::{Amiss, Content, Sizes, Stream};
+use super::{Amiss, Content, Stream};
+use crate::tcp::Sizes;
 
 /// Messages under way at most.
 const UNDER_WAY_MAX: u64 = 16;

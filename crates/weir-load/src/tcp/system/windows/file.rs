@@ -32,12 +32,12 @@ const MOST: usize = i32::MAX as usize - 1;
 
 /// Numbers of sockets whose transmission is over, and how their set is woken.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Transmitted {
     numbers: Mutex<Vec<u32>>,
     wake_event: WakeEvent,
 }
 
-impl Told {
+impl Transmitted {
     pub(super) fn new(wake_event: WakeEvent) -> Self {
         Self { numbers: Mutex::default(), wake_event }
     }
@@ -48,10 +48,10 @@ impl Told {
     }
 }
 
-/// Whom the end of a transmission is told.
+/// Who is notified of the end of a transmission.
 #[derive(Debug)]
 struct Listener {
-    told: Arc<Told>,
+    transmitted: Arc<Transmitted>,
     number: u32,
 }
 
@@ -125,11 +125,12 @@ impl Transmission {
     }
 
     /// Has the set woken when it is over.
-    pub(super) fn tell(&mut self, told: &Arc<Told>, number: u32) -> io::Result<()> {
+    pub(super) fn notify(&mut self, transmitted: &Arc<Transmitted>, number: u32) -> io::Result<()> {
         if self.wait.is_some() {
             return Ok(());
         }
-        let listener = Box::into_raw(Box::new(Listener { told: Arc::clone(told), number }));
+        let listener =
+            Box::into_raw(Box::new(Listener { transmitted: Arc::clone(transmitted), number }));
         let (mut wait, event) = (ptr::null_mut(), self.event.as_raw_handle());
         let context: *const c_void = listener.cast();
         let flags = WT_EXECUTEONLYONCE | WT_EXECUTEINWAITTHREAD;
@@ -190,8 +191,8 @@ impl Drop for Transmission {
 unsafe extern "system" fn ended(listener: *mut c_void, _: bool) {
     // SAFETY: the listener that the wait was registered with, which lives as long as that.
     let listener = unsafe { &*listener.cast::<Listener>() };
-    let mut numbers = listener.told.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut numbers = listener.transmitted.numbers.lock().unwrap_or_else(PoisonError::into_inner);
     numbers.push(listener.number);
     drop(numbers);
-    listener.told.wake_event.signal();
+    listener.transmitted.wake_event.signal();
 }

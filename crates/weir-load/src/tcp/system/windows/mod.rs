@@ -4,7 +4,7 @@
 mod file;
 
 use super::Ready;
-use file::{Told, Transmission};
+use file::{Transmission, Transmitted};
 use socket2::{Domain, Protocol, Socket as Socket2, Type};
 use std::{
     cell::Cell,
@@ -207,7 +207,7 @@ pub(crate) struct Set {
     /// When they were asked last whether they have failed.
     asked: Instant,
     /// Transmissions that are over.
-    told: Arc<Told>,
+    transmitted: Arc<Transmitted>,
     ready: Vec<Ready>,
 }
 
@@ -228,7 +228,7 @@ impl Set {
             places: Vec::new(),
             connecting: 0,
             asked: Instant::now(),
-            told: Arc::new(Told::new(wake_event.clone())),
+            transmitted: Arc::new(Transmitted::new(wake_event.clone())),
             wake_event,
             ready: Vec::new(),
         })
@@ -253,7 +253,7 @@ impl Set {
 
     /// A socket found no room to send: it is told when there is.
     pub(crate) fn await_room(&mut self, socket: &Socket, number: u32) -> io::Result<()> {
-        if let Some(result) = socket.with_file(|last| last.tell(&self.told, number)) {
+        if let Some(result) = socket.with_file(|last| last.notify(&self.transmitted, number)) {
             return result;
         }
         if let Some(entry) = self.entry(number) {
@@ -291,7 +291,7 @@ impl Set {
         }
         if self.entries[0].revents != 0 {
             self.wake_event.clear();
-            let over = self.told.take();
+            let over = self.transmitted.take();
             self.ready.extend(over.map(|number| Ready { number, receive: false, ended: false }));
         }
         if ready > 0 {

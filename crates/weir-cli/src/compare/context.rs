@@ -1,0 +1,18 @@
+//! What a comparison is given besides its options.
+
+use weir_lab::child::Interrupt;
+
+use super::stream::Stream;
+
+/// What a comparison is given besides its options.
+#[derive(Clone)]
+pub struct Context {
+    /// The command as typed.
+    pub command: Vec<String>,
+    /// Raised by Ctrl-C.
+    pub interrupt: Interrupt,
+    /// Where what happens is written, if that was asked for.
+    pub stream: Option<Stream>,
+    /// Whether the whole terminal shows what happens.
+    pub live: bool,
+}

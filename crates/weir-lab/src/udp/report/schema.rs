@@ -1,0 +1,240 @@
+//! What only the documents of UDP have.
+
+#![expect(
+    dead_code,
+    missing_docs,
+    reason = "these types are only described: their comments stand in the schema"
+)]
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use crate::report::schema::parts::{Against, Dated, Difference, Estimate, Group};
+use crate::udp::kernel_memory::Probe;
+use crate::udp::ledger::Ledger;
+use crate::udp::results::Udp;
+use crate::wire::Latency;
+
+#[derive(JsonSchema)]
+pub struct OfUdp {
+    #[serde(flatten)]
+    own: Udp,
+    sweeps: Sweeps,
+}
+
+#[derive(JsonSchema)]
+pub struct UdpLoad {
+    #[serde(flatten)]
+    group: Group<Peers>,
+    load: AskedOfUdp,
+    /// table, or step of a sweep.
+    shown: String,
+    /// Rows with receive offload, which are ranked apart.
+    receive_offload: Option<Group<Offloaded>>,
+    receiving_threads_on_frames: Option<Frames>,
+    /// What was published of the originals, beside what was measured; null under paced loads.
+    published: Option<Vec<Published>>,
+}
+
+#[derive(JsonSchema)]
+pub struct Peers {
+    peers: Vec<Against>,
+}
+
+#[derive(JsonSchema)]
+pub struct Offloaded {
+    peers: Vec<Against>,
+    gains: Option<Gains>,
+}
+
+#[derive(JsonSchema)]
+pub struct Gains {
+    designs: Vec<Gain>,
+    best_with_to_best_without: Option<Gain>,
+    best_with_to_traditional: Option<Gain>,
+}
+
+#[derive(JsonSchema)]
+pub struct Gain {
+    with: String,
+    without: String,
+    ratio: Difference,
+}
+
+#[derive(JsonSchema)]
+pub struct AskedOfUdp {
+    /// saturation or paced.
+    kind: String,
+    offered_per_s: Option<u64>,
+    share_of_maximum: Option<f64>,
+    share_of_partial_drop_rate: Option<f64>,
+    search: Option<Search>,
+    size_bytes: u32,
+    work: u32,
+    work_shared: bool,
+    ports: u16,
+    flows: u16,
+    generators: u16,
+    receive_offload: bool,
+    send_offload: bool,
+    rcvbuf_bytes: Option<u64>,
+    busy_poll_us: Option<u64>,
+}
+
+/// A step of the search for the highest rate that a design takes.
+#[derive(JsonSchema)]
+pub struct Search {
+    /// no_drop or partial_drop.
+    goal: String,
+    step: u32,
+}
+
+#[derive(JsonSchema)]
+pub struct Frames {
+    frames: String,
+    sockets: String,
+    frames_cpu_ns_per_datagram: f64,
+    sockets_cpu_ns_per_datagram: f64,
+    ratio: Option<Estimate>,
+}
+
+#[derive(JsonSchema)]
+pub struct Published {
+    test: String,
+    received_per_s: Option<f64>,
+    link_percent: Option<f64>,
+    ratio_to_traditional: Option<f64>,
+    threads: Option<u32>,
+    measured_row: Option<String>,
+    measured_ratio_to_traditional: Option<f64>,
+    not_compared: Option<String>,
+}
+
+#[derive(JsonSchema)]
+pub struct UdpRow {
+    /// The load as it was obtained.
+    load: AskedOfUdp,
+    peer: Option<UdpPeer>,
+    ledger: Option<Account>,
+    latency_of_all_runs_ns: Option<Latency>,
+    ratio_to_traditional: Option<Difference>,
+}
+
+#[derive(JsonSchema)]
+pub struct UdpPeer {
+    command: String,
+    /// Whether what it received is derived, since it tells nothing.
+    derived: bool,
+    /// Bytes that it expects at the beginning of each datagram, in hexadecimal digits.
+    head: String,
+    /// Why its figures rest on its own word, if they do.
+    claimed: Option<String>,
+}
+
+/// Where every datagram went.
+#[derive(JsonSchema)]
+pub struct Account {
+    counts: Ledger,
+    /// Datagrams of which nobody knows where they are.
+    unexplained: Option<i64>,
+    /// Those of them that are lost for certain, where the system does not tell what was dropped at sockets; they
+    /// make no run invalid. null where it tells.
+    lost_place_unknown: Option<u64>,
+}
+
+#[derive(JsonSchema)]
+pub struct Sweeps {
+    work: Vec<Sweep>,
+    threads: Vec<Sweep>,
+    load: Option<UnderLoad>,
+}
+
+#[derive(JsonSchema)]
+pub struct Sweep {
+    /// work or threads.
+    axis: String,
+    work_shared: Option<bool>,
+    load: Option<AskedOfUdp>,
+    designs: Vec<String>,
+    stops: Vec<Stop>,
+    crossings: Vec<Crossing>,
+}
+
+#[derive(JsonSchema)]
+pub struct Stop {
+    at: f64,
+    /// By design.
+    received_per_s: Vec<Option<f64>>,
+}
+
+/// Where one design overtakes another.
+#[derive(JsonSchema)]
+pub struct Crossing {
+    before: String,
+    after: String,
+    between: [f64; 2],
+    at: f64,
+    verdict: String,
+}
+
+#[derive(JsonSchema)]
+pub struct UnderLoad {
+    load: AskedOfUdp,
+    rows: Vec<Curve>,
+}
+
+#[derive(JsonSchema)]
+pub struct Curve {
+    spec: String,
+    provider: Option<String>,
+    receive_offload: bool,
+    points: Vec<Point>,
+    no_drop: Highest,
+    partial_drop: Highest,
+}
+
+#[derive(JsonSchema)]
+pub struct Point {
+    sent_per_s: f64,
+    lost_percent: f64,
+}
+
+#[derive(JsonSchema)]
+pub struct Highest {
+    highest_good_per_s: Option<f64>,
+    lowest_bad_per_s: Option<f64>,
+}
+
+/// The memory that the kernel holds for outstanding receives (--memory).
+#[derive(JsonSchema)]
+pub struct Memory {
+    #[serde(flatten)]
+    dated: Dated,
+    schema_version: u32,
+    /// memory.
+    kind: String,
+    command: Vec<String>,
+    status: String,
+    machine: BTreeMap<String, Value>,
+    /// Servers that were started for each figure, which is their median.
+    repetitions: u32,
+    /// By so much the kernel's memory changed without a server.
+    noise_bytes: u64,
+    without_a_server: Vec<Probe>,
+    results: Vec<MemoryOf>,
+}
+
+#[derive(JsonSchema)]
+pub struct MemoryOf {
+    design: String,
+    provider: Option<String>,
+    spec: String,
+    outstanding: Option<u32>,
+    status: String,
+    reason: Option<String>,
+    registered_bytes: Option<u64>,
+    kernel_bytes: Option<f64>,
+    samples: Vec<Probe>,
+}
