@@ -122,7 +122,7 @@ impl Device {
     pub fn timer(delay: Duration) -> Result<Self, Error> {
         if delay > MOST_DELAY {
             let problem = format!("{} is not allowed; allowed: 0 to 1s", spelled(delay));
-            return Err(Error::Option { name: "delay".into(), problem });
+            return Err(Error::option("delay", problem));
         }
         let descriptor = Arc::new(native::Descriptor::timer(delay)?);
         let path = format!("timer:{}", spelled(delay)).into();
@@ -155,7 +155,7 @@ impl Device {
              which no call is known to do nothing; name {}",
             NAMES.nothing.unwrap_or("that device")
         );
-        Err(Error::Option { name: "design".into(), problem })
+        Err(Error::option("design", problem))
     }
 
     /// What it is.

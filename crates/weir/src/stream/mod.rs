@@ -77,7 +77,7 @@ impl Keepalive {
     /// # Errors
     /// [`Error::Option`] for the first that is out of them.
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = |problem| Err(Error::Option { name: "keepalive".into(), problem });
+        let wrong = |problem| Err(Error::option("keepalive", problem));
         for time in [self.idle, self.interval] {
             if time.is_zero() || time > MOST_KEEPALIVE {
                 return wrong(format!(

@@ -72,7 +72,7 @@ fn check(numbers: &[(&str, u32, u32)]) -> Result<(), Error> {
     for &(name, value, least) in numbers {
         if !(least..=MOST).contains(&value) {
             let problem = format!("{value} is not allowed; allowed: {least} to {MOST}");
-            return Err(Error::Option { name: name.into(), problem });
+            return Err(Error::option(name, problem));
         }
     }
     Ok(())
@@ -124,7 +124,7 @@ impl Port for IocpPort {
         let number = *associated;
         if number == self.needs.sockets {
             let problem = format!("the port was opened for {number}; open it for more");
-            return Err(Error::Option { name: "sockets".into(), problem });
+            return Err(Error::option("sockets", problem));
         }
         let queue = &self.inner.queue;
         queue

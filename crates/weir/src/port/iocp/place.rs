@@ -33,7 +33,7 @@ impl<'a, O: Outstanding> Place<'a, O> {
         });
         if !joined {
             let problem = format!("the port was opened for {threads}; open it for more");
-            return Err(Error::Option { name: "threads".into(), problem });
+            return Err(Error::option("threads", problem));
         }
         Ok(Self {
             port,

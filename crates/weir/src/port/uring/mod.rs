@@ -90,7 +90,7 @@ impl Uring {
         ] {
             if !(least..=MOST).contains(&value) {
                 let problem = format!("{value} is not allowed; allowed: {least} to {MOST}");
-                return Err(Error::Option { name: name.into(), problem });
+                return Err(Error::option(name, problem));
             }
         }
         Ok(())
@@ -193,7 +193,7 @@ impl Port for UringPort {
             let number = state.operations.sockets.len() as u32;
             if number == self.needs.sockets {
                 let problem = format!("the port was opened for {number}; open it for more");
-                return Err(Error::Option { name: "sockets".into(), problem });
+                return Err(Error::option("sockets", problem));
             }
             let file = match self.file_table {
                 true => self.inner.ring.set_file(number, socket.native().fd()).ok(),

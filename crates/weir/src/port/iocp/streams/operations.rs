@@ -186,7 +186,7 @@ impl Operations {
         let number = self.listeners.len() as u32;
         if number == self.listeners_most {
             let problem = format!("the port was opened for {number}");
-            return Err(Error::Option { name: "listeners".into(), problem });
+            return Err(Error::option("listeners", problem));
         }
         Ok(ListenerId(number))
     }

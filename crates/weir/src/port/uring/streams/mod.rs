@@ -80,7 +80,7 @@ impl UringStreams {
         ] {
             if !(least..=MOST).contains(&value) {
                 let problem = format!("{value} is not allowed; allowed: {least} to {MOST}");
-                return Err(Error::Option { name: name.into(), problem });
+                return Err(Error::option(name, problem));
             }
         }
         Ok(())
@@ -153,7 +153,7 @@ impl Port for UringStreamsPort {
     fn listen(&self, listener: Listener, key: Key) -> Result<ListenerId, Error> {
         self.inner.with(|state| state.operations.listen(listener, key)).ok_or_else(|| {
             let problem = format!("the port was opened for {}", self.needs.listeners);
-            Error::Option { name: "listeners".into(), problem }
+            Error::option("listeners", problem)
         })
     }
 
