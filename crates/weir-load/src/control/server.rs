@@ -800,7 +800,9 @@ impl Conversation {
         let deadline = since + settings.quiet_within;
         let step = (quiet / 8).max(Duration::from_millis(1));
         let mut outstanding = Outstanding::default();
-        while Instant::now() < deadline && !self.shared.is_stopping() {
+        while !self.shared.is_stopping() {
+            // What is told at the end was looked at after it, however late this thread is.
+            let is_over = Instant::now() >= deadline;
             let quiet_ns = u128::from(receiver.quiet_ns(run)).min(since.elapsed().as_nanos());
             outstanding = Outstanding::default();
             if quiet_ns >= quiet.as_nanos() {
@@ -811,6 +813,9 @@ impl Conversation {
                 if empty && accounted {
                     return;
                 }
+            }
+            if is_over {
+                break;
             }
             thread::sleep(step);
         }
