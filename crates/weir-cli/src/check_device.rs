@@ -6,7 +6,6 @@ use clap::Args;
 use weir::device::{AnyDesign, Direction};
 use weir_lab::device::check;
 
-use crate::exit::{self, Failure};
 
 /// Options of the process that checks one design.
 #[derive(Debug, Args)]
@@ -24,15 +23,5 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs) -> ExitCode {
     let direction = if args.write { Direction::Write } else { Direction::Read };
     let checked = AnyDesign::parse(&args.design).and_then(|design| check::check(design, direction));
-    match checked {
-        Ok(seen) => {
-            crate::print(&format!("{}\n", serde_json::json!(seen)));
-            ExitCode::from(exit::OK)
-        }
-        Err(error) => {
-            let failure = Failure::from(error);
-            crate::print(&format!("{}\n", crate::serve::failure_document(&failure)));
-            ExitCode::from(failure.code)
-        }
-    }
+    crate::serve::print_found(checked)
 }

@@ -43,7 +43,7 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
         listed.tcp.retain(|design| design.about().name == name);
         listed.device.retain(|design| design.about().name == name);
         if listed.names().is_empty() {
-            let problem = format!("there is no design {name:?}; there are: {}", all.join(", "));
+            let problem = weir::Error::unknown_name("design", name, all).to_string();
             if args.json {
                 crate::print(&format!("{}\n", failure(&problem)));
             }

@@ -31,17 +31,7 @@ pub struct ProbeArgs {
 
 /// Starts one server and prints what the kernel holds for it.
 pub fn probe(args: &ProbeArgs) -> ExitCode {
-    match kernel_memory::probe(args.design.as_deref()) {
-        Ok(probe) => {
-            crate::print(&format!("{}\n", serde_json::json!(probe)));
-            ExitCode::from(exit::OK)
-        }
-        Err(error) => {
-            let failure = Failure::from(error);
-            crate::print(&format!("{}\n", crate::serve::failure_document(&failure)));
-            ExitCode::from(failure.code)
-        }
-    }
+    crate::serve::print_found(kernel_memory::probe(args.design.as_deref()))
 }
 
 /// Measures all rows.

@@ -30,7 +30,7 @@ pub enum Error {
         problem: String,
     },
     /// There is no design, provider or option of that name.
-    #[error("there is no {kind} {name:?}; there are: {known}")]
+    #[error("there is no {kind} {name:?}{}; there are: {known}", did_you_mean(.name, .known))]
     UnknownName {
         /// What was named: "design", "provider", "option".
         kind: &'static str,
@@ -152,6 +152,15 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+/// The name that was most likely meant, where one of these is written nearly like it.
+fn did_you_mean(name: &str, known: &str) -> String {
+    // One slip in three letters, and one in a name that is as short as that.
+    let most = (name.chars().count() / 3).max(1);
+    let slips = |other: &&str| strsim::damerau_levenshtein(name, other);
+    let nearest = known.split(", ").min_by_key(slips).filter(|other| slips(other) <= most);
+    nearest.map_or(String::new(), |nearest| format!(" (did you mean {nearest:?}?)"))
+}
+
 fn advice_for_bind(source: &io::Error, address: &SocketAddr) -> String {
     match source.kind() {
         io::ErrorKind::AddrInUse => {
@@ -179,4 +188,21 @@ fn advised(source: &io::Error) -> String {
 /// by itself.
 pub fn advice(source: &io::Error) -> Option<&'static str> {
     native::advice(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_named_first() {
+        let said = |name: &str| {
+            Error::unknown_name("design", name, ["blocking", "epoll", "rio-hybrid"]).to_string()
+        };
+        assert!(said("epol").starts_with("there is no design \"epol\" (did you mean \"epoll\"?);"));
+        assert!(said("rio_hibrid").contains("did you mean \"rio-hybrid\""));
+        for far in ["", "x", "nonsense", "poll-epoll"] {
+            assert!(!said(far).contains("did you mean"), "{}", said(far));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Reported;
 use weir_lab::report::conclusion::Claim;
 use weir_lab::report::document::{document, with};
-use weir_lab::report::screen::{LINES_OF_A_PART, screen};
+use weir_lab::report::screen::{LINES_OF_A_PART, foot_of_all, screen};
 use weir_lab::report::table::report;
 use weir_lab::saved::claims::{Judged, judge};
 
@@ -89,10 +89,17 @@ impl Part {
             Content::Text(text) => text.clone(),
             Content::One(_) => screen(&self.document, width(), left),
             Content::All(parts) => {
+                let foot = foot_of_all(&self.document, width());
+                let foot = match foot.as_slice() {
+                    [] => String::new(),
+                    lines => format!("\n{}\n", lines.join("\n")),
+                };
+                let left = left.saturating_sub(foot.lines().count());
                 // Between two of them is an empty line.
-                let each = (left + 1) / parts.len().max(1) - 1;
+                let each = ((left + 1) / parts.len().max(1)).saturating_sub(1);
                 let screens = parts.iter().map(|(_, part)| part.screen(each));
-                screens.filter(|screen| !screen.is_empty()).collect::<Vec<_>>().join("\n")
+                let screens = screens.filter(|screen| !screen.is_empty()).collect::<Vec<_>>();
+                screens.join("\n") + &foot
             }
         };
         format!("{}{shown}", self.said)

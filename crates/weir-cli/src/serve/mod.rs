@@ -282,6 +282,19 @@ pub fn failure_document(failure: &Failure) -> serde_json::Value {
     })
 }
 
+/// Prints what a command found for whoever started it, or the document of its failure; the exit code says which.
+pub fn print_found<T: serde::Serialize, E: Into<Failure>>(found: Result<T, E>) -> ExitCode {
+    let (document, code) = match found {
+        Ok(found) => (serde_json::json!(found), exit::OK),
+        Err(error) => {
+            let failure = error.into();
+            (failure_document(&failure), failure.code)
+        }
+    };
+    crate::print(&format!("{document}\n"));
+    ExitCode::from(code)
+}
+
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let control_settings = control_settings(args)?;
     let listener = metrics::open(&args.metrics, args.cpu.as_ref())?;

@@ -67,6 +67,13 @@ pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
         None
     }
 
+    /// Whether a row ran under a load, and did nothing of what it is for.
+    fn nothing_arrived(results: &Results<Self>, load: usize, row: usize) -> bool {
+        let metric = results.ranked_by(load);
+        let usual = median(&results.cells[load][row].values(metric));
+        metric.better == Better::Higher && usual.is_some_and(|rate| rate <= 0.0)
+    }
+
     /// Which descriptors a row under a load takes: whoever has them, and how many.
     fn descriptors(load: &Self::Load, row: &Row) -> Vec<(String, u64)>;
 
@@ -75,6 +82,9 @@ pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
         Besides::default()
     }
 }
+
+/// Why a row has no rank with which nothing arrived.
+const NOTHING_ARRIVED: &str = "nothing arrived while it was measured";
 
 /// What was measured besides the loads.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -229,7 +239,10 @@ impl<K: Study> Results<K> {
 
     /// How a row under a load ended.
     pub fn status(&self, load: usize, row: usize) -> Status {
-        self.cells[load][row].status(&self.rows[row], &self.conformance[row])
+        match self.cells[load][row].status(&self.rows[row], &self.conformance[row]) {
+            Status::Ok if K::nothing_arrived(self, load, row) => Status::Failed,
+            status => status,
+        }
     }
 
     /// How a row ended, and by what it is shown among those without a rank: more is better.
@@ -264,6 +277,7 @@ impl<K: Study> Results<K> {
         cell.without_figures(&self.rows[row], &self.conformance[row])
             .or_else(|| self.invalid(load, row))
             .or_else(|| K::incomparable(self, load, row))
+            .or_else(|| K::nothing_arrived(self, load, row).then(|| NOTHING_ARRIVED.into()))
             .or_else(|| cell.of_another_machine.then(|| cell::OF_ANOTHER_MACHINE.into()))
     }
 
@@ -420,6 +434,8 @@ impl<K: Study> Results<K> {
         self.conformance.iter().any(|c| matches!(c, Conformance::Failed(_)))
             || self.cells.iter().flatten().any(|cell| cell.failed_runs > 0)
             || self.cells.iter().flatten().any(|cell| cell.invalid().is_some())
+            || (0..self.loads.len())
+                .any(|load| (0..self.rows.len()).any(|row| K::nothing_arrived(self, load, row)))
             || self.own.besides().is_invalid
     }
 

@@ -14,7 +14,7 @@ use crate::experiment::verdict::Limit;
 use crate::report::Reported;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
-use crate::report::words::{list, number_of, shortened};
+use crate::report::words::{capital_first, list, lower_first, number_of, shortened};
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
@@ -100,8 +100,9 @@ pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> 
         return Conclusion { headline: nothing(results), ..Conclusion::default() };
     };
     let mut all = Conclusion::default();
+    let busy = results.busy_share();
     for index in 0..rankings[load].len() {
-        let found = Found::among(results, load, &rankings[load], index);
+        let found = Found::among(results, load, &rankings[load], index, busy);
         let ranking = found.ranking;
         all.claims.extend(found.claims());
         if index == 0 {
@@ -115,7 +116,7 @@ pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> 
             all.sentences.push(found.verdict());
         }
     }
-    let (said, claims) = other_loads(results, load, rankings);
+    let (said, claims) = other_loads(results, load, rankings, busy);
     all.sentences.extend(said);
     all.claims.extend(claims);
     all.sentences.extend(K::turning_points(results));
@@ -155,6 +156,8 @@ struct Found<'a, K: Reported> {
     ranking: &'a Ranking,
     /// The rows that are ranked here, where others are ranked apart.
     among: &'static str,
+    /// The share of the cores that other programs had, if that was too much.
+    busy: Option<f64>,
 }
 
 impl<'a, K: Reported> Found<'a, K> {
@@ -164,10 +167,11 @@ impl<'a, K: Reported> Found<'a, K> {
         load: usize,
         groups: &'a [(K::Group, Ranking)],
         index: usize,
+        busy: Option<f64>,
     ) -> Self {
         let (group, ranking) = &groups[index];
         let among = if groups.len() > 1 { K::beside(*group).trim_start_matches(", ") } else { "" };
-        Self { results, load, ranking, among }
+        Self { results, load, ranking, among, busy }
     }
 
     fn name(&self, row: usize) -> String {
@@ -202,9 +206,9 @@ impl<'a, K: Reported> Found<'a, K> {
     fn decide(&self) -> String {
         let ranking = self.ranking;
         if ranking.is_too_noisy() {
-            let busy = self.results.busy_share();
-            let busy =
-                busy.map(|share| format!(" Other programs used {} of the CPU.", percent(share)));
+            let busy = self
+                .busy
+                .map(|share| format!(" Other programs used {} of the CPU.", percent(share)));
             return format!(
                 "No answer: the machine was too noisy: the same design, run under two names, gave results more \
                  than 100 % apart.{} `weir doctor` says what may disturb it.",
@@ -422,6 +426,7 @@ fn other_loads<K: Reported>(
     results: &Results<K>,
     main: usize,
     rankings: &Rankings<K>,
+    busy: Option<f64>,
 ) -> (Vec<String>, Vec<Claim>) {
     let (mut said, mut claims) = (vec![], vec![]);
     let others = (0..results.loads.len()).filter(|load| {
@@ -431,7 +436,7 @@ fn other_loads<K: Reported>(
         if rankings[load].is_empty() {
             continue;
         }
-        let found = Found::among(results, load, &rankings[load], 0);
+        let found = Found::among(results, load, &rankings[load], 0, busy);
         claims.extend(found.claims());
         if found.ranking.winner().is_some() {
             said.push(format!("Under {}: {}", results.loads[load], lower_first(&found.decide())));
@@ -465,14 +470,4 @@ pub(crate) fn short_name<K: Reported>(results: &Results<K>, row: usize) -> Strin
         true => K::title(&results.rows[row]),
         false => name,
     }
-}
-
-fn lower_first(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
-}
-
-fn capital_first(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! The table that decides: a line for each design, with the columns by which one is chosen. The first screen, the page
 //! and Markdown show it, each in its way.
 
-use super::explain;
+use super::explain::{self, Meaning};
 use super::kinds::{Kind, Metric};
 use super::model::{Group, Load, Row, Standing, Study, number, text};
 use super::number::{UNKNOWN, factor, percent};
@@ -99,12 +99,17 @@ pub fn table<'a>(study: &'a Study, load: &'a Load) -> Table<'a> {
     Table { columns: columns(kind, &by), groups: groups.collect() }
 }
 
-fn columns(kind: &Kind, by: &Metric) -> [Column; COLUMNS] {
+/// What the columns mean that all kinds of comparisons have: rank, interval, ratio and latency.
+pub fn shared_meanings() -> [Meaning; 4] {
     let all = explain::meanings();
-    let about = |heading: &str| {
-        let found = all.iter().find(|meaning| meaning.heading.trim() == heading);
-        found.map(|meaning| meaning.about.clone()).unwrap_or_default()
-    };
+    ["# rank", "±", "× best (x best)", "p50/p99 µs"].map(|heading| {
+        let found = all.iter().find(|meaning| meaning.heading == heading);
+        found.cloned().expect("it stands among the common ones")
+    })
+}
+
+fn columns(kind: &Kind, by: &Metric) -> [Column; COLUMNS] {
+    let [rank, spread, best, latency] = shared_meanings().map(|meaning| meaning.about);
     let column = |heading: &str, short: &str, about: String| Column {
         heading: heading.into(),
         short: short.into(),
@@ -112,13 +117,13 @@ fn columns(kind: &Kind, by: &Metric) -> [Column; COLUMNS] {
     };
     let short_rate = if by.heading.contains("/s") { "per s" } else { &by.heading };
     [
-        column("#", "#", about("# rank")),
+        column("#", "#", rank),
         column("design", "design", String::new()),
         column(&by.heading, short_rate, by.about.clone()),
-        column("±", "±", about("±")),
-        column("× best", "×best", about("× best (x best)")),
+        column("±", "±", spread),
+        column("× best", "×best", best),
         column("CPU ns", "CPUns", kind.metric(kind.cpu, None).about),
-        column("p50/p99 µs", "p50/p99", about("p50/p99 µs")),
+        column("p50/p99 µs", "p50/p99", latency),
         column("limit", "limit", kind.limits.into()),
     ]
 }

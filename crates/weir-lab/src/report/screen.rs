@@ -251,16 +251,43 @@ fn foot(study: &Study) -> Vec<String> {
     if study.value["interrupted"] == true {
         said.push("warning: interrupted; the results are partial".into());
     }
-    // What spoils the figures most is the last one, and shown.
-    let mut warnings = study.warnings();
-    if let Some(worst) = warnings.pop() {
-        let more = match warnings.len() {
-            0 => String::new(),
-            more => format!(" ({more} more: --details)"),
-        };
-        said.push(format!("warning{more}: {worst}"));
-    }
+    said.extend(worst(study.warnings()));
     said
+}
+
+/// The warning that weighs most, which is the last one, and how many more there are.
+fn worst(mut warnings: Vec<String>) -> Option<String> {
+    let worst = warnings.pop()?;
+    let more = match warnings.len() {
+        0 => String::new(),
+        more => format!(" ({more} more: --details)"),
+    };
+    Some(format!("warning{more}: {worst}"))
+}
+
+/// What a reader of several comparisons on one screen must know, in a line each: rows without a figure, and warnings.
+pub fn foot_of_all(document: &Value, width: usize) -> Vec<String> {
+    let studies = Study::all(document);
+    let without_rank = |study: &Study| {
+        let rows = study.main().into_iter().flat_map(Load::rows);
+        let unranked = rows
+            .filter(|row| row.standing != Standing::Again && text(row.value, "reason").is_some());
+        match unranked.count() {
+            0 => None,
+            count => Some(format!("{} of {}", number_of(count, "design"), study.kind.title)),
+        }
+    };
+    let unranked: Vec<String> = studies.iter().filter_map(without_rank).collect();
+    let mut warnings: Vec<String> = vec![];
+    for warning in studies.iter().flat_map(Study::warnings) {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    let unranked = (!unranked.is_empty())
+        .then(|| format!("Not ranked (--details says why): {}", unranked.join(", ")));
+    let width = width.min(COLUMNS);
+    unranked.into_iter().chain(worst(warnings)).map(|line| cut(&line, width)).collect()
 }
 
 /// A line that is no wider than this.
@@ -289,6 +316,21 @@ mod tests {
                 assert!(widest <= width.min(COLUMNS), "{widest} of {width}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_several_comparisons_stands_below_them() {
+        let mut udp = document(&results());
+        udp["warnings"] = serde_json::json!(["the disk is full"]);
+        let all = serde_json::json!({ "kind": "all", "udp": udp, "tcp": { "error": "no" } });
+        let foot = foot_of_all(&all, 200);
+        assert_eq!(foot.len(), 2, "{foot:?}");
+        assert!(
+            foot[0].starts_with("Not ranked (--details says why): ")
+                && foot[0].ends_with(" of UDP")
+        );
+        assert!(foot[1].starts_with("warning (") && foot[1].ends_with("the disk is full"));
+        assert!(foot_of_all(&serde_json::json!({ "kind": "all" }), 80).is_empty());
     }
 
     #[test]

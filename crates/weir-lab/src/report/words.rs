@@ -30,6 +30,18 @@ pub(crate) fn list(items: &[String]) -> String {
     }
 }
 
+/// The same, its first letter a small one.
+pub(crate) fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The same, its first letter a capital.
+pub(crate) fn capital_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

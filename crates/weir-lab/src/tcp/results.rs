@@ -11,9 +11,6 @@ use crate::experiment::plan::Row;
 use crate::experiment::results::{self, Besides, Study};
 use crate::stats::median;
 
-/// Why a row has no rank that answered nothing in time: its rate is no figure of how fast it is.
-const NOTHING_CAME: &str = "nothing came back while it was measured";
-
 /// A comparison of TCP: what only that has, as it stands in the document.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Tcp {
@@ -73,10 +70,12 @@ impl Study for Tcp {
     }
 
     fn incomparable(results: &Results, load: usize, row: usize) -> Option<String> {
-        let cell = &results.cells[load][row];
-        let nothing = || median(&cell.values(&MESSAGES)).is_some_and(|messages| messages <= 0.0);
-        let incomplete = cell.standing().find_map(Sample::incomplete);
-        incomplete.or_else(|| nothing().then(|| NOTHING_CAME.into()))
+        results.cells[load][row].standing().find_map(Sample::incomplete)
+    }
+
+    fn nothing_arrived(results: &Results, load: usize, row: usize) -> bool {
+        let messages = results.cells[load][row].values(&MESSAGES);
+        median(&messages).is_some_and(|messages| messages <= 0.0)
     }
 
     fn descriptors(load: &Load, _: &Row) -> Vec<(String, u64)> {
@@ -173,7 +172,8 @@ pub(crate) mod tests {
         for sample in &mut results.cells[0][0].samples {
             sample.messages_per_s = Some(0.0);
         }
-        assert_eq!(results.unranked(0, 0).unwrap(), NOTHING_CAME);
+        assert_eq!(results.unranked(0, 0).unwrap(), "nothing arrived while it was measured");
+        assert_eq!(results.status(0, 0).name(), "failed");
         assert!(results.ranking(0, false).places.is_empty());
         results.conformance[0] = Conformance::Failed("no echo".into());
         assert!(results.unranked(0, 0).unwrap().contains("failed the check"));

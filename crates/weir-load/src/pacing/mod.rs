@@ -78,11 +78,6 @@ impl Pacer {
         self.start_ns.saturating_add((k as f64 * self.interval_ns).ceil() as u64)
     }
 
-    /// When the next quantum is due.
-    pub fn next_due_ns(&self) -> u64 {
-        self.due_ns(self.next)
-    }
-
     /// What to do at `now_ns`. [`Due::Now`] hands the quantum out: the caller sends it.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Due {

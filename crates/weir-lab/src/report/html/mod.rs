@@ -22,7 +22,7 @@ use crate::report::model::{
 use crate::report::number::percent;
 use crate::report::pictures::Aside;
 use crate::report::sentences::together;
-use crate::report::words::number_of;
+use crate::report::words::{capital_first, number_of};
 use chart::{legend, shapes};
 use tables::{aside, deciding, everything, facts, fields, headings, meanings};
 
@@ -544,11 +544,6 @@ fn prose(sentence: &str) -> Markup {
             @if index % 2 == 1 { code { (part) } } @else { (words(part)) }
         }
     }
-}
-
-fn capital_first(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

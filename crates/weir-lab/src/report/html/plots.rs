@@ -3,6 +3,7 @@
 use super::chart::{Axis, Band, Drawing, Mark, Picture, anchor};
 use crate::report::model::{Load, Row, Sample, Standing, Study};
 use crate::report::number::{si, whole};
+use crate::report::words::capital_first;
 
 /// Percentiles of latencies: the metric, what it is called, and the class of its mark.
 const PERCENTILES: [(&str, &str, &str); 5] = [
@@ -332,13 +333,7 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
 fn named(heading: &str) -> String {
     match heading {
         "p50 µs" => "Median latency in µs".into(),
-        _ => {
-            let mut chars = heading.chars();
-            chars
-                .next()
-                .map(|first| first.to_uppercase().chain(chars).collect())
-                .unwrap_or_default()
-        }
+        _ => capital_first(heading),
     }
 }
 

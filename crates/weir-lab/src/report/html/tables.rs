@@ -4,8 +4,9 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::prose;
-use crate::report::deciding::{BEST, Column, DESIGN, LIMIT, Line, RANK, RATE, SPREAD, Table};
-use crate::report::explain;
+use crate::report::deciding::{
+    BEST, Column, DESIGN, LIMIT, Line, RANK, RATE, SPREAD, Table, shared_meanings,
+};
 use crate::report::kinds::{Kind, Metric};
 use crate::report::model::{Group, Load, Row, Study, number, text};
 use crate::report::number::{UNKNOWN, bytes, percent_of, si, three_figures};
@@ -221,15 +222,11 @@ pub fn aside(of: &Aside) -> Markup {
 
 /// What the columns of a kind mean.
 pub fn meanings(kind: &Kind) -> Markup {
-    let all = explain::meanings();
-    let shared = all.iter().filter(|meaning| {
-        ["# rank", "±", "× best (x best)", "p50/p99 µs"].contains(&&*meaning.heading)
-    });
     html! {
         details.meanings {
             summary { "What the columns of " (kind.title) " mean" }
             dl {
-                @for meaning in shared { dt { (meaning.heading) } dd { (meaning.about) "." } }
+                @for meaning in shared_meanings() { dt { (meaning.heading) } dd { (meaning.about) "." } }
                 @for metric in kind.metrics.iter().filter(|metric| !metric.about.is_empty()) {
                     dt { (metric.heading) " " code { (metric.name) } }
                     dd { (metric.about) }
