@@ -104,7 +104,7 @@ impl Limit {
 
     /// How many threads wait to lead.
     pub fn parked(&self) -> usize {
-        self.lock().rules.parked()
+        self.lock().rules.parked().len()
     }
 
     /// How many threads run.

@@ -163,7 +163,7 @@ impl<Q: CompletionQueue> Turns<Q> {
 
     /// How many threads are parked.
     pub fn parked(&self) -> usize {
-        self.lock().order.parked()
+        self.lock().order.parked().len()
     }
 }
 

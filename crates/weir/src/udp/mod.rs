@@ -115,5 +115,5 @@ pub use rio::Steering;
 /// given a queue is decided in [`rio::turn::order`](crate::rio::turn::order), who runs at a port in
 /// [`port::limit::rules`](crate::port::limit::rules).
 pub mod policy {
-    pub use super::rio::{Turning, after, receives_of_shard, reader};
+    pub use super::rio::{Turning, after, reader, receives_of_shard};
 }

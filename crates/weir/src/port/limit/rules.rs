@@ -92,9 +92,9 @@ impl Rules {
         self.closed
     }
 
-    /// How many threads wait to lead.
-    pub fn parked(&self) -> usize {
-        self.parked.len()
+    /// The threads that wait to lead, the latest last.
+    pub fn parked(&self) -> &[usize] {
+        &self.parked
     }
 
     /// How many threads run.

@@ -11,9 +11,9 @@ mod rio_port;
 mod rio_reader;
 mod rio_sharded;
 
+pub use return_queue::reader;
 pub use rio_event::RioEvent;
 pub use rio_event_polled::RioEventPolled;
-pub use return_queue::reader;
 pub use rio_hybrid::{RioHybrid, Turning, after};
 pub use rio_hybrid_reader::RioHybridReader;
 pub use rio_polled::RioPolled;
