@@ -36,6 +36,7 @@ mod report;
 mod saved;
 mod serve;
 mod shown;
+mod simulate;
 mod tune;
 
 use std::{io::Write as _, process::ExitCode};
@@ -59,6 +60,7 @@ enum Command {
     History(saved::HistoryArgs),
     Report(report::ReportArgs),
     Explain(explain::ExplainArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     /// Run one design, and report at the end.
     #[command(subcommand)]
     Serve(serve::Serve),
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Command::History(args) => saved::history(&args),
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Serve(serve) => serve::run(&serve),
         Command::Flood(args) => flood::run(args),
         Command::Load(load) => load::run(&load),

@@ -13,6 +13,7 @@ pub mod iops;
 pub mod machine;
 pub mod report;
 pub mod saved;
+pub mod simulate;
 pub mod stats;
 pub mod studies;
 pub mod tcp;

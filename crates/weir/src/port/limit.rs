@@ -22,11 +22,11 @@
 //!
 //! Cost: two short critical sections a take. A thread is woken only to lead or to enter.
 
+pub mod rules;
+
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use rules::{Asked, Granted, Role, Rules, Wake};
+use std::time::{Duration, Instant};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -43,42 +43,17 @@ pub struct Limit {
 
 #[derive(Debug)]
 struct LimitState {
-    /// Most threads that run at a time.
-    limit: u32,
-    running: u32,
-    /// Whether a thread leads, or is about to.
-    led: bool,
-    /// Threads that wait to lead, the latest on top.
-    parked: Vec<usize>,
-    /// Threads that wait to enter, the first in front.
-    entering: VecDeque<usize>,
-    /// What each waiting thread was granted.
-    granted: Box<[Granted]>,
+    rules: Rules,
     /// Places that nobody has.
     free: Vec<usize>,
-    closed: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Granted {
-    Nothing,
-    Lead,
-    Run,
-}
-
-/// A thread under a limit. Dropping it gives up what it has.
+/// A thread's place under a limit. Dropping it gives up what it has.
 #[derive(Debug)]
 pub struct Member<'a> {
     limit: &'a Limit,
     place: usize,
     role: Role,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Outside,
-    Running,
-    Leading,
 }
 
 /// How waiting to lead ended.
@@ -92,31 +67,16 @@ pub enum Lead {
     Closed,
 }
 
-/// Threads to be woken after a change.
-#[derive(Debug, Default)]
-#[must_use = "whoever was granted something must be woken"]
-struct Wake {
-    runner: Option<usize>,
-    leader: Option<usize>,
-}
-
 impl Limit {
     /// Lets at most `limit` of up to `threads` threads run at a time.
     ///
     /// # Panics
     /// If `limit` is 0: nobody could ever run.
     pub fn new(limit: u32, threads: usize) -> Self {
-        assert!(limit > 0, "a limit of 0 lets nobody run");
         Self {
             state: Mutex::new(LimitState {
-                limit,
-                running: 0,
-                led: false,
-                parked: Vec::with_capacity(threads),
-                entering: VecDeque::with_capacity(threads),
-                granted: vec![Granted::Nothing; threads].into(),
+                rules: Rules::new(limit, threads),
                 free: (0..threads).rev().collect(),
-                closed: false,
             }),
             places: (0..threads).map(|_| Condvar::new()).collect(),
         }
@@ -131,10 +91,7 @@ impl Limit {
     /// Lets everybody who waits to lead return with [`Lead::Closed`], now and later. Whoever
     /// leads must be woken by other means.
     pub fn close(&self) {
-        let mut state = self.lock();
-        state.closed = true;
-        state.parked.clear();
-        drop(state);
+        self.lock().rules.close();
         for place in &self.places {
             place.notify_all();
         }
@@ -142,17 +99,17 @@ impl Limit {
 
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.lock().rules.is_closed()
     }
 
     /// How many threads wait to lead.
     pub fn parked(&self) -> usize {
-        self.lock().parked.len()
+        self.lock().rules.parked().len()
     }
 
     /// How many threads run.
     pub fn running(&self) -> u32 {
-        self.lock().running
+        self.lock().rules.running()
     }
 
     fn lock(&self) -> MutexGuard<'_, LimitState> {
@@ -164,34 +121,6 @@ impl Limit {
         for place in [wake.runner, wake.leader].into_iter().flatten() {
             self.places[place].notify_one();
         }
-    }
-}
-
-impl LimitState {
-    /// Gives away what a change has set free: at most one permit, and the lead.
-    fn settle(&mut self) -> Wake {
-        let mut wake = self.admit();
-        if self.running < self.limit && !self.led && !self.closed {
-            wake.leader = self.parked.pop();
-            if let Some(place) = wake.leader {
-                self.led = true;
-                self.granted[place] = Granted::Lead;
-            }
-        }
-        wake
-    }
-
-    /// Lets the first of those who wait to enter run, if one more may.
-    fn admit(&mut self) -> Wake {
-        let mut wake = Wake::default();
-        if self.running < self.limit {
-            wake.runner = self.entering.pop_front();
-            if let Some(place) = wake.runner {
-                self.running += 1;
-                self.granted[place] = Granted::Run;
-            }
-        }
-        wake
     }
 }
 
@@ -240,25 +169,14 @@ impl Member<'_> {
         if self.role != Role::Running || self.limit.places.len() == 1 {
             return self.role == Role::Running;
         }
-        let state = self.limit.lock();
-        !state.led && state.entering.is_empty() && !state.closed
+        self.limit.lock().rules.may_go_on()
     }
 
     /// Ends this thread's running and leads, if nobody else does and one more may run.
     /// `false`: nothing has changed.
     pub fn try_lead(&mut self) -> bool {
-        let mut state = self.limit.lock();
-        let others = state.running - u32::from(self.role == Role::Running);
-        // Whoever waits to enter goes first.
-        let permits = state.limit - others;
-        if state.led || state.closed || permits as usize <= state.entering.len() {
-            return false;
-        }
-        self.stop_running(&mut state);
-        let wake = state.admit();
-        state.led = true;
+        let Some(wake) = self.limit.lock().rules.try_lead(self.role) else { return false };
         self.role = Role::Leading;
-        drop(state);
         self.limit.wake(wake);
         true
     }
@@ -267,59 +185,51 @@ impl Member<'_> {
     pub fn lead(&mut self, until: Option<Instant>) -> Lead {
         let limit = self.limit;
         let mut state = limit.lock();
-        self.stop_running(&mut state);
-        if state.closed {
-            let wake = state.settle();
+        let (mut asked, wake) = state.rules.lead(self.place, self.role);
+        self.role = Role::Outside;
+        if asked != Asked::Parks {
             drop(state);
             limit.wake(wake);
-            return Lead::Closed;
-        }
-        // Whoever waits to enter goes first; after that this thread is the latest to wait.
-        let wake = state.admit();
-        if state.running < state.limit && !state.led {
-            state.led = true;
-            self.role = Role::Leading;
-            drop(state);
-            limit.wake(wake);
-            return Lead::Yours;
+            return self.ended(asked);
         }
         limit.wake(wake);
-        state.parked.push(self.place);
-        state.granted[self.place] = Granted::Nothing;
         loop {
-            match (state.granted[self.place], state.closed) {
-                (Granted::Lead, false) => {
-                    self.role = Role::Leading;
-                    return Lead::Yours;
-                }
-                (Granted::Lead, true) => {
-                    state.led = false;
-                    return Lead::Closed;
-                }
-                (_, true) => return Lead::Closed,
-                (_, false) => {}
+            if asked != Asked::Parks {
+                return self.ended(asked);
             }
             let Some(until) = until else {
                 state = limit.places[self.place].wait(state).unwrap_or_else(|e| e.into_inner());
+                asked = state.rules.asked(self.place);
                 continue;
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                state.parked.retain(|&place| place != self.place);
+                state.rules.unpark(self.place);
                 return Lead::TimedOut;
             }
             let waited = limit.places[self.place].wait_timeout(state, left);
             state = waited.unwrap_or_else(|e| e.into_inner()).0;
+            asked = state.rules.asked(self.place);
         }
+    }
+
+    /// Takes note of how waiting to lead ended.
+    fn ended(&mut self, asked: Asked) -> Lead {
+        if asked == Asked::Closed {
+            return Lead::Closed;
+        }
+        self.role = Role::Leading;
+        Lead::Yours
     }
 
     /// The leader gives up the lead and runs, as soon as it may; another leads if one more may
     /// run.
     pub fn run(&mut self) {
+        assert_eq!(self.role, Role::Leading, "only the leader can do this");
         let mut state = self.limit.lock();
-        self.stop_leading(&mut state);
+        state.rules.stop(self.role);
         let mut state = self.admitted(state);
-        let wake = state.settle();
+        let wake = state.rules.settle();
         drop(state);
         self.limit.wake(wake);
     }
@@ -327,12 +237,9 @@ impl Member<'_> {
     /// Gives up running or leading.
     pub fn leave(&mut self) {
         let mut state = self.limit.lock();
-        match self.role {
-            Role::Outside => {}
-            Role::Running => self.stop_running(&mut state),
-            Role::Leading => self.stop_leading(&mut state),
-        }
-        let wake = state.settle();
+        state.rules.stop(self.role);
+        self.role = Role::Outside;
+        let wake = state.rules.settle();
         drop(state);
         self.limit.wake(wake);
     }
@@ -348,13 +255,8 @@ impl Member<'_> {
     where
         Self: 'l,
     {
-        if state.running < state.limit {
-            debug_assert!(state.entering.is_empty(), "a permit lay idle");
-            state.running += 1;
-        } else {
-            state.entering.push_back(self.place);
-            state.granted[self.place] = Granted::Nothing;
-            while state.granted[self.place] != Granted::Run {
+        if !state.rules.enter(self.place) {
+            while state.rules.granted(self.place) != Granted::Run {
                 let place = &self.limit.places[self.place];
                 state = place.wait(state).unwrap_or_else(|e| e.into_inner());
             }
@@ -366,20 +268,6 @@ impl Member<'_> {
     /// Its number: 0 to one less than the number of threads.
     pub fn place(&self) -> usize {
         self.place
-    }
-
-    fn stop_running(&mut self, state: &mut LimitState) {
-        if self.role == Role::Running {
-            state.running -= 1;
-        }
-        debug_assert!(self.role != Role::Leading, "the leader cannot wait for the lead");
-        self.role = Role::Outside;
-    }
-
-    fn stop_leading(&mut self, state: &mut LimitState) {
-        assert_eq!(self.role, Role::Leading, "only the leader can do this");
-        state.led = false;
-        self.role = Role::Outside;
     }
 }
 

@@ -14,12 +14,15 @@
 //! Where the system delivers turns itself, its queue has a [`TurnPort`]. Then all threads wait at that port, also
 //! one that waits with its turn, and the system decides which of them is woken.
 
+pub mod order;
+
 use super::{CompletionQueue, Woken};
 use crate::{
     counters::Counters,
     sync::{Condvar, Mutex, MutexGuard},
     wake::Waker,
 };
+use order::Order;
 use std::io;
 
 /// A port of the system's that delivers the turn of a queue bound to it: on Windows a completion port, after
@@ -53,12 +56,7 @@ pub struct Turns<Q> {
 }
 
 struct TurnsState<Q> {
-    /// The queue, while nobody holds a turn.
-    queue: Option<Q>,
-    /// Threads that parked, the latest on top.
-    parked: Vec<usize>,
-    /// Threads picked from the stack that have not yet run.
-    woken: Vec<bool>,
+    order: Order<Q>,
     /// Why the port delivers no more, until a thread is told.
     failed: Option<io::Error>,
     closed: bool,
@@ -77,9 +75,7 @@ impl<Q: CompletionQueue> Turns<Q> {
     pub fn new(queue: Q, threads: usize) -> Self {
         let turns = Self {
             state: Mutex::new(TurnsState {
-                queue: None,
-                parked: Vec::with_capacity(threads),
-                woken: vec![false; threads],
+                order: Order::new(threads),
                 failed: None,
                 closed: false,
             }),
@@ -106,13 +102,12 @@ impl<Q: CompletionQueue> Turns<Q> {
             if state.closed {
                 return Ok(None);
             }
-            if let Some(queue) = state.queue.take() {
+            if let Some(queue) = state.order.take() {
                 break queue;
             }
-            state.parked.push(thread);
-            state.woken[thread] = false;
+            state.order.park(thread);
             counters.parks.one();
-            while !state.woken[thread] && !state.closed {
+            while !state.order.is_picked(thread) && !state.closed {
                 state = self.places[thread].wait(state).unwrap_or_else(|e| e.into_inner());
             }
         };
@@ -135,7 +130,7 @@ impl<Q: CompletionQueue> Turns<Q> {
             if state.closed {
                 return Ok(None);
             }
-            if delivered && let Some(queue) = state.queue.take() {
+            if delivered && let Some(queue) = state.order.take() {
                 return Ok(Some(Turn { turns: self, queue: Some(queue) }));
             }
             drop(state);
@@ -150,7 +145,7 @@ impl<Q: CompletionQueue> Turns<Q> {
         let mut state = self.lock();
         let was_closed = std::mem::replace(&mut state.closed, true);
         // On the stack are those that nobody has roused.
-        let parked = std::mem::take(&mut state.parked);
+        let parked = state.order.pick_all();
         drop(state);
         for thread in parked {
             self.places[thread].notify_one();
@@ -163,12 +158,12 @@ impl<Q: CompletionQueue> Turns<Q> {
 
     /// The queue, to be stopped, once closed and given up by every thread.
     pub fn take_back(&self) -> Option<Q> {
-        self.lock().queue.take()
+        self.lock().order.take()
     }
 
     /// How many threads are parked.
     pub fn parked(&self) -> usize {
-        self.lock().parked.len()
+        self.lock().order.parked().len()
     }
 }
 
@@ -181,8 +176,7 @@ impl<Q> Turns<Q> {
     /// Takes the queue back, and rouses the thread that parked last, or lets the port deliver it.
     fn give_up(&self, queue: Q) {
         let mut state = self.lock();
-        debug_assert!(state.queue.is_none(), "two turns for one queue");
-        state.queue = Some(queue);
+        state.order.put_back(queue);
         if let Some(port) = &self.port {
             // Under the lock: whoever has the packet at once finds the queue, and nobody stops it meanwhile.
             if !state.closed
@@ -192,8 +186,7 @@ impl<Q> Turns<Q> {
                 (state.failed, state.closed) = (Some(error), true);
                 port.post(self.places.len());
             }
-        } else if let Some(thread) = state.parked.pop() {
-            state.woken[thread] = true;
+        } else if let Some(thread) = state.order.pick() {
             drop(state);
             self.places[thread].notify_one();
         }

@@ -355,6 +355,43 @@ impl Picture {
         }
     }
 
+    /// A picture of lines as a file of its own: SVG of a fixed width, with its title, its legend and its colours.
+    pub fn file(&self) -> String {
+        /// Its width and what is left of it at either side, and the height of a line of text.
+        const WIDTH: usize = 760;
+        const MARGIN: usize = 10;
+        const TEXT: usize = 18;
+        /// Names of a legend in a line.
+        const NAMES: usize = 4;
+        let Drawing::Lines(lines) = &self.drawing else { return String::new() };
+        let drawn = lines.drawn();
+        let (top, inner) = (2 * TEXT + MARGIN, 250 + FOOT);
+        let legend = top + inner + TEXT;
+        let height = legend + drawn.len().div_ceil(NAMES) * TEXT + MARGIN;
+        let picture = html! {
+            svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH) height=(height) viewBox={ "0 0 " (WIDTH) " " (height) }
+                role="img" font-family="sans-serif" font-size="12" fill="#1b1f23" {
+                style { (maud::PreEscaped(FILE_STYLE)) }
+                rect width="100%" height="100%" fill="#ffffff" {}
+                (shape_definitions())
+                text x=(MARGIN) y=(TEXT) font-weight="bold" { (self.title) }
+                text x=(MARGIN) y=(2 * TEXT) { (lines.up.title) }
+                svg x=(MARGIN) y=(top) width=(WIDTH - 2 * MARGIN) height=(inner) { (self.lines(lines)) }
+                text x=(WIDTH - MARGIN) y=(top + inner + 8) text-anchor="end" { (lines.across.title) " →" }
+                @for (place, line) in drawn.iter().enumerate() {
+                    @let x = MARGIN + place % NAMES * (WIDTH - 2 * MARGIN) / NAMES;
+                    @let y = legend + (place / NAMES + 1) * TEXT - 4;
+                    g class={ "line c" (line.series % COLOURS) } {
+                        line x1=(x) x2=(x + 20) y1=(y - 4) y2=(y - 4) {}
+                        use href={ "#m" (shape(line.series)) } x=(x + 10) y=(y - 4) {}
+                    }
+                    text x=(x + 26) y=(y) { (line.name) }
+                }
+            }
+        };
+        picture.into_string()
+    }
+
     fn left_out(&self) -> usize {
         match &self.drawing {
             Drawing::Rows(_, bands) => bands.len().saturating_sub(MOST_ROWS),
@@ -578,8 +615,18 @@ fn values(lines: &Lines) -> Markup {
     }
 }
 
+/// The style of a picture that stands alone: the page's, for paper.
+const FILE_STYLE: &str = ".ticks line{stroke:#e8ebee}.ticks text{fill:#59636e;font-size:11px}\
+    .c0{color:#0072b2}.c1{color:#d55e00}.c2{color:#00805c}.c3{color:#b0508a}\
+    .c4{color:#a87400}.c5{color:#3d434a}.c6{color:#6a48b5}.c7{color:#8a5a3c}\
+    .line line{stroke:currentColor;stroke-width:1.8}.line use{fill:currentColor;stroke:#ffffff;stroke-width:1}";
+
 /// The shapes that pictures refer to, once in the page.
 pub fn shapes() -> Markup {
+    html! { svg.shapes width="0" height="0" aria-hidden="true" { (shape_definitions()) } }
+}
+
+fn shape_definitions() -> Markup {
     const SHAPES: [&str; COLOURS] = [
         "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
         "M-3.6 -3.6h7.2v7.2h-7.2z",
@@ -591,9 +638,7 @@ pub fn shapes() -> Markup {
         "M0 -5l1.4 3.2l3.5 .4l-2.6 2.4l.7 3.4l-3 -1.7l-3 1.7l.7 -3.4l-2.6 -2.4l3.5 -.4z",
     ];
     html! {
-        svg.shapes width="0" height="0" aria-hidden="true" { defs {
-            @for (index, shape) in SHAPES.iter().enumerate() { path id={ "m" (index) } d=(shape) {} }
-        } }
+        defs { @for (index, shape) in SHAPES.iter().enumerate() { path id={ "m" (index) } d=(shape) {} } }
     }
 }
 

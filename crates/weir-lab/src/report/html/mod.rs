@@ -9,6 +9,7 @@ mod chart;
 mod curves;
 mod plots;
 mod raw;
+mod simulated;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -27,6 +28,7 @@ use chart::{legend, shapes};
 use tables::{aside, deciding, everything, facts, fields, headings, meanings};
 
 pub use raw::document_of;
+pub use simulated::{files as files_of_simulation, page as page_of_simulation};
 
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");

@@ -78,7 +78,7 @@ pub fn document_of(page: &str) -> Option<&str> {
 }
 
 /// Compact JSON; `<` is written so that neither an end tag nor a comment can be in it.
-fn escaped(document: &Value) -> String {
+pub(super) fn escaped(document: &Value) -> String {
     document.to_string().replace('<', "\\u003c")
 }
 

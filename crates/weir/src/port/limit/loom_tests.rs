@@ -225,8 +225,8 @@ fn the_thread_that_parked_last_leads_first() {
             .collect();
         let mut expected = loop {
             let state = limit.lock();
-            if state.parked.len() == 2 {
-                break state.parked.clone();
+            if state.rules.parked().len() == 2 {
+                break state.rules.parked().to_vec();
             }
             drop(state);
             thread::yield_now();

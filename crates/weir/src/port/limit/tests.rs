@@ -16,7 +16,7 @@ fn until_parked(limit: &Limit, parked: usize) {
 
 /// Returns once somebody waits to enter.
 fn until_entering(limit: &Limit) {
-    while limit.lock().entering.is_empty() {
+    while limit.lock().rules.entering() == 0 {
         thread::yield_now();
     }
 }

@@ -169,8 +169,8 @@ fn the_thread_that_parked_last_is_first() {
             .collect();
         let mut expected = loop {
             let state = world.turns.lock();
-            if state.parked.len() == 2 {
-                break state.parked.clone();
+            if state.order.parked().len() == 2 {
+                break state.order.parked().to_vec();
             }
             drop(state);
             thread::yield_now();

@@ -11,14 +11,15 @@ mod rio_port;
 mod rio_reader;
 mod rio_sharded;
 
+pub use return_queue::reader;
 pub use rio_event::RioEvent;
 pub use rio_event_polled::RioEventPolled;
-pub use rio_hybrid::RioHybrid;
+pub use rio_hybrid::{RioHybrid, Turning, after};
 pub use rio_hybrid_reader::RioHybridReader;
 pub use rio_polled::RioPolled;
 pub use rio_port::RioPort;
 pub use rio_reader::RioReader;
-pub use rio_sharded::{RioSharded, Steering};
+pub use rio_sharded::{RioSharded, Steering, receives_of_shard};
 
 /// A design on registered I/O, whose type has `start_on`: it runs on the provider that its options name.
 macro_rules! rio_design {

@@ -26,10 +26,35 @@ pub(super) struct ReturnQueue {
     sockets: usize,
 }
 
+/// Whether the reader has to be woken. A model of the designs with a reader decides by it, too.
+pub mod reader {
+    /// Whether the reader waits.
+    #[derive(Debug, Default)]
+    pub struct Waits(bool);
+
+    impl Waits {
+        /// Something was put in. True: the reader waits, and must be woken, this once.
+        #[inline]
+        pub fn filled(&mut self) -> bool {
+            std::mem::take(&mut self.0)
+        }
+
+        /// Whether it does.
+        pub fn is_waiting(&self) -> bool {
+            self.0
+        }
+
+        /// The reader found nothing, and is about to wait.
+        #[inline]
+        pub fn found_nothing(&mut self) {
+            self.0 = true;
+        }
+    }
+}
+
 struct ReturnQueueState {
     done: Done,
-    /// The reader waits: it need not be woken otherwise.
-    waiting: bool,
+    reader: reader::Waits,
     closed: bool,
     /// The reader has left: what is put in goes back to the pool.
     left: bool,
@@ -41,7 +66,7 @@ impl ReturnQueue {
         let slices = region.count() as usize;
         let state = ReturnQueueState {
             done: Done::new(slices, sockets),
-            waiting: false,
+            reader: reader::Waits::default(),
             closed: false,
             left: false,
         };
@@ -74,7 +99,7 @@ impl ReturnQueue {
             return done.clear();
         }
         state.done.append(done);
-        let wake = std::mem::take(&mut state.waiting);
+        let wake = state.reader.filled();
         drop(state);
         if wake {
             self.filled.notify_one();
@@ -86,7 +111,7 @@ impl ReturnQueue {
     pub(super) fn take(&self, done: &mut Done, counters: &Counters) -> bool {
         let mut state = self.lock();
         while state.done.is_empty() && !state.closed {
-            state.waiting = true;
+            state.reader.found_nothing();
             counters.parks.one();
             state = self.filled.wait(state).unwrap_or_else(|e| e.into_inner());
         }

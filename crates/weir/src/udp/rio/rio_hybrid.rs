@@ -168,6 +168,21 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     })
 }
 
+/// What becomes of the turn of a thread that has dequeued something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turning {
+    /// The thread dequeues again once it has handled what it took.
+    Kept,
+    /// It is overwhelmed: another thread may have the queue before this one handles what it took.
+    GivenUp,
+}
+
+/// What a thread of the hybrid decides when a dequeue brought so many datagrams. A model of the design decides by it, too.
+#[inline]
+pub fn after(received: u64, threshold: u64) -> Turning {
+    if received >= threshold { Turning::GivenUp } else { Turning::Kept }
+}
+
 /// Takes the queue when it is this thread's turn, and keeps it for as long as dequeues bring
 /// less than the threshold. What they bring goes to `handle`, after the queue was given up if
 /// it was.
@@ -203,10 +218,9 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
             continue;
         }
         spin.reset();
-        if received as u64 >= tuning.threshold.load(Relaxed) {
-            turn.notify(&counters); // overwhelmed: another thread may have the queue
-        } else {
-            held = Some(turn);
+        match after(received as u64, tuning.threshold.load(Relaxed)) {
+            Turning::GivenUp => turn.notify(&counters),
+            Turning::Kept => held = Some(turn),
         }
         handle(worker, &mut batch)?;
     }

@@ -151,7 +151,7 @@ impl RioSharded {
         job.state("replies-outstanding", u64::from(sends) * u64::from(self.threads));
         let needs = Needs {
             payload: job.slice_bytes(),
-            receives: self.outstanding / self.threads,
+            receives: receives_of_shard(self.outstanding, self.threads),
             sends,
             per_dequeue: self.dequeue_max,
             offload: job.receive_offload(),
@@ -178,6 +178,11 @@ impl RioSharded {
         }
         job.run()
     }
+}
+
+/// How many of the receives outstanding each thread has.
+pub fn receives_of_shard(outstanding: u32, threads: u32) -> u32 {
+    outstanding / threads
 }
 
 /// An address that may be shared is not refused by the system where another server has it. So

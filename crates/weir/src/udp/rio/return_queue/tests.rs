@@ -63,7 +63,7 @@ fn a_reader_that_waits_is_woken_by_what_is_put_in_and_by_the_end() {
         })
     };
     let parked = |times| {
-        while counters.parks.get() < times || !queue.lock().waiting {
+        while counters.parks.get() < times || !queue.lock().reader.is_waiting() {
             thread::yield_now();
         }
     };

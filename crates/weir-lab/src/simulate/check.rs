@@ -1,0 +1,272 @@
+//! The model held against a comparison that was measured: each row of it is simulated as it ran, and the figures are
+//! set side by side.
+//!
+//! A row is simulated under the load that was sent, on the cores that the server had, with its threads, its buffer and
+//! its work. If the generators ran on the server's cores, the model has as many threads that compete for them.
+
+use super::{Copies, Course, Design, costs::Costs, simulate};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// How far off the model may be, in percent: its goal.
+pub const GOAL_PERCENT: f64 = 10.0;
+/// What a datagram of a few bytes takes of a socket's buffer on Linux, besides its bytes.
+const OVERHEAD_BYTES: u64 = 768;
+/// Datagrams that generators send at once with segmentation offload.
+const TRAIN: u32 = 32;
+
+/// A measured row and what the model says of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Checked {
+    /// The row.
+    pub name: String,
+    /// Its load.
+    pub load: String,
+    /// Cores of the server.
+    pub cores: usize,
+    /// Datagrams sent in a second.
+    pub sent_per_s: f64,
+    /// Whether the server was what limited the row; else it received what was sent, which proves little.
+    pub limited_by_server: bool,
+    /// Measured: datagrams received in a second.
+    pub measured_per_s: f64,
+    /// Of the model.
+    pub model_per_s: f64,
+    /// How much more the model says, in percent; less, if below 0.
+    pub off_percent: f64,
+    /// Measured: CPU time of the server for each datagram; null if it is not known.
+    pub measured_cpu_ns: Option<f64>,
+    /// Of the model.
+    pub model_cpu_ns: Option<f64>,
+    /// How much more the model says, in percent.
+    pub cpu_off_percent: Option<f64>,
+}
+
+/// What a document says of the model.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// The rows that the model has.
+    pub rows: Vec<Checked>,
+    /// The others, each with the reason.
+    pub left_out: Vec<LeftOut>,
+    /// The median of how far off the rates of rows that the server limited are, regardless of sign; null if there is none.
+    pub median_off_percent: Option<f64>,
+    /// The widest of the same.
+    pub widest_off_percent: Option<f64>,
+    /// How many of them are within the goal of 10 %.
+    pub within_goal: usize,
+    /// How many there are.
+    pub limited_by_server: usize,
+}
+
+/// A row that the model has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    /// The row.
+    pub name: String,
+    /// Its load.
+    pub load: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Holds the model against a document of `weir compare udp`.
+///
+/// # Errors
+/// Why it cannot, and what to do.
+pub fn check(document: &Value, costs: &Costs, seed: u64) -> Result<Check, String> {
+    let studies = crate::report::model::Study::all(document);
+    let study = studies.iter().find(|study| study.name == "udp").ok_or(
+        "it holds no comparison of UDP servers; make one with `weir compare udp -o FILE.json`",
+    )?;
+    let value = study.value;
+    let cores = |name: &str| -> BTreeSet<u64> {
+        value[name].as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
+    };
+    let (server, generators) = (cores("server_cores"), cores("generator_cores"));
+    if server.is_empty() {
+        return Err("it does not say which cores the server had".into());
+    }
+    let mut check = Check::default();
+    for result in value["results"].as_array().into_iter().flatten() {
+        let row =
+            Measured { result, cores: server.len(), shared: !server.is_disjoint(&generators) };
+        match row.checked(costs, seed) {
+            Ok(checked) => check.rows.push(checked),
+            Err(reason) => {
+                check.left_out.push(LeftOut {
+                    name: row.text("name"),
+                    load: row.text("load_name"),
+                    reason,
+                });
+            }
+        }
+    }
+    check.sum_up();
+    Ok(check)
+}
+
+impl Check {
+    fn sum_up(&mut self) {
+        let limited = self.rows.iter().filter(|row| row.limited_by_server);
+        let mut off: Vec<f64> = limited.map(|row| row.off_percent.abs()).collect();
+        off.sort_by(f64::total_cmp);
+        self.limited_by_server = off.len();
+        self.within_goal = off.iter().filter(|off| **off <= GOAL_PERCENT).count();
+        self.median_off_percent = off.get(off.len() / 2).copied();
+        self.widest_off_percent = off.last().copied();
+    }
+}
+
+struct Measured<'a> {
+    result: &'a Value,
+    cores: usize,
+    /// Whether the generators had the server's cores, too.
+    shared: bool,
+}
+
+impl Measured<'_> {
+    fn text(&self, name: &str) -> String {
+        self.result[name].as_str().unwrap_or_default().into()
+    }
+
+    fn median(&self, metric: &str) -> Option<f64> {
+        self.result["metrics"][metric]["median"].as_f64()
+    }
+
+    fn option(&self, name: &str) -> Option<u64> {
+        self.result["options"][name].as_str()?.parse().ok()
+    }
+
+    fn checked(&self, costs: &Costs, seed: u64) -> Result<Checked, String> {
+        let course = self.course(costs, seed)?;
+        course.check()?;
+        let measured_per_s =
+            self.median("received_per_s").filter(|of| *of > 0.0).ok_or("nothing was received")?;
+        let model = simulate(&course, costs);
+        let measured_cpu_ns = self.median("cpu_ns_per_datagram").filter(|of| *of > 0.0);
+        let more = |model: f64, measured: f64| 100.0 * (model / measured - 1.0);
+        let cpu = measured_cpu_ns.zip(model.cpu_ns_per_datagram);
+        Ok(Checked {
+            name: self.text("name"),
+            load: self.text("load_name"),
+            cores: self.cores,
+            sent_per_s: course.per_s,
+            limited_by_server: measured_per_s < 0.99 * course.per_s,
+            measured_per_s,
+            model_per_s: model.received_per_s,
+            off_percent: more(model.received_per_s, measured_per_s),
+            measured_cpu_ns,
+            model_cpu_ns: model.cpu_ns_per_datagram,
+            cpu_off_percent: cpu.map(|(measured, model)| more(model, measured)),
+        })
+    }
+
+    /// The row as the model runs it.
+    fn course(&self, costs: &Costs, seed: u64) -> Result<Course, String> {
+        let load = &self.result["load"];
+        let design =
+            Design::named(&self.text("design")).ok_or("the model does not have this design")?;
+        let provider = self.text("provider");
+        if design.is_rio() && provider != "batch" {
+            return Err(format!("the model has registered I/O on provider batch, not {provider}"));
+        }
+        if load["receive_offload"] == true {
+            return Err("the model has no receive offload".into());
+        }
+        if load["ports"].as_u64().is_some_and(|ports| ports > 1) {
+            return Err("the model has one port".into());
+        }
+        let sent = self.median("sent_per_s").filter(|of| *of > 0.0);
+        let per_s = sent.ok_or("what was sent in a second is not known")?;
+        let steps = load["work"].as_u64().unwrap_or(0);
+        let work_ns = if steps == 0 { 0.0 } else { steps as f64 * costs.work_step };
+        let shares = load["work_shared"] == true;
+        let buffer_bytes = load["rcvbuf_bytes"].as_u64().unwrap_or(212_992);
+        let size = load["size_bytes"].as_u64().unwrap_or(64);
+        let saturated = load["kind"] == "saturation";
+        let default = Course::default();
+        let started = self.median("threads_started").map(|all| all as usize);
+        let threads =
+            started.map(|all| all.saturating_sub(design.all_threads(0))).filter(|of| *of > 0);
+        let threads = threads.or_else(|| self.option("threads").map(|of| of as usize)).unwrap_or(0);
+        Ok(Course {
+            design,
+            copies: Copies::Thread,
+            cores: self.cores,
+            threads: if threads == 0 && design == Design::Blocking { 1 } else { threads },
+            competitors: match (self.shared, saturated) {
+                (true, true) => load["generators"].as_u64().unwrap_or(1) as usize,
+                _ => 0,
+            },
+            per_s,
+            train: if saturated && load["send_offload"] != false { TRAIN } else { 1 },
+            flows: load["flows"].as_u64().unwrap_or(1).max(1) as u32,
+            own_work_ns: if shares { 0.0 } else { work_ns },
+            shared_work_ns: if shares { work_ns } else { 0.0 },
+            buffer: (buffer_bytes / (OVERHEAD_BYTES + size)).max(1) as usize,
+            dequeue_max: self.option("dequeue-max").unwrap_or(1000) as usize,
+            threshold: self.option("threshold").unwrap_or(default.threshold),
+            seed,
+            ..default
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::costs::ROUND;
+    use serde_json::json;
+
+    fn result(design: &str, provider: &str, sent: f64, received: f64) -> Value {
+        json!({
+            "name": design, "design": design, "provider": provider, "load_name": "saturation, 64 B",
+            "options": {"threads": "1"},
+            "load": {"kind": "saturation", "size_bytes": 64, "work": 0, "work_shared": false, "flows": 1,
+                "generators": 1, "ports": 1, "rcvbuf_bytes": null, "receive_offload": false, "send_offload": true},
+            "metrics": {"sent_per_s": {"median": sent}, "received_per_s": {"median": received},
+                "cpu_ns_per_datagram": {"median": 520.0}},
+        })
+    }
+
+    fn document(results: Vec<Value>) -> Value {
+        json!({"kind": "udp", "server_cores": [0], "generator_cores": [1], "loads": [], "results": results})
+    }
+
+    #[test]
+    fn each_row_is_held_against_the_model_and_what_it_has_not_is_said() {
+        // 520 ns a datagram are 1.92 million a second.
+        let document = document(vec![
+            result("blocking", "sockets", 4e6, 1.9e6),
+            result("blocking", "sockets", 1e6, 1e6),
+            result("rio-hybrid", "uring", 4e6, 3e6),
+            result("epoll", "sockets", 4e6, 2e6),
+            result("rio-hybrid", "batch", 4e6, 1e6),
+        ]);
+        let check = check(&document, &ROUND, 1).unwrap();
+        let off: Vec<_> =
+            check.rows.iter().map(|row| (row.limited_by_server, row.off_percent)).collect();
+        assert!(off[0].0 && off[0].1.abs() < 4.0, "{off:?}");
+        assert!(!off[1].0 && off[1].1.abs() < 4.0, "{off:?}");
+        assert!(off[2].0 && off[2].1 > 100.0, "{off:?}");
+        let reasons: Vec<_> = check.left_out.iter().map(|of| of.reason.as_str()).collect();
+        assert!(
+            reasons[0].contains("provider batch") && reasons[1].contains("this design"),
+            "{reasons:?}"
+        );
+        assert_eq!((check.within_goal, check.limited_by_server), (1, 2));
+        assert!(check.rows[0].cpu_off_percent.unwrap().abs() < 5.0, "{:?}", check.rows[0]);
+    }
+
+    #[test]
+    fn a_document_of_something_else_is_refused() {
+        let error = check(&json!({"kind": "tcp", "results": []}), &ROUND, 1).unwrap_err();
+        assert!(error.contains("weir compare udp"), "{error}");
+        let mut without = document(vec![]);
+        without["server_cores"] = Value::Null;
+        assert!(check(&without, &ROUND, 1).unwrap_err().contains("cores"));
+    }
+}

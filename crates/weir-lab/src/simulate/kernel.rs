@@ -1,0 +1,358 @@
+//! What the modelled kernel does: datagrams come to a socket, wait in its queue or are lost, and wake who waits for
+//! them. And a lock as the standard library makes it of the kernel's.
+//!
+//! Protocol processing happens on other cores, as with a sender on loopback: what comes costs the server nothing
+//! until it is received. But a socket takes one datagram at a time (`enqueue`), and before it lies a queue of
+//! [`DEVICE_QUEUE`]: what finds that full is lost there. So one socket has a highest rate, however many cores there
+//! are.
+
+use super::events::{Alarm, Thread, Time, World};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+};
+
+/// Datagrams that wait before a socket, as in Linux's queue of a core (`net.core.netdev_max_backlog`).
+pub const DEVICE_QUEUE: u64 = 1000;
+
+/// Random numbers (SplitMix64): the same for the same seed on every machine.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Above 0, and at most 1.
+    fn share(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A gap of a Poisson process.
+    fn gap(&mut self, mean_ps: f64) -> Time {
+        (-self.share().ln() * mean_ps).round() as Time
+    }
+}
+
+/// Datagrams that come to a socket: a Poisson process, in trains.
+#[derive(Debug, Clone)]
+pub struct Traffic {
+    /// Datagrams a second.
+    pub per_s: f64,
+    /// Datagrams that come at once.
+    pub train: u32,
+    /// Where the random numbers begin.
+    pub seed: u64,
+}
+
+/// What became of the datagrams that came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// All that came.
+    pub arrived: u64,
+    /// Lost before the socket, which takes one at a time.
+    pub lost_before: u64,
+    /// Lost because the socket's queue was full.
+    pub lost_full: u64,
+    /// Received by the server.
+    pub received: u64,
+    /// Still in the queue.
+    pub waiting: u64,
+}
+
+/// A socket and who waits for it.
+pub struct Socket {
+    state: RefCell<SocketState>,
+    number: usize,
+}
+
+struct SocketState {
+    random: Random,
+    mean_ps: f64,
+    train: u32,
+    /// When the next train comes, and how much of it is still to come; never, if there is no traffic.
+    next: Option<Time>,
+    left: u32,
+    enqueue: Time,
+    /// When the socket takes another datagram.
+    free_at: Time,
+    most: usize,
+    /// When each that waits came.
+    queue: VecDeque<Time>,
+    account: Account,
+    /// Threads that wait, the first in front.
+    waiting: VecDeque<usize>,
+    alarm: Option<Time>,
+}
+
+impl Socket {
+    /// With room for so many datagrams. `number` is its place among the alarms.
+    pub fn new(number: usize, traffic: &Traffic, enqueue: Time, most: usize) -> Self {
+        let mut random = Random::new(traffic.seed);
+        let train = traffic.train.max(1);
+        let mean_ps = 1e12 * f64::from(train) / traffic.per_s;
+        let next = (traffic.per_s > 0.0).then(|| random.gap(mean_ps));
+        let state = SocketState {
+            random,
+            mean_ps,
+            train,
+            next,
+            left: train,
+            enqueue,
+            free_at: 0,
+            most,
+            queue: VecDeque::new(),
+            account: Account::default(),
+            waiting: VecDeque::new(),
+            alarm: None,
+        };
+        Self { state: RefCell::new(state), number }
+    }
+
+    /// Takes up to so many datagrams, and adds when each came to `out`. Returns how many.
+    pub fn take(&self, now: Time, most: usize, out: &mut Vec<Time>) -> usize {
+        let mut state = self.state.borrow_mut();
+        state.advance(now);
+        let taken = state.queue.len().min(most);
+        out.extend(state.queue.drain(..taken));
+        state.account.received += taken as u64;
+        taken
+    }
+
+    /// Whether there is something to take.
+    pub fn is_ready(&self, now: Time) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.advance(now);
+        !state.queue.is_empty()
+    }
+
+    /// When there will be something to take: at once, or when the next comes. `None`: never.
+    pub fn ready_at(&self, now: Time) -> Option<Time> {
+        let mut state = self.state.borrow_mut();
+        state.advance(now);
+        if state.queue.is_empty() { state.next_in_queue() } else { Some(now) }
+    }
+
+    /// Sleeps until there is something to take. Another thread may take it first.
+    pub async fn wait(&self, thread: &Thread) {
+        let world = thread.world();
+        if self.is_ready(world.now()) {
+            return;
+        }
+        self.state.borrow_mut().waiting.push_back(thread.number());
+        self.set_alarm(world);
+        thread.sleep().await;
+    }
+
+    fn set_alarm(&self, world: &World) {
+        let mut state = self.state.borrow_mut();
+        if state.waiting.is_empty() || state.alarm.is_some() {
+            return;
+        }
+        if let Some(next) = state.next_in_queue() {
+            state.alarm = Some(next);
+            drop(state);
+            world.alarm_at(next, self.number);
+        }
+    }
+
+    /// The account of all that came until now.
+    pub fn account(&self, now: Time) -> Account {
+        let mut state = self.state.borrow_mut();
+        state.advance(now);
+        Account { waiting: state.queue.len() as u64, ..state.account }
+    }
+}
+
+impl Alarm for Socket {
+    /// A datagram came: whoever waited longest is woken.
+    fn due(&self, world: &World) {
+        let mut state = self.state.borrow_mut();
+        state.alarm = None;
+        state.advance(world.now());
+        let woken = if state.queue.is_empty() { None } else { state.waiting.pop_front() };
+        drop(state);
+        if let Some(thread) = woken {
+            world.wake(thread);
+        }
+        self.set_alarm(world);
+    }
+}
+
+impl SocketState {
+    /// Lets come what has come until now.
+    fn advance(&mut self, now: Time) {
+        while let Some(at) = self.next.filter(|&at| at <= now) {
+            let too_many = self.free_at.saturating_sub(at) > DEVICE_QUEUE * self.enqueue;
+            if too_many {
+                self.account.lost_before += 1;
+            } else if self.in_queue_at(at) > now {
+                return; // it waits before the socket
+            } else {
+                self.free_at = self.free_at.max(at) + self.enqueue;
+                match self.queue.len() < self.most {
+                    true => self.queue.push_back(at),
+                    false => self.account.lost_full += 1,
+                }
+            }
+            self.account.arrived += 1;
+            self.left -= 1;
+            if self.left == 0 {
+                self.left = self.train;
+                self.next = Some(at + self.random.gap(self.mean_ps));
+            }
+        }
+    }
+
+    /// When a datagram that comes at a time is in the socket's queue: at once, unless the socket is not done with
+    /// those before it.
+    fn in_queue_at(&self, at: Time) -> Time {
+        if self.free_at > at { self.free_at + self.enqueue } else { at }
+    }
+
+    /// When the next datagram will be in the socket's queue.
+    fn next_in_queue(&self) -> Option<Time> {
+        self.next.map(|at| self.in_queue_at(at))
+    }
+}
+
+/// What a lock costs.
+#[derive(Debug, Clone, Copy)]
+pub struct LockCosts {
+    /// Taking and releasing it, where nobody else wants it.
+    pub lock: Time,
+    /// Its cache line from one core to another.
+    pub hop: Time,
+    /// How long a thread looks at it before it sleeps.
+    pub spin: Time,
+    /// What a thread pays that wakes another.
+    pub wake_call: Time,
+    /// What a thread pays to sleep.
+    pub sleep_call: Time,
+}
+
+/// A lock as the standard library's: who finds it taken looks at it for a while, then sleeps; who releases it wakes one
+/// that sleeps, and whoever comes first has it.
+pub struct Lock {
+    costs: LockCosts,
+    held: Cell<bool>,
+    /// The core that had it last.
+    core: Cell<Option<usize>>,
+    spinning: RefCell<VecDeque<usize>>,
+    sleeping: RefCell<VecDeque<usize>>,
+}
+
+impl Lock {
+    /// That nobody has.
+    pub fn new(costs: LockCosts) -> Self {
+        Self {
+            costs,
+            held: Cell::new(false),
+            core: Cell::new(None),
+            spinning: RefCell::default(),
+            sleeping: RefCell::default(),
+        }
+    }
+
+    /// Takes it.
+    pub async fn take(&self, thread: &Thread) {
+        loop {
+            if !self.held.replace(true) {
+                break;
+            }
+            self.spinning.borrow_mut().push_back(thread.number());
+            if thread.spin(self.costs.spin).await {
+                break; // it was handed over
+            }
+            self.spinning.borrow_mut().retain(|&of| of != thread.number());
+            thread.run(self.costs.sleep_call).await;
+            if !self.held.get() {
+                continue;
+            }
+            self.sleeping.borrow_mut().push_back(thread.number());
+            thread.sleep().await;
+        }
+        let moved =
+            self.core.replace(Some(thread.core())).is_some_and(|core| core != thread.core());
+        thread.run(self.costs.lock + if moved { self.costs.hop } else { 0 }).await;
+    }
+
+    /// Releases it.
+    pub async fn release(&self, thread: &Thread) {
+        let next = self.spinning.borrow_mut().pop_front();
+        if let Some(next) = next {
+            thread.world().wake(next); // it stays taken
+            return;
+        }
+        self.held.set(false);
+        let next = self.sleeping.borrow_mut().pop_front();
+        if let Some(next) = next {
+            thread.run(self.costs.wake_call).await;
+            thread.world().wake(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(per_s: f64, train: u32, enqueue: Time, most: usize) -> Socket {
+        Socket::new(0, &Traffic { per_s, train, seed: 7 }, enqueue, most)
+    }
+
+    #[test]
+    fn what_came_is_received_or_lost_or_waits() {
+        for (per_s, train, enqueue, most) in
+            [(1e6, 1, 0, 10), (1e6, 16, 0, 100), (5e7, 1, 100_000, 50), (5e7, 64, 100_000, 1000)]
+        {
+            let socket = socket(per_s, train, enqueue, most);
+            let mut out = vec![];
+            for step in 1..=1000u64 {
+                socket.take(step * 1_000_000, 7, &mut out);
+            }
+            let account = socket.account(1_000_000_000);
+            let Account { arrived, lost_before, lost_full, received, waiting } = account;
+            assert_eq!(arrived, lost_before + lost_full + received + waiting, "{account:?}");
+            assert_eq!(received, out.len() as u64);
+            assert!(waiting <= most as u64 && received > 0, "{account:?}");
+            assert!(out.is_sorted(), "in the order in which they came");
+        }
+    }
+
+    #[test]
+    fn as_many_come_as_are_sent() {
+        let socket = socket(2e6, 1, 0, usize::MAX);
+        let arrived = socket.account(1_000_000_000_000).arrived;
+        // 2 million: a Poisson count is within 5 of its deviations of 1414 of that.
+        assert!(arrived.abs_diff(2_000_000) < 7071, "{arrived}");
+    }
+
+    #[test]
+    fn a_socket_takes_one_at_a_time() {
+        let socket = socket(1e8, 1, 100_000, usize::MAX);
+        let mut out = vec![];
+        socket.take(1_000_000_000, usize::MAX, &mut out);
+        // 1 ms at 100 ns each.
+        assert!(out.len().abs_diff(10_000) <= 2, "{}", out.len());
+        assert!(socket.account(1_000_000_000).lost_before > 50_000);
+    }
+
+    #[test]
+    fn random_numbers_are_the_same_everywhere() {
+        let mut random = Random::new(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+}

@@ -1,0 +1,277 @@
+//! What a simulation says: the document with its schema, a table for people, CSV. Each says first that it is a model.
+
+use super::{
+    Row,
+    check::{Check, GOAL_PERCENT},
+    costs::Table,
+    predict::{Crossing, answers},
+};
+use crate::report::number::{or_unknown, si, three_figures};
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// What is said first, wherever figures of the model are shown.
+pub const MODEL: &str =
+    "A model: these figures were computed from costs, and none of them was measured.";
+
+/// What `weir simulate` writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Document {
+    /// The version of this shape.
+    pub schema_version: u32,
+    /// `simulation`.
+    pub kind: String,
+    /// That these figures are those of a model.
+    pub model: String,
+    /// The command as it was given.
+    pub command: Vec<String>,
+    /// `completed`.
+    pub status: String,
+    /// Seed of the traffic.
+    pub seed: u64,
+    /// The answers, the most important first.
+    pub answers: Vec<String>,
+    /// The costs that it was computed from.
+    pub costs: Table,
+    /// What was the same for all rows.
+    pub settings: Settings,
+    /// Where one design overtakes another.
+    pub crossings: Vec<Crossing>,
+    /// Each design under each load on each number of cores.
+    pub rows: Vec<Row>,
+    /// How far the model is off a comparison that was measured; null if it was not asked.
+    pub check: Option<Check>,
+}
+
+/// What is the same for all rows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Settings {
+    /// Datagrams for which there is room, shared among the sockets.
+    pub buffer_datagrams: usize,
+    /// Flows, which sharding spreads over its sockets.
+    pub flows: u32,
+    /// Datagrams that come at once.
+    pub train_datagrams: u32,
+    /// Most datagrams of one dequeue.
+    pub dequeue_max: usize,
+    /// Datagrams in one dequeue at which the hybrid lets another thread join.
+    pub threshold: u64,
+    /// How long the hybrid polls after the last datagram.
+    pub spin_us: f64,
+    /// Work of each datagram that is not on shared state.
+    pub own_work_ns: f64,
+}
+
+/// The schema of the document.
+pub fn schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut schema = settings.into_generator().into_root_schema_for::<Document>();
+    schema.insert("title".into(), "A result of weir simulate".into());
+    schema
+}
+
+impl Document {
+    /// For people, the answers first. `all` shows every row, else those of the lowest and the highest load and number
+    /// of cores.
+    pub fn text(&self, all: bool) -> String {
+        let mut text = format!("{MODEL}\n");
+        if let Some(check) = &self.check {
+            text += &checked(check);
+        }
+        for answer in answers(&self.crossings) {
+            let _ = write!(text, "\n{answer}\n");
+        }
+        let shown: Vec<&Row> =
+            self.rows.iter().filter(|row| all || self.is_at_an_end(row)).collect();
+        if shown.is_empty() {
+            return text;
+        }
+        let _ = write!(text, "\n{}\n", table(&shown));
+        let hidden = self.rows.len() - shown.len();
+        if hidden > 0 {
+            let _ = writeln!(text, "{hidden} more rows: --all shows them, -o FILE writes them.");
+        }
+        let cut = self.rows.iter().filter(|row| row.cut_short).count();
+        if cut > 0 {
+            let _ = writeln!(text, "Rows that had too many events and were cut short: {cut}.");
+        }
+        text
+    }
+
+    fn is_at_an_end(&self, row: &Row) -> bool {
+        let is_end = |value: f64, of: &dyn Fn(&Row) -> f64| {
+            let values = || self.rows.iter().map(of);
+            values().reduce(f64::min) == Some(value) || values().reduce(f64::max) == Some(value)
+        };
+        is_end(row.offered_per_s, &|row| row.offered_per_s)
+            && is_end(row.cores as f64, &|row| row.cores as f64)
+            && is_end(row.shared_work_ns, &|row| row.shared_work_ns)
+    }
+
+    /// All rows as CSV (RFC 4180). The first column says that it is a model.
+    ///
+    /// # Errors
+    /// Why it could not be written.
+    pub fn csv(&self) -> Result<String, String> {
+        let mut writer = csv::Writer::from_writer(vec![]);
+        let written = COLUMNS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        let of = |row: &Row| COLUMNS.iter().map(|(_, value)| value(row)).collect::<Vec<_>>();
+        let all = std::iter::once(written.into_iter().map(String::from).collect())
+            .chain(self.rows.iter().map(of));
+        for record in all {
+            writer.write_record(record).map_err(|error| error.to_string())?;
+        }
+        let bytes = writer.into_inner().map_err(|error| error.to_string())?;
+        String::from_utf8(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// A column of the CSV file: its name, and a row's value.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: &[Column] = &[
+    ("source", |_| "model".into()),
+    ("design", |row| row.design.clone()),
+    ("copies", |row| row.copies.clone()),
+    ("cores", |row| row.cores.to_string()),
+    ("threads", |row| row.threads.to_string()),
+    ("offered_per_s", |row| row.offered_per_s.to_string()),
+    ("shared_work_ns", |row| row.shared_work_ns.to_string()),
+    ("received_per_s", |row| row.received_per_s.to_string()),
+    ("lost_percent", |row| row.lost_percent.to_string()),
+    ("arrived", |row| row.arrived.to_string()),
+    ("received", |row| row.received.to_string()),
+    ("lost_before_socket", |row| row.lost_before_socket.to_string()),
+    ("lost_at_socket", |row| row.lost_at_socket.to_string()),
+    ("waiting", |row| row.waiting.to_string()),
+    ("batch_mean", |row| known(row.batch_mean)),
+    ("batch_p50", |row| known(row.batch_p50.map(f64::from))),
+    ("threads_active", |row| row.threads_active.to_string()),
+    ("cores_busy", |row| row.cores_busy.to_string()),
+    ("cpu_ns_per_datagram", |row| known(row.cpu_ns_per_datagram)),
+    ("wakes_per_1000_datagrams", |row| known(row.wakes_per_1000_datagrams)),
+    ("latency_mean_ns", |row| known(row.latency_ns.map(|of| of.mean))),
+    ("latency_p50_ns", |row| known(row.latency_ns.map(|of| of.p50))),
+    ("latency_p99_ns", |row| known(row.latency_ns.map(|of| of.p99))),
+    ("latency_p999_ns", |row| known(row.latency_ns.map(|of| of.p999))),
+    ("latency_max_ns", |row| known(row.latency_ns.map(|of| of.max))),
+    ("simulated_ms", |row| row.simulated_ms.to_string()),
+    ("cut_short", |row| row.cut_short.to_string()),
+];
+
+/// A figure that may not be known, as in the project's other CSV files: empty then.
+fn known(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn table(rows: &[&Row]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "copies",
+        "shared work",
+        "cores",
+        "offered/s",
+        "design",
+        "received/s",
+        "lost",
+        "batch",
+        "active",
+        "busy",
+        "CPU ns",
+        "p50 µs",
+        "p99 µs",
+    ]);
+    let latency = |row: &Row, of: fn(&super::Latency) -> f64| {
+        or_unknown(row.latency_ns.as_ref().map(of), |ns| three_figures(ns / 1000.0))
+    };
+    for row in rows {
+        table.add_row([
+            row.copies.clone(),
+            format!("{:.0} ns", row.shared_work_ns),
+            row.cores.to_string(),
+            si(row.offered_per_s),
+            row.design.clone(),
+            si(row.received_per_s),
+            format!("{:.1} %", row.lost_percent),
+            or_unknown(row.batch_mean, three_figures),
+            row.threads_active.to_string(),
+            format!("{:.2}", row.cores_busy),
+            or_unknown(row.cpu_ns_per_datagram, |ns| format!("{ns:.0}")),
+            latency(row, |of| of.p50),
+            latency(row, |of| of.p99),
+        ]);
+    }
+    right(&mut table, &[1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]);
+    trimmed(&table)
+}
+
+fn checked(check: &Check) -> String {
+    let mut text = String::new();
+    let percent = |value: f64| format!("{value:+.0} %");
+    match (check.median_off_percent, check.widest_off_percent) {
+        (Some(median), Some(widest)) => {
+            let _ = writeln!(
+                text,
+                "\nAgainst what was measured: {} of {} rows that the server limited are within {GOAL_PERCENT:.0} %; the median \
+                 row is {median:.0} % off, the widest {widest:.0} %.",
+                check.within_goal, check.limited_by_server,
+            );
+        }
+        _ => {
+            text += "\nNo row that the model has was limited by its server: nothing is shown of how far it is off.\n"
+        }
+    }
+    if !check.rows.is_empty() {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header([
+            "row",
+            "load",
+            "cores",
+            "sent/s",
+            "measured/s",
+            "model/s",
+            "off",
+            "CPU ns",
+            "model",
+            "off",
+            "limited by",
+        ]);
+        for row in &check.rows {
+            table.add_row([
+                row.name.clone(),
+                row.load.clone(),
+                row.cores.to_string(),
+                si(row.sent_per_s),
+                si(row.measured_per_s),
+                si(row.model_per_s),
+                percent(row.off_percent),
+                or_unknown(row.measured_cpu_ns, |ns| format!("{ns:.0}")),
+                or_unknown(row.model_cpu_ns, |ns| format!("{ns:.0}")),
+                or_unknown(row.cpu_off_percent, percent),
+                if row.limited_by_server { "server" } else { "what was sent" }.into(),
+            ]);
+        }
+        right(&mut table, &[2, 3, 4, 5, 6, 7, 8, 9]);
+        let _ = writeln!(text, "\n{}", trimmed(&table));
+    }
+    for row in &check.left_out {
+        let _ = writeln!(text, "left out: {} ({}): {}", row.name, row.load, row.reason);
+    }
+    text
+}
+
+fn right(table: &mut comfy_table::Table, columns: &[usize]) {
+    for &column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+fn trimmed(table: &comfy_table::Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
