@@ -78,7 +78,7 @@ pub struct LeftOut {
 /// Why it cannot, and what to do.
 pub fn check(document: &Value, costs: &Costs, seed: u64) -> Result<Check, String> {
     let studies = crate::report::model::Study::all(document);
-    let study = studies.iter().find(|study| study.name == "udp").ok_or(
+    let study = studies.iter().find(|study| study.kind.name == "udp").ok_or(
         "it holds no comparison of UDP servers; make one with `weir compare udp -o FILE.json`",
     )?;
     let value = study.value;

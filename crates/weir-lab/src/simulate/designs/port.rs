@@ -4,7 +4,7 @@
 use super::{Does, Server};
 use crate::simulate::{events::Thread, kernel::Lock};
 use std::{cell::RefCell, rc::Rc};
-use weir::port::limit::rules::{Asked, Role, Rules, Told, Wake};
+use weir::port::limit::rules::{Asked, Role, Rules, Granted, Wake};
 
 /// What the threads of a port share.
 struct Port {
@@ -101,7 +101,7 @@ impl Place {
         let entered = port.rules.borrow_mut().enter(place);
         if !entered {
             port.unlocked(&port.limit, &self.thread).await;
-            while port.rules.borrow().told(place) != Told::Run {
+            while port.rules.borrow().granted(place) != Granted::Run {
                 self.thread.sleep().await;
             }
             port.locked(&port.limit, &self.thread).await;
