@@ -311,7 +311,10 @@ fn row(
     ran: Time,
     noted: Noted,
 ) -> Row {
-    let received_per_s = rate(&noted, now);
+    let received_per_s = match course.shared_work_ns > 0.0 {
+        true => handled_per_s(&noted, now),
+        false => taken_per_s(&noted, now),
+    };
     let Noted { mut handled, mut batches, mut latencies, wakes, .. } = noted;
     let total: u64 = handled.iter().sum();
     batches.sort_unstable();
@@ -352,10 +355,16 @@ fn row(
     }
 }
 
+/// Datagrams handled in a second, each noted when it was: for work on shared state, of which threads take more than they
+/// can do.
+fn handled_per_s(noted: &Noted, now: Time) -> f64 {
+    noted.handled.iter().sum::<u64>() as f64 * 1e12 / now.saturating_sub(noted.from).max(1) as f64
+}
+
 /// Datagrams received in a second, of all sockets: what was taken of each from its first batch to its last, without the
 /// last, in the time between them. A few large batches would make the time until the end a matter of chance; with fewer
 /// than three of them it has to do.
-fn rate(noted: &Noted, now: Time) -> f64 {
+fn taken_per_s(noted: &Noted, now: Time) -> f64 {
     let of = |taken: &Taken| {
         let (first, last) = taken.span;
         let (datagrams, time) = match taken.batches > 2 && last > first {

@@ -153,6 +153,8 @@ impl Socket {
         self.state.borrow_mut().waiting.push_back(thread.number());
         self.set_alarm(world);
         thread.sleep().await;
+        // It may have been woken for something else.
+        self.state.borrow_mut().waiting.retain(|&of| of != thread.number());
     }
 
     fn set_alarm(&self, world: &World) {
@@ -249,6 +251,8 @@ pub struct Lock {
     held: Cell<bool>,
     /// The core that had it last.
     core: Cell<Option<usize>>,
+    /// The thread that it was handed to. Whoever is woken for something else must not take it for that.
+    handed_to: Cell<Option<usize>>,
     spinning: RefCell<VecDeque<usize>>,
     sleeping: RefCell<VecDeque<usize>>,
 }
@@ -260,6 +264,7 @@ impl Lock {
             costs,
             held: Cell::new(false),
             core: Cell::new(None),
+            handed_to: Cell::new(None),
             spinning: RefCell::default(),
             sleeping: RefCell::default(),
         }
@@ -271,17 +276,23 @@ impl Lock {
             if !self.held.replace(true) {
                 break;
             }
-            self.spinning.borrow_mut().push_back(thread.number());
-            if thread.spin(self.costs.spin).await {
-                break; // it was handed over
+            let number = thread.number();
+            self.spinning.borrow_mut().push_back(number);
+            let woken = thread.spin(self.costs.spin).await;
+            if self.handed_to.get() == Some(number) {
+                self.handed_to.set(None);
+                break;
             }
-            self.spinning.borrow_mut().retain(|&of| of != thread.number());
-            thread.run(self.costs.sleep_call).await;
-            if !self.held.get() {
+            self.spinning.borrow_mut().retain(|&of| of != number);
+            if woken {
                 continue;
             }
-            self.sleeping.borrow_mut().push_back(thread.number());
-            thread.sleep().await;
+            thread.run(self.costs.sleep_call).await;
+            if self.held.get() {
+                self.sleeping.borrow_mut().push_back(number);
+                thread.sleep().await;
+                self.sleeping.borrow_mut().retain(|&of| of != number);
+            }
         }
         let moved =
             self.core.replace(Some(thread.core())).is_some_and(|core| core != thread.core());
@@ -292,7 +303,8 @@ impl Lock {
     pub async fn release(&self, thread: &Thread) {
         let next = self.spinning.borrow_mut().pop_front();
         if let Some(next) = next {
-            thread.world().wake(next); // it stays taken
+            self.handed_to.set(Some(next)); // it stays taken
+            thread.world().wake(next);
             return;
         }
         self.held.set(false);
@@ -347,6 +359,38 @@ mod tests {
         // 1 ms at 100 ns each.
         assert!(out.len().abs_diff(10_000) <= 2, "{}", out.len());
         assert!(socket.account(1_000_000_000).lost_before > 50_000);
+    }
+
+    /// One thread has the lock at a time, whatever else threads are woken for.
+    #[test]
+    fn a_lock_is_held_by_one_at_a_time() {
+        use crate::simulate::events::{Ended, Scheduling, run};
+        use std::{pin::Pin, rc::Rc};
+        const THREADS: usize = 6;
+        let scheduling = Scheduling { wake: 900, switch: 300, slice: 2000 };
+        let world = World::new(4, scheduling);
+        let costs = LockCosts { lock: 10, hop: 30, spin: 400, wake_call: 100, sleep_call: 20 };
+        let lock = Rc::new(Lock::new(costs));
+        let (inside, times) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new([0u32; THREADS])));
+        let start = |thread: Thread| {
+            let (lock, inside, times) = (Rc::clone(&lock), Rc::clone(&inside), Rc::clone(&times));
+            Box::pin(async move {
+                for round in 0..200 {
+                    lock.take(&thread).await;
+                    assert_eq!(inside.replace(1), 0, "two have the lock");
+                    thread.run(150 + 37 * (round % 5)).await;
+                    // For something else than the lock.
+                    thread.world().wake((thread.number() + 1) % THREADS);
+                    inside.set(0);
+                    times.borrow_mut()[thread.number()] += 1;
+                    lock.release(&thread).await;
+                    thread.run(13).await;
+                }
+            }) as Pin<Box<dyn Future<Output = ()>>>
+        };
+        let ended = run::<Socket>(&world, &[], THREADS, start, 10_000_000, 1_000_000);
+        assert_eq!(ended, Ended::InTime);
+        assert_eq!(*times.borrow(), [200; THREADS], "nobody is left behind");
     }
 
     #[test]
