@@ -2,13 +2,16 @@
 
 mod options;
 
+use std::time::Duration;
+
+use weir::socket::ReceiveBuffer;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{Asked, Load, Rate, Sweep, Takes, asked};
+use weir_lab::udp::plan::{Asked, Held, Load, Rate, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
@@ -122,7 +125,10 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
         generators,
         receive_offload: offload == ReceiveOffload::Only,
         send_offload: !args.no_send_offload,
-        rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
+        rcvbuf: args.rcvbuf.unwrap_or(match args.burst.is_empty() {
+            true => ReceiveBuffer::System,
+            false => ReceiveBuffer::Outstanding,
+        }),
         busy_poll_us: args.busy_poll,
         ..Load::saturation(sizes_bytes.first().copied().unwrap_or(64))
     };
@@ -146,9 +152,30 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
             })
             .collect(),
         with_offload: offload == ReceiveOffload::Paired,
+        bursts: bursts(args),
+        holds: match args.held.is_empty() {
+            true => HOLDS.to_vec(),
+            false => args.held.clone(),
+        },
         ..Asked::new(depth, base)
     };
     Ok(if depth == Depth::Full { asked.or_the_whole_study() } else { asked })
+}
+
+/// What the server does while a burst comes, where nothing else is said.
+const HOLDS: [Held; 4] = [
+    Held::No,
+    Held::For(Duration::from_millis(1)),
+    Held::For(Duration::from_millis(10)),
+    Held::UntilSent,
+];
+
+/// Each burst once, the smallest first.
+fn bursts(args: &UdpArgs) -> Vec<u64> {
+    let mut bursts = args.burst.clone();
+    bursts.sort_unstable();
+    bursts.dedup();
+    bursts
 }
 
 fn offload(args: &UdpArgs) -> ReceiveOffload {
@@ -249,6 +276,23 @@ mod tests {
         assert_eq!(loads(&["--pace", "75%", "--pace", "50k"]).len(), 3);
         assert_eq!(loads(&["--ports", "4", "--quick"]), ["saturation, 64 B, 4 ports, 4 flows"]);
         assert_eq!(loads(&["--sweep", "load", "--quick"]).len(), 14);
+    }
+
+    #[test]
+    fn bursts_come_at_every_hold_and_nothing_beside_them() {
+        let words = ["--burst", "5k,70", "--held", "0,sent"];
+        let wanted = [
+            "70 at once to an idle server, 64 B",
+            "5000 at once to an idle server, 64 B",
+            "70 at once to a server held until all is sent, 64 B",
+            "5000 at once to a server held until all is sent, 64 B",
+        ];
+        assert_eq!(loads(&words), wanted);
+        assert_eq!(loads(&["--burst", "1k,5k,20k,150k"]).len(), 4 * HOLDS.len());
+        let rcvbuf = |words: &[&str]| asked(&args(words), Depth::Standard).unwrap().base.rcvbuf;
+        assert_eq!(rcvbuf(&[]), ReceiveBuffer::System, "rows that are compared have the same");
+        assert_eq!(rcvbuf(&["--burst", "9"]), ReceiveBuffer::Outstanding);
+        assert_eq!(rcvbuf(&["--burst", "9", "--rcvbuf", "1m"]), ReceiveBuffer::Bytes(1 << 20));
     }
 
     #[test]

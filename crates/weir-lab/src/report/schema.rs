@@ -263,6 +263,9 @@ struct OfUdp {
     #[serde(flatten)]
     own: udp::results::Udp,
     sweeps: Sweeps,
+    /// Of --burst: what each row took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bursts: Option<Vec<Bursts>>,
 }
 
 #[derive(JsonSchema)]
@@ -304,9 +307,38 @@ struct Gain {
     ratio: Difference,
 }
 
+/// Bursts to servers that do the same meanwhile.
+#[derive(JsonSchema)]
+struct Bursts {
+    /// 0: the server waits for datagrams; a time: it is held for so long; sent: it is held until all is sent.
+    held: String,
+    /// The load with the largest of them.
+    load: AskedOfUdp,
+    /// How many datagrams each has, the smallest first.
+    datagrams: Vec<u64>,
+    rows: Vec<BurstRow>,
+}
+
+/// What a row took of each burst, and what it had to take it with.
+#[derive(JsonSchema)]
+struct BurstRow {
+    spec: String,
+    name: String,
+    provider: Option<String>,
+    /// Datagrams, medians over the rounds.
+    taken: Vec<Option<f64>>,
+    taken_percent: Vec<Option<f64>>,
+    /// Memory that it may receive into.
+    registered_bytes: Option<f64>,
+    /// The part of that which was locked before anything came.
+    locked_bytes: Option<f64>,
+    /// Of each socket, as the system reports it.
+    receive_buffer_bytes: Option<f64>,
+}
+
 #[derive(JsonSchema)]
 struct AskedOfUdp {
-    /// saturation or paced.
+    /// saturation, paced or burst.
     kind: String,
     offered_per_s: Option<u64>,
     share_of_maximum: Option<f64>,
@@ -322,6 +354,19 @@ struct AskedOfUdp {
     send_offload: bool,
     rcvbuf_bytes: Option<u64>,
     busy_poll_us: Option<u64>,
+    /// outstanding: receive buffers have room for as many datagrams as there are receives outstanding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rcvbuf: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst: Option<Burst>,
+}
+
+/// Datagrams sent at once.
+#[derive(JsonSchema)]
+struct Burst {
+    datagrams: u64,
+    /// 0, a time, or sent.
+    held: String,
 }
 
 /// A step of the search for the highest rate that a design takes.

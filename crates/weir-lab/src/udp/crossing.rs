@@ -4,6 +4,7 @@ use crate::experiment::plan::{Role, Row};
 use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
 use crate::stats::median;
+use crate::udp::plan::{Load, Rate};
 use crate::udp::results::Results;
 use crate::udp::sample::RECEIVED;
 
@@ -62,10 +63,11 @@ pub struct Crossing {
 
 /// Every sweep over work that the experiment has: loads at saturation that differ in work only.
 pub fn over_work(results: &Results) -> Vec<Sweep> {
-    let Some(base) = results.loads.iter().find(|load| !load.is_paced()) else { return vec![] };
+    let at_saturation = |load: &&Load| load.rate == Rate::Saturation;
+    let Some(base) = results.loads.iter().find(at_saturation) else { return vec![] };
     let like = |load: usize| {
         let of = results.loads[load];
-        !of.is_paced() && base.is_like(&crate::udp::plan::Load { work: base.work, ..of })
+        at_saturation(&&of) && base.is_like(&Load { work: base.work, ..of })
     };
     [false, true]
         .into_iter()
@@ -89,7 +91,8 @@ pub fn over_work(results: &Results) -> Vec<Sweep> {
 /// Every sweep over threads: one for each load at saturation at which a design has several numbers of
 /// them.
 pub fn over_threads(results: &Results) -> Vec<Sweep> {
-    let loads = (0..results.loads.len()).filter(|load| !results.loads[*load].is_paced());
+    let loads =
+        (0..results.loads.len()).filter(|load| results.loads[*load].rate == Rate::Saturation);
     loads
         .filter_map(|load| {
             let rows: Vec<usize> = rows_of_all(results, &[load]);

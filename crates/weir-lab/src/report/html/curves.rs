@@ -19,6 +19,7 @@ pub fn of_study(study: &Study) -> Vec<Picture> {
             all.extend(over_offered(study));
             all.extend(over_sweep(study, "threads", "threads"));
             all.extend(over_sweep(study, "work", "work per datagram, in steps"));
+            all.extend(over_bursts(study));
         }
     }
     all
@@ -310,6 +311,44 @@ fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
                         leads.",
                 across: (title, si),
                 up: ("received/s", si),
+                scale: Upward::Linear,
+                diagonal: false,
+            },
+            series.collect(),
+        ));
+    }
+    all
+}
+
+/// What is taken of bursts, against their size.
+fn over_bursts(study: &Study) -> Vec<Picture> {
+    let mut all = vec![];
+    for (index, bursts) in items(&study.value["bursts"]).enumerate() {
+        let sizes: Vec<f64> = items(&bursts["datagrams"]).filter_map(Value::as_f64).collect();
+        let series = items(&bursts["rows"]).enumerate().map(|(place, row)| Line {
+            name: text(row, "name").unwrap_or_default(),
+            series: place,
+            key: format!("bursts-{index}-{place}"),
+            points: sizes
+                .iter()
+                .zip(items(&row["taken_percent"]))
+                .filter_map(|(x, y)| Some(Point { x: *x, y: y.as_f64()?, interval: None }))
+                .collect(),
+        });
+        let held = match text(bursts, "held").as_deref() {
+            Some("0") | None => "an idle server".to_owned(),
+            Some("sent") => "a server that is held until all is sent".into(),
+            Some(time) => format!("a server that is held for {time}"),
+        };
+        all.extend(curve(
+            Curve {
+                plot: "bursts",
+                id: format!("{}-bursts-{index}", study.name),
+                title: format!("Taken of a burst by {held}"),
+                about: "Percent of the datagrams sent at once that reached the handler, for so many of them. Where a \
+                        design leaves 100 %, its memory or its socket's buffer was full.",
+                across: ("datagrams at once", si),
+                up: ("% taken", percent_of),
                 scale: Upward::Linear,
                 diagonal: false,
             },

@@ -6,7 +6,7 @@
 
 use crate::experiment::plan::Depth;
 
-use super::{Goal, Load, Rate, Shown, Takes, Work};
+use super::{Goal, Held, Load, Rate, Shown, Takes, Work};
 
 /// What is varied in small steps, beside the loads that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,10 @@ pub struct Asked {
     pub generators: Vec<u16>,
     /// What is swept.
     pub sweeps: Vec<Sweep>,
+    /// Bursts in datagrams, smallest first; with any there is nothing else.
+    pub bursts: Vec<u64>,
+    /// What the server does while each of them comes.
+    pub holds: Vec<Held>,
     /// Whether rows with receive offload stand beside the others.
     pub with_offload: bool,
     /// Whether a sweep over work takes steps of its own, however many works there are: those of the
@@ -72,6 +76,8 @@ impl Asked {
             flows: vec![],
             generators: vec![],
             sweeps: vec![],
+            bursts: vec![],
+            holds: vec![],
             with_offload: false,
             own_steps_of_work: false,
         }
@@ -114,6 +120,9 @@ impl Asked {
 
     /// Every load, in the order in which they run: what others need first.
     pub fn loads(&self) -> Vec<Load> {
+        if !self.bursts.is_empty() {
+            return self.loads_of_bursts();
+        }
         let takes =
             Takes { offloaded: self.with_offload, threads: self.sweeps.contains(&Sweep::Threads) };
         // A share of a maximum needs the maximum, which is found at saturation.
@@ -141,6 +150,21 @@ impl Asked {
             let takes = Takes { offloaded: false, ..takes };
             for work in self.steps_of_work() {
                 add(&mut loads, Load { work, takes, ..self.base }.as_step());
+            }
+        }
+        loads
+    }
+
+    /// Every burst at every hold. The largest of each has a table, the others are steps towards it.
+    fn loads_of_bursts(&self) -> Vec<Load> {
+        let mut loads = vec![];
+        let like = std::iter::once(self.base).chain(self.conditions()).collect::<Vec<_>>();
+        for (base, held) in like.iter().flat_map(|base| self.holds.iter().map(move |of| (base, of)))
+        {
+            for (number, datagrams) in (1..).zip(&self.bursts) {
+                let load = base.at(Rate::Burst { datagrams: *datagrams, held: *held });
+                let is_largest = number == self.bursts.len();
+                add(&mut loads, if is_largest { load } else { load.as_step() });
             }
         }
         loads

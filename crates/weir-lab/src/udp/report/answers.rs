@@ -26,6 +26,10 @@ const MOST_CROSSINGS: usize = 6;
 /// Every question that this experiment can be asked.
 pub fn all(results: &Results) -> Vec<Answer> {
     let of = |question, sentences: Vec<String>| Answer { question, sentences };
+    let bursts = super::bursts::answers(results);
+    if !bursts.is_empty() {
+        return vec![of("What takes a burst?", bursts)];
+    }
     let mut answers = vec![
         of("Is registered I/O worth it here, and when?", registered(results)),
         of("How many threads?", threads(results)),

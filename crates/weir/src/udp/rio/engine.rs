@@ -17,7 +17,10 @@ use crate::{
         Provider, RequestQueue, Span, Started, Threading, turn::Turns,
     },
     socket::Endpoint,
-    udp::{Handler, Job, Running, Worker, job::stop_deadline},
+    udp::{
+        Handler, Job, Running, Worker,
+        job::{make_room, stop_deadline},
+    },
     wake::Waker,
 };
 use std::{
@@ -59,7 +62,9 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
 ) -> Result<Ready<P::Opened>, Error> {
     let layout = provider.layout(&needs)?;
     let region = Region::new(layout, needs.receives.saturating_add(needs.sends), job.region)?;
-    let opened = provider.open(endpoints, &region, &needs)?;
+    let mut endpoints = endpoints.to_vec();
+    make_room(&mut endpoints, needs.receives, needs.payload);
+    let opened = provider.open(&endpoints, &region, &needs)?;
     Ok(Ready { region, opened, needs })
 }
 
