@@ -11,7 +11,7 @@ use weir_lab::machine::Machine;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{Asked, Held, Load, Rate, Sweep, Takes, asked};
+use weir_lab::udp::plan::{Asked, Held, Load, Rate, SWEPT_OPTIONS, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
@@ -59,7 +59,10 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         results.own.server_cores, results.own.generator_cores
     );
     let title = |row: &Row| {
-        let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
+        let swept = match (row.only_swept, row.swept_option) {
+            (false, _) => String::new(),
+            (true, of) => format!(" (for the sweep over {})", of.unwrap_or("threads")),
+        };
         format!("{row}{swept}")
     };
     let planned =
@@ -149,6 +152,10 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
                 Swept::Load => Sweep::Load,
                 Swept::Work => Sweep::Work,
                 Swept::Threads => Sweep::Threads,
+                Swept::Outstanding => Sweep::Option(&SWEPT_OPTIONS[0]),
+                Swept::Dequeue => Sweep::Option(&SWEPT_OPTIONS[1]),
+                Swept::Threshold => Sweep::Option(&SWEPT_OPTIONS[2]),
+                Swept::Defer => Sweep::Option(&SWEPT_OPTIONS[3]),
             })
             .collect(),
         with_offload: offload == ReceiveOffload::Paired,
@@ -213,6 +220,11 @@ fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure
     let by_itself = |row: &Row| !args.design.is_empty() && row.threads().is_some();
     if !numbers.is_empty() {
         rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
+    }
+    for sweep in &asked.sweeps {
+        if let Sweep::Option(of) = sweep {
+            rows::on_options(&mut rows, of, |_| !args.design.is_empty());
+        }
     }
     rows.extend(rows::of_peers(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
     if asked.with_offload {
@@ -333,6 +345,18 @@ mod tests {
                 "blocking --threads 1 (again)"
             ]
         );
+    }
+
+    #[test]
+    fn an_option_that_is_swept_over_has_rows_of_its_own() {
+        let design = "rio-event --provider batch";
+        let args = args(&["--design", design, "--sweep", "outstanding,defer", "--quick"]);
+        let asked = asked(&args, Depth::Quick).unwrap();
+        let titles: Vec<_> = rows(&args, &asked, 1).unwrap().iter().map(Row::title).collect();
+        let wanted = [64, 1000, 10_000].map(|n| format!("rio-event --outstanding {n}"));
+        assert_eq!(titles[1..4], wanted);
+        assert!(titles[4..].iter().any(|title| title == "rio-event --defer 16"), "{titles:?}");
+        assert_eq!(asked.loads().len(), 1);
     }
 
     #[test]

@@ -434,12 +434,15 @@ struct Account {
 struct Sweeps {
     work: Vec<Sweep>,
     threads: Vec<Sweep>,
+    /// Over options of designs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    options: Option<Vec<Sweep>>,
     load: Option<UnderLoad>,
 }
 
 #[derive(JsonSchema)]
 struct Sweep {
-    /// work or threads.
+    /// work, threads, or the name of a sweep over an option: outstanding, dequeue, threshold, defer.
     axis: String,
     work_shared: Option<bool>,
     load: Option<AskedOfUdp>,

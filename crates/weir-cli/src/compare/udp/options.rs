@@ -167,7 +167,8 @@ pub struct UdpArgs {
     pub(super) pace: Vec<Pace>,
 
     /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
-    /// latencies below it; work and threads, where designs overtake one another.
+    /// latencies below it; work and threads, where designs overtake one another; outstanding, dequeue, threshold
+    /// and defer, the same for an option of the designs that have it.
     #[arg(long, value_delimiter = ',')]
     pub(super) sweep: Vec<Swept>,
 
@@ -246,6 +247,14 @@ pub(super) enum Swept {
     Work,
     /// Threads.
     Threads,
+    /// Receives outstanding, 64 to 150,000, of each design that can be told how many.
+    Outstanding,
+    /// Most completions of one dequeue, 1 to 1000; the hybrid's threshold stays at two thirds.
+    Dequeue,
+    /// Datagrams in one dequeue at which another thread joins a hybrid, 16 to 1000.
+    Threshold,
+    /// Posts that are committed together, 1 to 1000.
+    Defer,
 }
 
 /// Which rows have receive offload.

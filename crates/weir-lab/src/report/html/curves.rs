@@ -19,6 +19,7 @@ pub fn of_study(study: &Study) -> Vec<Picture> {
             all.extend(over_offered(study));
             all.extend(over_sweep(study, "threads", "threads"));
             all.extend(over_sweep(study, "work", "work per datagram, in steps"));
+            all.extend(over_sweep(study, "options", "the option"));
             all.extend(over_bursts(study));
         }
     }
@@ -288,7 +289,11 @@ fn over_offered(study: &Study) -> Vec<Picture> {
 fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
     let sweeps: Vec<&Value> = items(&study.value["sweeps"][name]).collect();
     let mut all = vec![];
-    let plot = if name == "threads" { "sweep-threads" } else { "sweep-work" };
+    let plot = match name {
+        "threads" => "sweep-threads",
+        "options" => "sweep-options",
+        _ => "sweep-work",
+    };
     for (index, sweep) in sweeps.into_iter().enumerate() {
         let designs = items(&sweep["designs"]).filter_map(Value::as_str);
         let series = designs.enumerate().map(|(design, name)| Line {
@@ -306,7 +311,12 @@ fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
             Curve {
                 plot,
                 id: format!("{}-{plot}-{index}", study.name),
-                title: format!("Received/s against {title}"),
+                title: match name {
+                    "options" => {
+                        format!("Received/s against {}", text(sweep, "axis").unwrap_or_default())
+                    }
+                    _ => format!("Received/s against {title}"),
+                },
                 about: "Datagrams received per second at each stop of the sweep; where lines cross, another design \
                         leads.",
                 across: (title, si),

@@ -373,7 +373,8 @@ fn answers(study: &Study) -> Markup {
 
 /// Where one design overtakes another, and how rates change in long runs.
 fn crossings(study: &Study) -> Markup {
-    let sweeps = ["work", "threads"].iter().flat_map(|name| items(&study.value["sweeps"][*name]));
+    let sweeps =
+        ["work", "threads", "options"].iter().flat_map(|name| items(&study.value["sweeps"][*name]));
     let of_sweeps = sweeps.flat_map(|sweep| {
         let axis = text(sweep, "axis").unwrap_or_default();
         items(&sweep["crossings"]).map(move |crossing| {

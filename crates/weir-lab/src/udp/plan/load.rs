@@ -71,6 +71,8 @@ pub struct Takes {
     pub offloaded: bool,
     /// Also the rows that are there for a sweep over threads.
     pub threads: bool,
+    /// Also the rows that are there for a sweep over an option.
+    pub options: bool,
 }
 
 /// How a load is shown.
@@ -168,7 +170,11 @@ impl Load {
         let is_held = self.burst().is_some_and(|(_, held)| held != Held::No);
         (can_be_held || !is_held)
             && (!row.receive_offload || self.takes.offloaded)
-            && (!row.only_swept || self.takes.threads)
+            && match (row.only_swept, row.swept_option) {
+                (false, _) => true,
+                (true, None) => self.takes.threads,
+                (true, Some(_)) => self.takes.options,
+            }
     }
 
     /// Whether the other is the same but for the rate: then a rate found under one can be asked for
@@ -241,8 +247,12 @@ mod tests {
         let plain = Row::parse("epoll").unwrap();
         let offloaded = Row { receive_offload: true, ..plain.clone() };
         let swept = Row { only_swept: true, ..plain.clone() };
+        let of_option = Row { swept_option: Some("outstanding"), ..swept.clone() };
+        let takes = Takes { options: true, ..Takes::default() };
+        let load = Load { takes, ..Load::saturation(64) };
+        assert_eq!([&plain, &swept, &of_option].map(|row| load.takes(row)), [true, false, true]);
         let taken = |offloaded_too, threads| {
-            let takes = Takes { offloaded: offloaded_too, threads };
+            let takes = Takes { offloaded: offloaded_too, threads, options: false };
             let load = Load { takes, ..Load::saturation(64) };
             [&plain, &offloaded, &swept].map(|row| load.takes(row))
         };

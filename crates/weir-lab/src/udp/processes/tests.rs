@@ -210,7 +210,7 @@ fn the_commands_can_be_repeated_by_hand() {
     assert!(own.contains("--cpu 1,3 "), "{own}");
     let offloaded = Load { receive_offload: true, ..load };
     let words = bench.server(&Run { load: &offloaded, ..run }).to_string();
-    assert!(words.contains("--work shared:500 --receive-offload --once"), "{words}");
+    assert!(words.contains("--commit touched --receive-offload --once"), "{words}");
     let words = bench.echo_server(&row, &offloaded).to_string();
     assert!(words.contains("--receive-offload --echo"), "{words}");
     let polled = Load { busy_poll_us: Some(50), ..load };

@@ -6,7 +6,7 @@ use weir_load::engine::has_offload;
 
 use crate::experiment::plan::Role;
 use crate::report::document::{difference, estimate, with};
-use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
+use crate::udp::crossing::{Axis, Sweep, over_options, over_threads, over_work};
 use crate::udp::curve::{Highest, highest, points};
 use crate::udp::offload::{Gain, of_load as gains_of};
 use crate::udp::plan::{Goal, Load, Rate, Shown};
@@ -184,11 +184,15 @@ fn gains(results: &Results, load: usize) -> Value {
 /// Everything that was swept.
 pub(super) fn sweeps(results: &Results) -> Value {
     let along = |sweeps: Vec<Sweep>| sweeps.iter().map(|s| along(results, s)).collect::<Vec<_>>();
-    json!({
+    let swept = json!({
         "work": along(over_work(results)),
         "threads": along(over_threads(results)),
         "load": under_load(results),
-    })
+    });
+    match along(over_options(results)) {
+        options if options.is_empty() => swept,
+        options => with(swept, json!({ "options": options })),
+    }
 }
 
 fn along(results: &Results, sweep: &Sweep) -> Value {
@@ -215,14 +219,15 @@ fn along(results: &Results, sweep: &Sweep) -> Value {
         "axis": match sweep.axis {
             Axis::Work { .. } => "work",
             Axis::Threads { .. } => "threads",
+            Axis::Option { of, .. } => of.name,
         },
         "work_shared": match sweep.axis {
             Axis::Work { shared } => Some(shared),
-            Axis::Threads { .. } => None,
+            Axis::Threads { .. } | Axis::Option { .. } => None,
         },
         "load": match sweep.axis {
             Axis::Work { .. } => Value::Null,
-            Axis::Threads { load } => load_value(&results.loads[load]),
+            Axis::Threads { load } | Axis::Option { load, .. } => load_value(&results.loads[load]),
         },
         "designs": sweep.names,
         "stops": stops.collect::<Vec<_>>(),
