@@ -316,3 +316,46 @@ fn nothing_survives_a_comparison_that_is_killed() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_burst_is_taken_whole_by_as_many_receives_as_it_has_datagrams() {
+    let designs = [
+        "--design",
+        "rio-event --provider batch --outstanding 300",
+        "--design",
+        "rio-event --provider batch --outstanding 300 --commit touched",
+        "--design",
+        "blocking",
+    ];
+    let words = ["compare", "udp", "--burst", "300,70", "--held", "0,2ms,sent", "--rounds", "1"];
+    let run = output(&[&words[..], &designs, &["--json"]].concat());
+    let document = document(&run);
+    assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
+    let bursts = document["bursts"].as_array().unwrap();
+    let held: Vec<_> = bursts.iter().map(|of| of["held"].as_str().unwrap()).collect();
+    assert_eq!(held, ["0", "2000us", "sent"]);
+    for of in bursts {
+        assert_eq!(of["datagrams"], serde_json::json!([70, 300]), "the smallest first");
+        let rows = of["rows"].as_array().unwrap();
+        let row =
+            |word: &str| rows.iter().find(|row| row["spec"].as_str().unwrap().ends_with(word));
+        let taken =
+            |word: &str| row(word).unwrap_or_else(|| panic!("{word}: {of:#}"))["taken"].clone();
+        // Room for so many is granted to everybody.
+        assert_eq!(taken("--outstanding 300"), serde_json::json!([70.0, 300.0]), "{of:#}");
+        assert_eq!(taken("touched"), serde_json::json!([70.0, 300.0]), "{of:#}");
+        assert!(taken("blocking")[1].as_f64() <= Some(300.0), "{of:#}");
+        assert_eq!(row("touched").unwrap()["locked_bytes"], 0.0);
+        assert!(row("blocking").unwrap()["registered_bytes"].as_f64() > Some(0.0));
+    }
+    for row in document["results"].as_array().unwrap() {
+        assert_eq!(row["status"], "ok", "{row:#}");
+        let counts = &row["ledger"]["counts"];
+        let of = |name: &str| counts[name].as_u64().unwrap_or(0);
+        let runs = row["runs"].as_array().unwrap().len() as u64;
+        let asked = row["load"]["burst"]["datagrams"].as_u64().unwrap();
+        assert_eq!((of("offered"), of("sent") + of("refused")), (runs * asked, runs * asked));
+        assert_eq!(row["ledger"]["unexplained"], 0, "{row:#}");
+    }
+    common::assert_compared(&run);
+}

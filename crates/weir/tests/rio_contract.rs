@@ -32,6 +32,8 @@ where
         dequeue_max: 32,
         threshold: 8,
         spin: MicrosecondsValue(20),
+        // Several commits for each batch, and what is left over.
+        defer: 5,
         ..RioHybrid::default()
     };
     let limits = Limits { replies_outstanding: 1024, ..Limits::default() };

@@ -2,13 +2,16 @@
 
 mod options;
 
+use std::time::Duration;
+
+use weir::socket::ReceiveBuffer;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{Asked, Load, Rate, Sweep, Takes, asked};
+use weir_lab::udp::plan::{Asked, Held, Load, Rate, SWEPT_OPTIONS, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
@@ -57,7 +60,10 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         results.own.server_cores, results.own.generator_cores
     );
     let title = |row: &Row| {
-        let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
+        let swept = match (row.only_swept, row.swept_option) {
+            (false, _) => String::new(),
+            (true, of) => format!(" (for the sweep over {})", of.unwrap_or("threads")),
+        };
         format!("{row}{swept}")
     };
     let planned =
@@ -123,7 +129,10 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
         generators,
         receive_offload: offload == ReceiveOffload::Only,
         send_offload: !args.no_send_offload,
-        rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
+        rcvbuf: args.rcvbuf.unwrap_or(match args.burst.is_empty() {
+            true => ReceiveBuffer::System,
+            false => ReceiveBuffer::Outstanding,
+        }),
         busy_poll_us: args.busy_poll,
         ..Load::saturation(sizes_bytes.first().copied().unwrap_or(64))
     };
@@ -144,12 +153,37 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
                 Swept::Load => Sweep::Load,
                 Swept::Work => Sweep::Work,
                 Swept::Threads => Sweep::Threads,
+                Swept::Outstanding => Sweep::Option(&SWEPT_OPTIONS[0]),
+                Swept::Dequeue => Sweep::Option(&SWEPT_OPTIONS[1]),
+                Swept::Threshold => Sweep::Option(&SWEPT_OPTIONS[2]),
+                Swept::Defer => Sweep::Option(&SWEPT_OPTIONS[3]),
             })
             .collect(),
         with_offload: offload == ReceiveOffload::Paired,
+        bursts: bursts(args),
+        holds: match args.held.is_empty() {
+            true => HOLDS.to_vec(),
+            false => args.held.clone(),
+        },
         ..Asked::new(depth, base)
     };
     Ok(if depth == Depth::Full { asked.or_the_whole_study() } else { asked })
+}
+
+/// What the server does while a burst comes, where nothing else is said.
+const HOLDS: [Held; 4] = [
+    Held::No,
+    Held::For(Duration::from_millis(1)),
+    Held::For(Duration::from_millis(10)),
+    Held::UntilSent,
+];
+
+/// Each burst once, the smallest first.
+fn bursts(args: &UdpArgs) -> Vec<u64> {
+    let mut bursts = args.burst.clone();
+    bursts.sort_unstable();
+    bursts.dedup();
+    bursts
 }
 
 fn offload(args: &UdpArgs) -> ReceiveOffload {
@@ -187,6 +221,11 @@ fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure
     let by_itself = |row: &Row| !args.design.is_empty() && row.threads().is_some();
     if !numbers.is_empty() {
         rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
+    }
+    for sweep in &asked.sweeps {
+        if let Sweep::Option(of) = sweep {
+            rows::on_options(&mut rows, of, |_| !args.design.is_empty());
+        }
     }
     rows.extend(rows::of_peers(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
     if asked.with_offload {
@@ -253,6 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn bursts_come_at_every_hold_and_nothing_beside_them() {
+        let words = ["--burst", "5k,70", "--held", "0,sent"];
+        let wanted = [
+            "70 at once to an idle server, 64 B",
+            "5000 at once to an idle server, 64 B",
+            "70 at once to a server held until all is sent, 64 B",
+            "5000 at once to a server held until all is sent, 64 B",
+        ];
+        assert_eq!(loads(&words), wanted);
+        assert_eq!(loads(&["--burst", "1k,5k,20k,150k"]).len(), 4 * HOLDS.len());
+        let rcvbuf = |words: &[&str]| asked(&args(words), Depth::Standard).unwrap().base.rcvbuf;
+        assert_eq!(rcvbuf(&[]), ReceiveBuffer::System, "rows that are compared have the same");
+        assert_eq!(rcvbuf(&["--burst", "9"]), ReceiveBuffer::Outstanding);
+        assert_eq!(rcvbuf(&["--burst", "9", "--rcvbuf", "1m"]), ReceiveBuffer::Bytes(1 << 20));
+    }
+
+    #[test]
     fn receive_offload_is_for_all_for_none_or_beside() {
         let of = |words: &[&str]| offload(&args(words));
         assert_eq!(of(&[]), ReceiveOffload::No);
@@ -290,6 +346,18 @@ mod tests {
                 "blocking --threads 1 (again)"
             ]
         );
+    }
+
+    #[test]
+    fn an_option_that_is_swept_over_has_rows_of_its_own() {
+        let design = "rio-event --provider batch";
+        let args = args(&["--design", design, "--sweep", "outstanding,defer", "--quick"]);
+        let asked = asked(&args, Depth::Quick).unwrap();
+        let titles: Vec<_> = rows(&args, &asked, 1).unwrap().iter().map(Row::title).collect();
+        let wanted = [64, 1000, 10_000].map(|n| format!("rio-event --outstanding {n}"));
+        assert_eq!(titles[1..4], wanted);
+        assert!(titles[4..].iter().any(|title| title == "rio-event --defer 16"), "{titles:?}");
+        assert_eq!(asked.loads().len(), 1);
     }
 
     #[test]

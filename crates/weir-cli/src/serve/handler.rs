@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use super::hold::Hold;
 use weir::udp::{Datagram, Handler, Replies};
 use weir_lab::udp::plan::Work;
 use weir_load::{audit::Auditor, clock::now_ns};
@@ -51,12 +52,14 @@ pub struct Measured {
     auditor: Auditor,
     labour: Labour,
     echo: bool,
+    /// What holds it up, where anything does.
+    hold: Option<Arc<Hold>>,
 }
 
 impl Measured {
     /// What one thread does.
-    pub fn new(auditor: Auditor, labour: Labour, echo: bool) -> Self {
-        Self { auditor, labour, echo }
+    pub fn new(auditor: Auditor, labour: Labour, echo: bool, hold: Option<Arc<Hold>>) -> Self {
+        Self { auditor, labour, echo, hold }
     }
 }
 
@@ -65,14 +68,18 @@ pub fn handlers(
     auditor: impl Fn() -> Auditor + Send + 'static,
     work: Work,
     echo: bool,
+    hold: Option<Arc<Hold>>,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
     let labour = Labour::new(work);
-    move |_| Measured::new(auditor(), labour.clone(), echo)
+    move |_| Measured::new(auditor(), labour.clone(), echo, hold.clone())
 }
 
 impl Handler for Measured {
     #[inline]
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
+        if let Some(hold) = &self.hold {
+            hold.pass();
+        }
         self.auditor.record_from(datagram.source.ip(), datagram.bytes, now_ns);
         self.labour.work();
         if self.echo {
@@ -107,7 +114,7 @@ mod tests {
         let work = |shared| Work { steps: 2, shared };
         let of_all = |work| {
             let audit = audit.clone();
-            let mut make = handlers(move || audit.auditor(), work, false);
+            let mut make = handlers(move || audit.auditor(), work, false, None);
             (make(0).labour.shared, make(1).labour.shared)
         };
         let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };

@@ -7,6 +7,7 @@
 mod account;
 mod course;
 mod handler;
+mod hold;
 mod metrics;
 mod peer;
 mod tcp;
@@ -28,16 +29,18 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use weir::counters::os::KernelEntries;
 use weir::limits::Limits;
-use weir::memory::{NumaNode, PageKind, RegionOptions};
-use weir::socket::{OFFLOADED_BYTES, SocketOptions};
+use weir::memory::{Commit, NumaNode, PageKind, RegionOptions};
+use weir::socket::{OFFLOADED_BYTES, ReceiveBuffer, SocketOptions};
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
-use weir_lab::{udp::plan::Work, wire};
+use weir_lab::udp::plan::{Held, Work};
+use weir_lab::wire;
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings, Key};
 use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, parse_time};
 
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use hold::Hold;
 use metrics::{About, MetricsArgs};
 use watch::{Event, Now, Watch};
 
@@ -119,9 +122,16 @@ pub struct ServeUdp {
     #[arg(long, default_value_t)]
     work: Work,
 
-    /// Receive buffer to request, in bytes (k = 1024) [default: the system's].
-    #[arg(long, value_parser = parse_size)]
-    rcvbuf: Option<usize>,
+    /// Receive buffer of each socket: outstanding, which is room for as many datagrams as the design has receives
+    /// outstanding, as far as the system grants it; system, which is its default; or bytes to request (k = 1024). On
+    /// frames (AF_XDP) it says how many slices the kernel is given ahead.
+    #[arg(long, default_value_t, value_parser = parse_receive_buffer)]
+    rcvbuf: ReceiveBuffer,
+
+    /// Hold every thread up that has a datagram to handle, from the first datagram of each run on: for a time, such as
+    /// 10ms, or until the generator has sent all of it ("sent"). It shows what the server takes of a burst.
+    #[arg(long, requires = "control")]
+    hold: Option<Held>,
 
     #[arg(long, help = format!(
         "Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of \
@@ -142,6 +152,11 @@ pub struct ServeUdp {
     /// NUMA node of the memory: its number, or auto.
     #[arg(long, value_parser = parse_numa_node)]
     numa_node: Option<NumaNode>,
+
+    /// When the pages of the memory come into being: locked, which is all at the start, and locked where that is
+    /// permitted; or touched, each when it is first used [default: locked].
+    #[arg(long, value_parser = parse_commit)]
+    commit: Option<Commit>,
 
     /// Send every datagram back to its source, from the address that it was sent to, but never to this server
     /// itself or to services that answer anything (echo, chargen and the like). Of identical replies to one
@@ -228,6 +243,21 @@ fn parse_limit(text: &str) -> Result<Duration, String> {
 
 fn parse_pages(text: &str) -> Result<PageKind, String> {
     text.parse().map_err(|()| "use auto, normal or huge".into())
+}
+
+fn parse_commit(text: &str) -> Result<Commit, String> {
+    text.parse().map_err(|()| "use locked or touched".into())
+}
+
+/// Reads the size of a receive buffer.
+pub fn parse_receive_buffer(text: &str) -> Result<ReceiveBuffer, String> {
+    match text {
+        "outstanding" => Ok(ReceiveBuffer::Outstanding),
+        "system" => Ok(ReceiveBuffer::System),
+        _ => parse_size(text)
+            .map(ReceiveBuffer::Bytes)
+            .map_err(|problem| format!("{problem}; or use outstanding, or system")),
+    }
 }
 
 fn parse_numa_node(text: &str) -> Result<NumaNode, String> {
@@ -349,9 +379,10 @@ fn start(
         .region_options(RegionOptions {
             pages: args.pages.unwrap_or(region.pages),
             numa_node: args.numa_node.unwrap_or(region.numa_node),
+            commit: args.commit.unwrap_or(region.commit),
         })
         .socket_options(SocketOptions {
-            receive_buffer_bytes: args.rcvbuf,
+            receive_buffer: args.rcvbuf,
             // With one address there is nothing to choose, and nothing to pay for it.
             local_address: args.echo && args.bind.iter().any(|at| at.ip().is_unspecified()),
             receive_offload: args.receive_offload,
@@ -365,7 +396,9 @@ fn start(
         server = server.and_bind(*address);
     }
     let of_handlers = Arc::clone(audit);
-    let handlers = handler::handlers(move || of_handlers.auditor(), args.work, args.echo);
+    let hold = args.hold.map(|held| Arc::new(Hold::new(held)));
+    let of_hold = hold.clone();
+    let handlers = handler::handlers(move || of_handlers.auditor(), args.work, args.echo, of_hold);
     // With the privilege that is given up below.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
     let entries = entries.map_err(weir::Error::from)?;
@@ -375,7 +408,8 @@ fn start(
         .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
     let watch =
         Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone())
-            .counting(entries);
+            .counting(entries)
+            .holding(hold);
     Ok((Arc::new(watch), name))
 }
 

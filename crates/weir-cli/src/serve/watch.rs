@@ -17,6 +17,7 @@ use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
 use super::handler::Measured;
+use super::hold::Hold;
 use super::metrics::udp::Figures as Scraped;
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
@@ -47,6 +48,8 @@ pub struct Watch {
     audit: Arc<Audit>,
     verify_all: bool,
     events: Sender<Event>,
+    /// What holds the server up, where anything does.
+    hold: Option<Arc<Hold>>,
     state: Mutex<WatchState>,
 }
 
@@ -124,7 +127,8 @@ impl Watch {
             last: None,
         };
         state.read(&audit);
-        Self { design, addresses, audit, verify_all, events, state: Mutex::new(state) }
+        let state = Mutex::new(state);
+        Self { design, addresses, audit, verify_all, events, hold: None, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
@@ -135,6 +139,11 @@ impl Watch {
     pub fn counting(self, entries: Option<KernelEntries>) -> Self {
         self.lock().entries = entries;
         self
+    }
+
+    /// The same of a server that is held up by this.
+    pub fn holding(self, hold: Option<Arc<Hold>>) -> Self {
+        Self { hold, ..self }
     }
 
     /// The addresses it receives on.
@@ -234,6 +243,9 @@ impl Watch {
 
     /// Takes the server, to stop it.
     pub fn take_server(&self) -> Option<Running<Measured>> {
+        if let Some(hold) = &self.hold {
+            hold.end(); // its threads could not end
+        }
         self.lock().server.take()
     }
 
@@ -358,10 +370,20 @@ impl Receiver for Watch {
         let mut state = self.lock();
         self.audit.start(run.ask.run);
         state.begin(run.ask.run);
+        if let Some(hold) = &self.hold {
+            hold.arm();
+        }
+    }
+
+    fn all_sent(&self, _: &AgreedRun) {
+        if let Some(hold) = &self.hold {
+            hold.all_sent();
+        }
     }
 
     fn quiet_ns(&self, run: &AgreedRun) -> u64 {
-        self.audit.quiet_ns(run.ask.run)
+        let quiet_ns = self.audit.quiet_ns(run.ask.run);
+        self.hold.as_ref().map_or(quiet_ns, |hold| quiet_ns.min(hold.quiet_ns()))
     }
 
     fn arrived(&self, run: &AgreedRun) -> Option<Arrived> {

@@ -186,7 +186,10 @@ impl<'a, K: Reported> Found<'a, K> {
     fn figure(&self, place: &Place) -> String {
         let metric = self.results.ranked_by(self.load);
         match metric.better {
-            Better::Higher => format!("{} {}s/s", si(place.median), K::UNIT.one),
+            Better::Higher => {
+                let rate = if metric.unit.ends_with("/s") { "/s" } else { "" };
+                format!("{} {}s{rate}", si(place.median), K::UNIT.one)
+            }
             Better::Lower => format!("a median latency of {} µs", (metric.text)(place.median)),
         }
     }

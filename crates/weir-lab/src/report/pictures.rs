@@ -22,6 +22,24 @@ pub struct Pictures {
     pub over_loads: &'static [OverLoads],
     /// Lines over the stops of a sweep that the document has itself.
     pub sweeps: &'static [Sweep],
+    /// What else the document has to draw, found in the study's part of it.
+    pub own: fn(&Value) -> Vec<Own>,
+}
+
+/// Lines that only this study has.
+pub struct Own {
+    /// What kind of picture it is, and a part of its anchor.
+    pub plot: &'static str,
+    /// Its title.
+    pub title: String,
+    /// What it shows and how to read it.
+    pub about: &'static str,
+    /// What the axis along is called.
+    pub across: &'static str,
+    /// What the axis upward is called, and how its figures are written. It begins at 0.
+    pub up: (&'static str, Text),
+    /// Each line's name and points.
+    pub lines: Vec<(String, Vec<[f64; 2]>)>,
 }
 
 /// How many are taken at a time.

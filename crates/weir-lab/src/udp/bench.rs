@@ -24,7 +24,10 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// One of the course.
     pub fn of(run: &course::Run<'a, Load>) -> Self {
-        let extent = Extent::Timed { warmup_ms: run.warmup_ms, run_ms: run.run_ms };
+        let extent = match run.load.burst() {
+            Some((datagrams, _)) => Extent::Burst { datagrams },
+            None => Extent::Timed { warmup_ms: run.warmup_ms, run_ms: run.run_ms },
+        };
         Self { row: run.row, load: run.load, extent }
     }
 
@@ -46,6 +49,11 @@ pub enum Extent {
         warmup_ms: u64,
         /// Measured.
         run_ms: u64,
+    },
+    /// After so many datagrams, sent at once.
+    Burst {
+        /// Datagrams to send.
+        datagrams: u64,
     },
     /// After so many datagrams, each of which is verified byte by byte.
     Checked {

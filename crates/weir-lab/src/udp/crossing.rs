@@ -4,7 +4,9 @@ use crate::experiment::plan::{Role, Row};
 use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
 use crate::stats::median;
+use crate::udp::plan::{Load, Rate, SWEPT_OPTIONS, SweptOption};
 use crate::udp::results::Results;
+use crate::udp::rows::{DEQUEUE_MAX, THRESHOLD, value_of};
 use crate::udp::sample::RECEIVED;
 
 /// What grows.
@@ -17,6 +19,13 @@ pub enum Axis {
     },
     /// Threads, under the load of that index.
     Threads {
+        /// Index of the load.
+        load: usize,
+    },
+    /// An option of designs, under the load of that index.
+    Option {
+        /// Which.
+        of: &'static SweptOption,
         /// Index of the load.
         load: usize,
     },
@@ -62,10 +71,11 @@ pub struct Crossing {
 
 /// Every sweep over work that the experiment has: loads at saturation that differ in work only.
 pub fn over_work(results: &Results) -> Vec<Sweep> {
-    let Some(base) = results.loads.iter().find(|load| !load.is_paced()) else { return vec![] };
+    let at_saturation = |load: &&Load| load.rate == Rate::Saturation;
+    let Some(base) = results.loads.iter().find(at_saturation) else { return vec![] };
     let like = |load: usize| {
         let of = results.loads[load];
-        !of.is_paced() && base.is_like(&crate::udp::plan::Load { work: base.work, ..of })
+        at_saturation(&&of) && base.is_like(&Load { work: base.work, ..of })
     };
     [false, true]
         .into_iter()
@@ -89,10 +99,13 @@ pub fn over_work(results: &Results) -> Vec<Sweep> {
 /// Every sweep over threads: one for each load at saturation at which a design has several numbers of
 /// them.
 pub fn over_threads(results: &Results) -> Vec<Sweep> {
-    let loads = (0..results.loads.len()).filter(|load| !results.loads[*load].is_paced());
+    let loads =
+        (0..results.loads.len()).filter(|load| results.loads[*load].rate == Rate::Saturation);
     loads
         .filter_map(|load| {
-            let rows: Vec<usize> = rows_of_all(results, &[load]);
+            let of_options = |row: &usize| results.rows[*row].swept_option.is_some();
+            let mut rows: Vec<usize> = rows_of_all(results, &[load]);
+            rows.retain(|row| !of_options(row));
             let mut families: Vec<Vec<usize>> = vec![];
             for row in rows.into_iter().filter(|row| results.rows[*row].threads().is_some()) {
                 let of = |family: &&mut Vec<usize>| {
@@ -125,6 +138,62 @@ pub fn over_threads(results: &Results) -> Vec<Sweep> {
             sweep(Axis::Threads { load }, names, stops.collect())
         })
         .collect()
+}
+
+/// Every sweep over an option: one for each load at saturation at which rows are there for it.
+pub fn over_options(results: &Results) -> Vec<Sweep> {
+    let loads = (0..results.loads.len()).filter(|load| {
+        results.loads[*load].rate == Rate::Saturation && results.loads[*load].takes.options
+    });
+    let of_each = |load: usize| SWEPT_OPTIONS.iter().map(move |of| (load, of));
+    loads.flat_map(of_each).filter_map(|(load, of)| over_option(results, load, of)).collect()
+}
+
+fn over_option(results: &Results, load: usize, of: &'static SweptOption) -> Option<Sweep> {
+    let value = |row: usize| value_of(&results.rows[row], of).map(|(_, value)| value);
+    let is_of_it = |row: &usize| {
+        let swept = results.rows[*row].swept_option;
+        let for_others = results.rows[*row].only_swept && swept != Some(of.name);
+        !for_others && value(*row).is_some()
+    };
+    let mut families: Vec<Vec<usize>> = vec![];
+    for row in rows_of_all(results, &[load]).into_iter().filter(is_of_it) {
+        let like = |family: &&mut Vec<usize>| {
+            results.rows[row].is_like_but_for(&results.rows[family[0]], &varied(of))
+        };
+        match families.iter_mut().find(like) {
+            Some(family) => family.push(row),
+            None => families.push(vec![row]),
+        }
+    }
+    families.retain(|family| family.len() > 1);
+    let mut values: Vec<u32> = families.iter().flatten().filter_map(|row| value(*row)).collect();
+    values.sort_unstable();
+    values.dedup();
+    let stops = values.iter().map(|at| Stop {
+        at: f64::from(*at),
+        load,
+        rows: families
+            .iter()
+            .map(|family| {
+                let row = family.iter().copied().find(|row| value(*row) == Some(*at))?;
+                ranked(results, load, row)
+            })
+            .collect(),
+    });
+    let bare = |family: &Vec<usize>| {
+        let mut row = results.rows[family[0]].clone();
+        row.options.retain(|(name, _)| !varied(of).contains(&name.as_str()));
+        row.to_string()
+    };
+    let names = families.iter().map(bare).collect();
+    sweep(Axis::Option { of, load }, names, stops.collect())
+}
+
+/// The options that differ along a sweep.
+fn varied(of: &SweptOption) -> Vec<&'static str> {
+    let with = of.options.contains(&DEQUEUE_MAX).then_some(THRESHOLD);
+    of.options.iter().copied().chain(with).collect()
 }
 
 fn sweep(axis: Axis, names: Vec<String>, stops: Vec<Stop>) -> Option<Sweep> {

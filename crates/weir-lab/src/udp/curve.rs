@@ -104,7 +104,7 @@ pub fn per_second(results: &Results, load: usize, row: usize) -> Result<Option<u
     let whole = |rate: f64| Ok(Some(rate.round().max(1.0) as u64));
     let before = |goal| highest(&points(results, &results.loads[load], row, load), goal);
     match results.loads[load].rate {
-        Rate::Saturation => Ok(None),
+        Rate::Saturation | Rate::Burst { .. } => Ok(None),
         Rate::PerSecond(rate) => Ok(Some(rate)),
         Rate::OfMaximum(share) => match results.maximum(load, row) {
             Some(maximum) => whole(maximum * share),

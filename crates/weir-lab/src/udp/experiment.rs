@@ -40,8 +40,9 @@ impl Course for Udp {
 
     /// The generator is calibrated for each kind of load.
     fn planned_before_ms(loads: &[Load]) -> u64 {
-        let kinds = loads.iter().filter(|load| !load.is_paced()).count() as u64;
-        kinds.max(1) * CALIBRATION_MS
+        let kinds = loads.iter().filter(|load| load.rate == Rate::Saturation).count() as u64;
+        let bursts = loads.iter().any(|load| load.burst().is_some());
+        kinds.max(u64::from(!bursts)) * CALIBRATION_MS
     }
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
@@ -61,6 +62,9 @@ impl Course for Udp {
     fn load_of(results: &Results, load: usize, row: usize) -> Result<Load, NoRun> {
         let rate = curve::per_second(results, load, row)?;
         let of = results.load_of(load, row);
+        if of.burst().is_some() {
+            return Ok(of);
+        }
         Ok(of.at(rate.map_or(Rate::Saturation, Rate::PerSecond)))
     }
 
@@ -80,6 +84,7 @@ impl Course for Udp {
         let at = Circumstances {
             when: When { load_of_others: made.load_of_others, ..*when },
             paced: load.is_paced(),
+            burst: load.burst().is_some(),
             calibrated_per_s: calibration.filter(|_| alike == Some(true)).map(|c| c.sent_per_s),
             calibration_alike: alike,
             server_cores: results.own.server_cores.len().max(1),
@@ -118,7 +123,9 @@ fn calibrate(
     tell: Tell<Udp>,
 ) -> Result<(), Interrupted> {
     let mut kinds: Vec<Load> = vec![];
-    for index in 0..results.loads.len() {
+    // How fast a burst comes is told by each.
+    let bursts = |index: &usize| results.loads[*index].burst().is_some();
+    for index in (0..results.loads.len()).filter(|index| !bursts(index)) {
         for offloaded in results.groups(index) {
             let load = results.loads[index].at(Rate::Saturation);
             let load = Load { receive_offload: load.receive_offload || offloaded, ..load };
@@ -181,6 +188,10 @@ fn calibration_of(load: &Load) -> Calibration {
 /// What disturbed a run, if anything did. That datagrams are lost is no disturbance where more are offered than a
 /// row takes, or where that is what is searched for.
 fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
+    if load.burst().is_some() {
+        // One that was over within a reading has no rate, and is not disturbed by that.
+        return sample.disturbance().filter(|cause| *cause != Disturbance::PaceNotKept);
+    }
     if sample.wrong().is_some() || !load.is_paced() {
         return sample.disturbance();
     }

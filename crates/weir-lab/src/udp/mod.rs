@@ -2,6 +2,7 @@
 
 pub mod belief;
 pub mod bench;
+pub mod bursts;
 pub mod check;
 pub mod crossing;
 pub mod curve;

@@ -14,7 +14,8 @@ use super::exchange::{self, Echoed, Exchange};
 use super::results::Udp;
 use serde_json::Value;
 use weir::machine::LoadMeter;
-use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
+use weir::memory::Commit;
+use weir::socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions};
 use weir_load::engine::{Head, WITHOUT_OFFLOAD};
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
@@ -22,7 +23,7 @@ use crate::exit::DATA_ERRORS;
 use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
 use crate::udp::link::{self, Site};
-use crate::udp::plan::Load;
+use crate::udp::plan::{Held, Load};
 use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
 
 const SERVER: &str = "the server";
@@ -40,6 +41,8 @@ const CHECK_PER_SECOND: u64 = 10_000;
 /// A check ends after this time even if it could not send all its datagrams: on a machine that
 /// is busy with other things most are skipped as late.
 const CHECK_AT_MOST_MS: u64 = 5000;
+/// A burst ends after this time even if not all of it could be sent.
+const BURST_AT_MOST_MS: u64 = 30_000;
 /// The longest datagram that a server takes whole if it is not told of longer ones.
 const DEFAULT_SIZE_BYTES: u32 = weir::udp::DEFAULT_PAYLOAD_BYTES as u32;
 /// How long the generator is calibrated.
@@ -103,7 +106,8 @@ impl Processes {
             .on_cores(&self.server_cores)
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--work", (!load.work.is_none()).then_some(load.work))
-            .option("--rcvbuf", load.rcvbuf_bytes)
+            .option("--hold", load.burst().map(|(_, held)| held).filter(|held| *held != Held::No))
+            .arguments(memory(run.row, load))
             .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
             .arguments(receive_offload(load));
         if matches!(run.extent, Extent::Checked { .. }) {
@@ -128,6 +132,7 @@ impl Processes {
     ) -> CommandLine {
         let (flows, datagrams, per_second) = match extent {
             Extent::Timed { .. } => (load.flows, None, per_second),
+            Extent::Burst { datagrams } => (load.flows, Some(datagrams), None),
             Extent::Checked { datagrams, flows } => {
                 // As in any load: with fewer flows than ports some would have none.
                 let load = Load { flows, ports: ports.len() as u16, ..*load }.with_enough_flows();
@@ -183,6 +188,7 @@ impl Processes {
             .on_cores(&self.server_cores)
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
+            .arguments(memory(row, load))
             .arguments(receive_offload(load))
             .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
     }
@@ -375,6 +381,27 @@ fn any_port(address: IpAddr) -> String {
     SocketAddr::new(address, 0).to_string()
 }
 
+/// What a server is told of its memory. Rows that are compared have like receive buffers, whatever their designs would
+/// ask for, and each run starts a server of its own: so pages come as they are touched, unless it is about bursts, or
+/// the row says otherwise.
+fn memory(row: &Row, load: &Load) -> Vec<String> {
+    let commits = load.burst().is_some() || row.options.iter().any(|(name, _)| name == COMMIT);
+    let mut words = vec![];
+    match (&row.peer, load.rcvbuf) {
+        (Some(_), ReceiveBuffer::Bytes(_)) | (None, _) => {
+            words.extend(["--rcvbuf".into(), load.rcvbuf.to_string()]);
+        }
+        (Some(_), _) => {}
+    }
+    if row.peer.is_none() && !commits {
+        words.extend([format!("--{COMMIT}"), Commit::Touched.to_string()]);
+    }
+    words
+}
+
+/// The option that says when pages of the memory come into being.
+const COMMIT: &str = "commit";
+
 /// The server's flag for receive offload.
 fn receive_offload(load: &Load) -> Option<&'static str> {
     load.receive_offload.then_some("--receive-offload")
@@ -392,6 +419,7 @@ fn own_cpu_ns(server: &ServerReport, flood: &FloodReport) -> u64 {
 fn milliseconds(extent: Extent) -> (u64, u64) {
     match extent {
         Extent::Timed { warmup_ms, run_ms } => (warmup_ms, run_ms),
+        Extent::Burst { .. } => (0, BURST_AT_MOST_MS),
         Extent::Checked { .. } => (0, CHECK_AT_MOST_MS),
     }
 }

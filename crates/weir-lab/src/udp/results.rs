@@ -6,7 +6,9 @@ use serde::Serialize;
 use super::exchange::Echoed;
 use super::ledger::Ledger;
 use super::plan::{Load, Rate};
-use super::sample::{Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample};
+use super::sample::{
+    Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample, TAKEN,
+};
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::{self, Study};
@@ -93,9 +95,14 @@ impl Study for Udp {
     const METRICS: &'static [Metric] = METRICS;
     const ENTRIES: Metric = KERNEL_ENTRIES;
 
-    /// Received datagrams where as many are offered as can be, latency where they are offered evenly.
+    /// Received datagrams where as many are offered as can be, latency where they are offered evenly, and what is taken
+    /// of a burst.
     fn ranked_by(load: &Load) -> &'static Metric {
-        if load.is_paced() { &LATENCY_P50 } else { &RECEIVED }
+        match load.rate {
+            Rate::Saturation => &RECEIVED,
+            Rate::Burst { .. } => &TAKEN,
+            _ => &LATENCY_P50,
+        }
     }
 
     fn group_of(results: &Results, row: usize) -> bool {
@@ -108,7 +115,7 @@ impl Study for Udp {
 
     /// Not where each row has a rate of its own.
     fn compares(load: &Load) -> bool {
-        matches!(load.rate, Rate::Saturation | Rate::PerSecond(_))
+        matches!(load.rate, Rate::Saturation | Rate::PerSecond(_) | Rate::Burst { .. })
     }
 
     /// The traditional design is the measure of both groups.
@@ -180,7 +187,8 @@ impl Results {
     /// What a row received per second at most: its median at saturation under a load that is like
     /// the given one.
     pub fn maximum(&self, load: usize, row: usize) -> Option<f64> {
-        let like = |other: &Load| !other.is_paced() && other.is_like(&self.loads[load]);
+        let like =
+            |other: &Load| other.rate == Rate::Saturation && other.is_like(&self.loads[load]);
         let load = self.loads.iter().position(like)?;
         self.median(load, row, &RECEIVED)
     }
@@ -190,6 +198,7 @@ impl Results {
     pub fn is_like_published(&self, load: usize) -> bool {
         let of = &self.loads[load];
         let plain = !of.receive_offload && of.busy_poll_us.is_none() && of.work.is_none();
+        let plain = plain && of.burst().is_none();
         plain && self.own.link.is_none()
     }
 
@@ -208,8 +217,11 @@ pub fn unequal_settings(results: &Results) -> Vec<String> {
     fn rows_of<'a>(rows: &'a [Row], cells: &'a [Cell]) -> Vec<(&'a Row, &'a Cell)> {
         rows.iter().zip(cells).collect()
     }
+    // What each design has of its own is what a burst is about.
+    let is_burst = |load: usize| results.loads.get(load).is_some_and(|of| of.burst().is_some());
+    let alike = results.cells.iter().enumerate().filter(|(load, _)| !is_burst(*load));
     let all: Vec<(&Row, &Cell)> =
-        results.cells.iter().flat_map(|cells| rows_of(&results.rows, cells)).collect();
+        alike.flat_map(|(_, cells)| rows_of(&results.rows, cells)).collect();
     let mut found = unequal(&all, &[RECEIVE_BUFFER, ENGINE]);
     for load in 0..results.loads.len() {
         for group in results.groups(load) {

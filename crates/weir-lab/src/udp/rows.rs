@@ -6,6 +6,7 @@ use weir::udp::{AnyDesign, Port, Spec, designs};
 
 use crate::experiment::plan::row::THREADS;
 use crate::experiment::plan::{self, Peer, Role, Row};
+use crate::udp::plan::SweptOption;
 
 /// The design whose row runs under two names: the one that is expected to win, for there the
 /// noise matters most.
@@ -117,6 +118,55 @@ pub fn on_threads(
     *rows = all;
 }
 
+/// Adds to each row whose design has one of these options the same at the sweep's other values, for the sweep alone.
+/// `asked` tells whether a row sets it by itself, and then stays as it is.
+pub fn on_options(rows: &mut Vec<Row>, swept: &'static SweptOption, asked: impl Fn(&Row) -> bool) {
+    let mut more: Vec<Row> = vec![];
+    for row in rows.iter().filter(|row| row.role == Role::Plain && !row.only_swept) {
+        let Some((name, own)) = value_of(row, swept) else { continue };
+        if asked(row) && row.option(name).is_some() {
+            continue;
+        }
+        for value in swept.values.iter().filter(|value| **value != own) {
+            let mut other = row.with_option(name, *value);
+            // A threshold that no dequeue reaches is refused: it stays at its share of one.
+            if name == DEQUEUE_MAX && default_of(row, THRESHOLD).is_some() {
+                other = other.with_option(THRESHOLD, (2 * value / 3).max(1));
+            }
+            let can = Spec::parse(&other.spec()).is_ok();
+            more.extend(can.then_some(Row {
+                only_swept: true,
+                swept_option: Some(swept.name),
+                ..other
+            }));
+        }
+    }
+    more.iter_mut().for_each(find_availability);
+    rows.append(&mut more);
+}
+
+/// The option of a row that a sweep varies, and its value: what the row asks for, or its design's default; `None` if the
+/// design has no such option.
+pub fn value_of(row: &Row, swept: &SweptOption) -> Option<(&'static str, u32)> {
+    swept.options.iter().find_map(|name| {
+        let own = row.option(name).map(str::to_owned).or_else(|| default_of(row, name))?;
+        Some((*name, own.parse().ok()?))
+    })
+}
+
+/// The options that a dequeue's size and the hybrid's threshold depend on each other by.
+pub const DEQUEUE_MAX: &str = "dequeue-max";
+/// See [`DEQUEUE_MAX`].
+pub const THRESHOLD: &str = "threshold";
+
+/// The default of an option of a row's design; `None` if that has none of this name.
+fn default_of(row: &Row, name: &str) -> Option<String> {
+    let designs = designs();
+    let design = designs.iter().find(|design| design.about().name == row.design)?;
+    let options = design.known_options();
+    options.into_iter().find(|option| option.name == name).map(|option| option.default)
+}
+
 /// How many threads a row waits on for datagrams: what it asks for, or what its design has by itself;
 /// `None` if that takes no number.
 pub fn threads_of(row: &Row) -> Option<u32> {
@@ -125,10 +175,7 @@ pub fn threads_of(row: &Row) -> Option<u32> {
 
 /// The number of threads of its design if nothing is said; `None` if that takes no number.
 fn default_threads(row: &Row) -> Option<u32> {
-    let designs = designs();
-    let design = designs.iter().find(|design| design.about().name == row.design)?;
-    let options = design.known_options();
-    options.iter().find(|option| option.name == THREADS)?.default.parse().ok()
+    default_of(row, THREADS)?.parse().ok()
 }
 
 /// Adds each ordinary row with receive offload. The shape of the originals has none: it is the measure
@@ -166,6 +213,7 @@ fn traditional() -> Row {
         role: Role::Traditional,
         receive_offload: false,
         only_swept: false,
+        swept_option: None,
         peer: None,
         unavailable: None,
     }
@@ -200,6 +248,7 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
                 role: Role::Plain,
                 receive_offload: false,
                 only_swept: false,
+                swept_option: None,
                 peer: None,
                 unavailable: None,
             });
@@ -230,6 +279,7 @@ pub(super) fn find_availability(row: &mut Row) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::plan::SWEPT_OPTIONS;
 
     const DESIGNS: Breadth = Breadth::Designs { cores: 2 };
 
@@ -338,6 +388,35 @@ mod tests {
             specs.dedup();
             assert_eq!(specs.len(), count, "no row twice: {specs:?}");
         }
+    }
+
+    #[test]
+    fn an_option_is_swept_over_where_a_design_has_it() {
+        let texts =
+            ["rio-hybrid --provider batch --threads 1", "rio-port --provider batch", "epoll"];
+        let swept = |name: &str, asked: bool| -> Vec<String> {
+            let mut rows = of_texts(&texts.map(String::from)).unwrap();
+            let of = SWEPT_OPTIONS.iter().find(|of| of.name == name).unwrap();
+            on_options(&mut rows, of, |_| asked);
+            assert!(rows[..3].iter().all(|row| !row.only_swept));
+            assert!(
+                rows[3..].iter().all(|row| row.only_swept && row.swept_option == Some(of.name))
+            );
+            let mine =
+                rows.iter().all(|row| value_of(row, of).is_some() == (row.design != "epoll"));
+            assert!(mine || name == "threshold");
+            rows[3..].iter().map(Row::title).collect()
+        };
+        let hybrid = "rio-hybrid --threads 1";
+        let wanted = [64, 1000, 10_000].map(|n| format!("{hybrid} --outstanding {n}"));
+        assert_eq!(swept("outstanding", false)[..3], wanted);
+        let wanted = ["1 --threshold 1", "16 --threshold 10", "128 --threshold 85"];
+        let wanted = wanted.map(|of| format!("{hybrid} --dequeue-max {of}"));
+        assert_eq!(swept("dequeue", false)[..3], wanted, "within a dequeue");
+        let wanted = [16, 128, 1000].map(|n| format!("{hybrid} --threshold {n}"));
+        assert_eq!(swept("threshold", false), wanted, "the others have none");
+        assert_eq!(swept("threshold", true), wanted, "it does not set it by itself");
+        assert!(swept("defer", false).contains(&"rio-port --posts-per-lock 16".to_owned()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::experiment::verdict::Verdict;
 use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_of_100, si, whole};
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
+use crate::udp::results::RECEIVE_BUFFER;
 use crate::udp::verdict::{Evidence, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 
@@ -21,6 +22,8 @@ pub struct Circumstances {
     pub when: When,
     /// True if the generator kept to a rate.
     pub paced: bool,
+    /// True if all was sent at once.
+    pub burst: bool,
     /// What the generator sends per second into a sink that drops, where that was measured while
     /// the machine was the same.
     pub calibrated_per_s: Option<f64>,
@@ -100,6 +103,9 @@ pub struct Sample {
     /// How far the word of a peer goes; `None` for weir's own servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub belief: Option<Belief>,
+    /// How long it took to send a burst, in nanoseconds; `None` of any other load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_sent_in_ns: Option<u64>,
     /// What limited the run.
     pub verdict: Verdict,
     /// The server's settings as obtained.
@@ -146,6 +152,7 @@ impl Sample {
             .and_then(|(all, within)| divide(within as f64, all as f64));
         let verdict = judge(&Evidence {
             paced: at.paced,
+            burst: at.burst,
             offered: flood.offered,
             refused: flood.refused,
             late_skipped: flood.late_skipped,
@@ -200,10 +207,16 @@ impl Sample {
                 };
                 belief::of(&peer, said)
             }),
+            burst_sent_in_ns: at.burst.then_some(flood.elapsed_ns),
             verdict,
             settings: server.settings.clone(),
             engine: flood.engine.clone(),
         }
+    }
+
+    /// A figure that the server obtained, by its name among the settings.
+    fn obtained(&self, name: &str) -> Option<f64> {
+        self.settings.get(name)?.parse().ok()
     }
 
     /// What is wrong with the datagrams that arrived, if anything.
@@ -323,6 +336,19 @@ metrics! {
     /// Share of its cores that the generator used.
     GENERATOR_CPU, "generator_cpu_utilization_percent", "%", "generator\nof cores", Lower, percent_of,
         |s| s.generator_cpu.map(|c| c * 100.0);
+    /// Datagrams of a burst that reached the handler: the median over the rounds.
+    TAKEN, "taken_datagrams", "datagrams", "taken\n", Higher, whole,
+        |s| s.burst_sent_in_ns.map(|_| s.ledger.received as f64);
+    /// How long the generator took to send a burst.
+    SENT_IN, "burst_sent_in_ns", "ns", "sent in\nµs", Lower, microseconds,
+        |s| s.burst_sent_in_ns.map(|ns| ns as f64);
+    /// Memory that the server may receive into, registered before anything came.
+    REGISTERED, "registered_bytes", "bytes", "registered\n", Lower, bytes, |s| s.obtained("memory-bytes");
+    /// The part of it that was locked: there before anything came, and never taken away.
+    LOCKED, "locked_bytes", "bytes", "locked\n", Higher, bytes, |s| s.obtained("locked-bytes");
+    /// Receive buffer of each socket as the system reports it; none on frames.
+    SOCKET_BUFFER, "receive_buffer_bytes", "bytes", "socket's\nbuffer", Higher, bytes,
+        |s| s.obtained(RECEIVE_BUFFER);
     /// Median one-way latency, evenly paced, from the time at which a datagram was due, however late the generator
     /// sent it, to the handler: the median over the rounds of each run's own.
     LATENCY_P50, "latency_ns.p50", "ns", "p50\nµs", Lower, microseconds,

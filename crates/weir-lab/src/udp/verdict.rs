@@ -21,6 +21,8 @@ const REFUSED: f64 = 0.01;
 pub struct Evidence {
     /// True if the generator kept to a rate.
     pub paced: bool,
+    /// True if all was sent at once.
+    pub burst: bool,
     /// Datagrams the generator wanted to send.
     pub offered: u64,
     /// Datagrams the system refused.
@@ -67,6 +69,16 @@ pub fn judge(evidence: &Evidence) -> Verdict {
 
     if e.sent == 0 {
         return verdict(Limit::Unknown, true, "nothing was sent".into());
+    }
+    if e.burst {
+        let missing = e.sent.saturating_sub(e.received);
+        return match missing {
+            0 => verdict(Limit::Load, false, "all of the burst was taken".into()),
+            _ => {
+                let reason = format!("{missing} of {} found no room", e.sent);
+                verdict(Limit::Memory, false, reason)
+            }
+        };
     }
     let refused = share(e.refused, e.offered);
     let at_queue = e.dropped_cpu_queue.unwrap_or(0);
@@ -181,6 +193,15 @@ mod tests {
         let unseen = Evidence { place_unknown: true, ..polling };
         assert_eq!(limit(&unseen), (Limit::Server, false));
         assert_eq!(judge(&unseen).reason, "10.0 % lost, place unknown, server's cores 100 % busy");
+    }
+
+    #[test]
+    fn a_burst_is_limited_by_what_has_room_for_it() {
+        let all = Evidence { burst: true, ..saturated() };
+        assert_eq!(limit(&all), (Limit::Load, false));
+        let lossy = Evidence { received: 999_999, ..all };
+        assert_eq!(limit(&lossy), (Limit::Memory, false));
+        assert_eq!(judge(&lossy).reason, "1 of 1000000 found no room");
     }
 
     #[test]

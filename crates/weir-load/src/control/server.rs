@@ -35,6 +35,9 @@ pub trait Receiver: Send + Sync + 'static {
     /// The warm-up is over and has arrived: what is counted from now on belongs to the run.
     fn start(&self, run: &AgreedRun);
 
+    /// The generator has sent all of the run, or is lost.
+    fn all_sent(&self, _run: &AgreedRun) {}
+
     /// How long nothing has arrived of a run or its warm-up, in ns.
     fn quiet_ns(&self, run: &AgreedRun) -> u64;
 
@@ -591,7 +594,9 @@ impl Conversation {
             Ok(ports) => ports,
             Err(reason) => return self.refuse(reason),
         };
-        match self.until_end(&run, ports) {
+        let ended = self.until_end(&run, ports);
+        receiver.all_sent(&run);
+        match ended {
             Ok(end) => {
                 let sent = end.sent_per_flow.iter().sum();
                 self.wait_until_drained(

@@ -19,6 +19,6 @@ mod region;
 mod slice;
 
 pub use load::Load;
-pub use options::{NumaNode, Obtained, PageKind, RegionOptions};
+pub use options::{Commit, Committed, NumaNode, Obtained, PageKind, RegionOptions};
 pub use region::{Layout, Region};
 pub use slice::{Posted, Slice};

@@ -11,6 +11,9 @@ options! {
         pages: PageKind = PageKind::Auto, PageKind::NAMES;
         /// NUMA node that the memory is placed on; refused where that cannot be.
         numa_node: NumaNode = NumaNode::Auto, Named(&["auto", "the number of a node"]);
+        /// When pages come into being: all at the start, locked where that is permitted, or each when it is first
+        /// touched.
+        commit: Commit = Commit::Touched, Commit::NAMES;
     }
 }
 
@@ -24,6 +27,17 @@ named! {
         /// Reserved huge pages; where there are too few, ordinary ones that the system is advised to
         /// join.
         Huge = "huge",
+    }
+}
+
+named! {
+    /// When the pages of memory come into being.
+    pub enum Commit {
+        /// All at the start, and they stay: a burst then meets no page fault, and memory that cannot be had is found
+        /// out before the first datagram. Locked as far as the limit on locked memory permits (RLIMIT_MEMLOCK).
+        Locked = "locked",
+        /// Each when it is first touched: a server that is hardly used takes little.
+        Touched = "touched",
     }
 }
 
@@ -63,4 +77,44 @@ pub struct Obtained {
     pub huge_pages_advised: bool,
     /// The NUMA node the memory was bound to, or `None` for the system's own choice.
     pub numa_node: Option<u32>,
+    /// What came of [`Commit`].
+    pub commit: Committed,
+}
+
+/// What came of [`Commit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// Pages come as they are touched.
+    Touched,
+    /// All are there, and none leaves.
+    Locked,
+    /// All are there, but the system may take them away again: so many bytes may be locked, if that is known.
+    Unlocked {
+        /// The limit.
+        limit_bytes: Option<u64>,
+    },
+}
+
+impl Committed {
+    /// Whether all pages were there from the start.
+    pub fn at_start(self) -> bool {
+        self != Self::Touched
+    }
+}
+
+impl fmt::Display for Committed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Touched => f.write_str("as it is touched"),
+            Self::Locked => f.write_str("committed at the start and locked"),
+            Self::Unlocked { limit_bytes: None } => {
+                f.write_str("committed at the start; not locked: this system does not lock it")
+            }
+            Self::Unlocked { limit_bytes: Some(limit) } => write!(
+                f,
+                "committed at the start; not locked: {limit} bytes may be locked (raise `ulimit -l`, or give the \
+                 program CAP_IPC_LOCK)"
+            ),
+        }
+    }
 }

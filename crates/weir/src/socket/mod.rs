@@ -8,6 +8,7 @@
 //! Not guaranteed: that batches are one system call (see [`BATCHES_IN_ONE_CALL`]); that
 //! the local address of a datagram is known (only where asked for).
 
+mod buffer;
 mod errors;
 mod gauge;
 #[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
@@ -24,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+pub use buffer::ReceiveBuffer;
 pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
@@ -35,8 +37,8 @@ pub const PROVIDER: &str = "sockets";
 /// What is asked of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Size of the receive buffer in bytes as given to SO_RCVBUF; `None` for the system's.
-    pub receive_buffer_bytes: Option<usize>,
+    /// Room for datagrams that nobody has received yet.
+    pub receive_buffer: ReceiveBuffer,
     /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's.
     pub send_buffer_bytes: Option<usize>,
     /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
@@ -341,6 +343,12 @@ impl DatagramSocket {
     /// was asked for, to cover its own bookkeeping).
     pub fn receive_buffer_bytes(&self) -> io::Result<usize> {
         self.native().receive_buffer_bytes()
+    }
+
+    /// What came of the receive buffer that was asked for, in words: what it has room for, and what to do where that is
+    /// less than asked. `None` where the system tells no more than its size.
+    pub fn receive_buffer_obtained(&self) -> Option<String> {
+        self.native().receive_buffer()
     }
 
     /// The operating system's own socket, for providers.

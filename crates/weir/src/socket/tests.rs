@@ -442,7 +442,8 @@ fn errors_taken_by_one_thread_fail_no_send_of_another() {
 
 #[test]
 fn a_gauge_keeps_the_last_figures_of_a_socket_that_is_closed() {
-    let options = SocketOptions { receive_buffer_bytes: Some(4096), ..SocketOptions::default() };
+    let options =
+        SocketOptions { receive_buffer: ReceiveBuffer::Bytes(4096), ..SocketOptions::default() };
     let socket = bind(options);
     let (gauge, address) = (socket.gauge(), socket.local_address());
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,7 +1,7 @@
 //! What every design is given to start with, and what its threads share.
 
 use super::{
-    Handler, Worker,
+    Handler, Spec, Worker,
     handler::{Left, MakeHandler, Rate, ReplyBuffer},
     running::{Running, Thread, ThreadFinal},
     worker::Placed,
@@ -11,7 +11,7 @@ use crate::{
     counters::Counters,
     lifecycle::{Lifecycle, Readiness, failure_of, live, lock},
     limits::Limits,
-    memory::{Layout, Region, RegionOptions},
+    memory::{Committed, Layout, Region, RegionOptions},
     socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
     wake::Waker,
 };
@@ -69,7 +69,7 @@ impl<H: Handler> Job<H> {
             endpoints,
             payload_bytes,
             limits: Limits::default(),
-            region: RegionOptions::default(),
+            region: Spec::REGION,
             expected_bytes: None,
             make_handler,
             shared: Arc::default(),
@@ -122,6 +122,16 @@ impl<H: Handler> Job<H> {
         self.state("huge-pages-advised", obtained.huge_pages_advised);
         let node = obtained.numa_node.map_or("the system's choice".into(), |n| n.to_string());
         self.state("numa-node", node);
+        self.state("memory", obtained.commit);
+        let locked = regions.iter().map(|region| region.obtained());
+        let locked = locked.filter(|obtained| obtained.commit == Committed::Locked);
+        self.state("locked-bytes", locked.map(|obtained| obtained.bytes).sum::<usize>());
+    }
+
+    /// Sizes receive buffers to so many receives outstanding, which the sockets share, where nothing else was asked for.
+    pub fn make_room_for(&mut self, receives: u32) {
+        let bytes = self.slice_bytes();
+        make_room(&mut self.endpoints, receives, bytes);
     }
 
     /// Binds a plain socket to each endpoint.
@@ -145,6 +155,9 @@ impl<H: Handler> Job<H> {
     pub fn watch(&mut self, sockets: Vec<DatagramSocket>) {
         for told in sockets.iter().filter_map(DatagramSocket::busy_poll_obtained) {
             self.state("busy-poll", told);
+        }
+        for told in sockets.iter().filter_map(DatagramSocket::receive_buffer_obtained) {
+            self.state("receive-buffer", told);
         }
         self.sockets.extend((0..).zip(sockets));
     }
@@ -236,6 +249,15 @@ impl<H: Handler> Job<H> {
                 Err(error)
             }
         }
+    }
+}
+
+/// Sizes the receive buffer of each endpoint to its share of the receives outstanding, where nothing else was asked
+/// for.
+pub(super) fn make_room(endpoints: &mut [Endpoint], receives: u32, slice_bytes: usize) {
+    let each = receives.div_ceil(endpoints.len().max(1) as u32);
+    for Endpoint { options, .. } in endpoints {
+        options.receive_buffer = options.receive_buffer.of_outstanding(each, slice_bytes);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The server as its user sees it.
 
-use super::{Design, Handler, Job, Running, Startable, handler::MakeHandler};
+use super::{Design, Handler, Job, Running, Spec, Startable, handler::MakeHandler};
 use crate::{
     Error,
     limits::Limits,
@@ -47,7 +47,7 @@ impl Server {
             endpoints: vec![address],
             socket: SocketOptions::default(),
             limits: Limits::default(),
-            region: RegionOptions::default(),
+            region: Spec::REGION,
             payload_bytes: DEFAULT_PAYLOAD_BYTES,
             expected_bytes: None,
             gives_up_privilege: false,
@@ -61,7 +61,9 @@ impl Server {
         self
     }
 
-    /// What is asked of each socket.
+    /// What is asked of each socket. By default its receive buffer has room for as many datagrams as the design has
+    /// receives outstanding ([`ReceiveBuffer::Outstanding`](crate::socket::ReceiveBuffer::Outstanding)), as far as the
+    /// system grants that.
     pub fn socket_options(mut self, options: SocketOptions) -> Self {
         self.socket = options;
         self
@@ -96,7 +98,7 @@ impl Server {
         self
     }
 
-    /// What is asked of the memory.
+    /// What is asked of the memory [default: [`Spec::REGION`]].
     pub fn region_options(mut self, options: RegionOptions) -> Self {
         self.region = options;
         self

@@ -3,7 +3,7 @@
 use super::AnyDesign;
 use crate::{
     Error,
-    memory::RegionOptions,
+    memory::{Commit, NumaNode, PageKind, RegionOptions},
     options::{Options as _, set_all},
 };
 
@@ -18,11 +18,16 @@ pub struct Spec {
 
 impl From<AnyDesign> for Spec {
     fn from(design: AnyDesign) -> Self {
-        Self { design, region: RegionOptions::default() }
+        Self { design, region: Spec::REGION }
     }
 }
 
 impl Spec {
+    /// What is asked of the memory of a UDP server where nothing is said: all of it is there from the start, so that a
+    /// burst meets no page fault.
+    pub const REGION: RegionOptions =
+        RegionOptions { pages: PageKind::Auto, numa_node: NumaNode::Auto, commit: Commit::Locked };
+
     /// Reads a text like `rio-event --outstanding 5000 --pages huge --numa-node 0`: as
     /// [`AnyDesign::parse`], with the options of the memory among those of the design.
     ///
@@ -30,7 +35,7 @@ impl Spec {
     /// As [`AnyDesign::parse`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let (mut design, words) = AnyDesign::named_in(text)?;
-        let mut region = RegionOptions::default();
+        let mut region = Self::REGION;
         set_all(words, |name, value| match region.set(name, value) {
             Err(Error::UnknownName { .. }) => design.set(name, value),
             result => result,
@@ -43,15 +48,17 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{NumaNode, PageKind};
 
     #[test]
     fn options_of_memory_stand_among_those_of_the_design() {
         let spec = Spec::parse("rio-event --pages huge --outstanding=7 --numa-node 1").unwrap();
         assert_eq!(spec.design, AnyDesign::parse("rio-event --outstanding 7").unwrap());
-        let region = RegionOptions { pages: PageKind::Huge, numa_node: NumaNode::Node(1) };
+        let region =
+            RegionOptions { pages: PageKind::Huge, numa_node: NumaNode::Node(1), ..Spec::REGION };
         assert_eq!(spec.region, region);
-        assert_eq!(Spec::parse("blocking").unwrap().region, RegionOptions::default());
+        assert_eq!(Spec::parse("blocking").unwrap().region, Spec::REGION);
+        let touched = Spec::parse("blocking --commit touched").unwrap().region;
+        assert_eq!(touched.commit, Commit::Touched);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 use weir::{
     Error,
-    socket::{SocketOptions, SocketState},
+    socket::{ReceiveBuffer, SocketOptions, SocketState},
     udp::{Datagram, Replies, Server},
 };
 
@@ -22,6 +22,7 @@ pub const CHECKS: &[Check] = &[
     ("receive_time", receive_time),
     ("counters_while_running", counters_while_running),
     ("drops_of_each_socket", drops_of_each_socket),
+    ("bursts", bursts),
     ("busy_poll", busy_poll),
 ];
 
@@ -128,7 +129,8 @@ fn drops_of_each_socket(subject: &Subject) -> Result<(), Skipped> {
             count.fetch_add(1, Relaxed);
         }
     };
-    let options = SocketOptions { receive_buffer_bytes: Some(4096), ..SocketOptions::default() };
+    let options =
+        SocketOptions { receive_buffer: ReceiveBuffer::Bytes(4096), ..SocketOptions::default() };
     let six = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     let server = Server::bind(any_port()).and_bind(six).socket_options(options);
     let server = subject.start(&server, make).unwrap();
@@ -153,6 +155,49 @@ fn drops_of_each_socket(subject: &Subject) -> Result<(), Skipped> {
     assert_whole(&report);
     assert_eq!(dropped_at(&report.sockets, flooded), Some(SENT - report.total().datagrams));
     assert_eq!(dropped_at(&report.sockets, spared), Some(0));
+    Ok(())
+}
+
+/// As many datagrams as receives are outstanding, sent at once while every thread is held that has one to handle.
+fn bursts(subject: &Subject) -> Result<(), Skipped> {
+    const OUTSTANDING: u64 = 3000;
+    if !subject.has("outstanding") {
+        return Ok(()); // it has none, and the system's buffer
+    }
+    let mut design = subject.design();
+    design.set("outstanding", &OUTSTANDING.to_string()).expect("within the limits");
+    let held = Arc::new(AtomicBool::new(true));
+    let handled = Arc::new(AtomicU64::new(0));
+    let (hold, count) = (Arc::clone(&held), Arc::clone(&handled));
+    let make = move |_| {
+        let (hold, count) = (Arc::clone(&hold), Arc::clone(&count));
+        move |_: Datagram<'_>, _: &mut Replies<'_>| {
+            until("the end of the hold", || !hold.load(Relaxed));
+            count.fetch_add(1, Relaxed);
+        }
+    };
+    let server = Server::bind(any_port()).payload_bytes(64);
+    let server = subject.start_design(design, &server, make).unwrap();
+    let told = server.effective().into_iter().find(|(name, _)| name == "receive-buffer");
+    if let Some((_, told)) = &told
+        && told.contains(" of ")
+        && told.contains("rmem_max")
+    {
+        held.store(false, Relaxed);
+        return Err(Skipped(told.clone()));
+    }
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for number in 0..OUTSTANDING {
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        sender.send_to(&bytes, to).unwrap();
+    }
+    held.store(false, Relaxed);
+    let dropped = || dropped_at(&server.sockets(), to).unwrap_or(0);
+    until("an account of every datagram", || handled.load(Relaxed) + dropped() >= OUTSTANDING);
+    assert_eq!((handled.load(Relaxed), dropped()), (OUTSTANDING, 0), "{told:?}");
+    assert_whole(&server.stop());
     Ok(())
 }
 

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use weir::socket::MOST_BUSY_POLL;
+use weir::socket::{MOST_BUSY_POLL, ReceiveBuffer};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
-use weir_lab::udp::plan::{Rate, Work};
-use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
+use weir_lab::udp::plan::{Held, Rate, Work};
+use weir_load::quantity::{parse_count, parse_percent, parse_rate, parse_size, parse_time};
 
 use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
+use crate::serve::parse_receive_buffer;
 
 /// Seconds for every variant of every design, with the loads of the default.
 pub const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
-const IGNORED_BY_MEMORY: [&str; 24] = [
+const IGNORED_BY_MEMORY: [&str; 26] = [
     "rounds",
     "peer",
     "peer_head",
@@ -33,6 +34,8 @@ const IGNORED_BY_MEMORY: [&str; 24] = [
     "load",
     "pace",
     "sweep",
+    "burst",
+    "held",
     "no_send_offload",
     "receive_offload",
     "busy_poll",
@@ -133,9 +136,24 @@ pub struct UdpArgs {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) generators: Vec<u16>,
 
-    /// Receive buffer to request, in bytes (k = 1024) [default: the system's].
-    #[arg(long, value_parser = parse_size)]
-    pub(super) rcvbuf: Option<usize>,
+    /// Receive buffer of each socket: system, which is its default; outstanding, which is room for as many datagrams as
+    /// the design has receives outstanding; or bytes to request (k = 1024). The rows of a comparison have the same, so
+    /// that their rates and latencies can be compared [default: system, with --burst outstanding].
+    #[arg(long, value_parser = parse_receive_buffer)]
+    pub(super) rcvbuf: Option<ReceiveBuffer>,
+
+    /// Instead of rates, what each design takes of so many datagrams sent at once (k = 1000), such as 1k,5k,20k,150k.
+    #[arg(
+        long, value_parser = parse_burst, value_delimiter = ',',
+        conflicts_with_all = ["load", "pace", "sweep", "full", "receive_offload"]
+    )]
+    pub(super) burst: Vec<u64>,
+
+    /// What the server does while a burst comes: 0, wait for datagrams; a time, such as 1ms: each thread that has one to
+    /// handle is held, from the first datagram on for so long; sent: the same until all has been sent, so that what is
+    /// taken is what there was room for [default: 0,1ms,10ms,sent].
+    #[arg(long, value_delimiter = ',', requires = "burst")]
+    pub(super) held: Vec<Held>,
 
     /// Loads: saturation, datagrams per second (k = 1000) or a share of each design's own maximum, as
     /// in saturation,75%,50k [default: saturation,50k, with --quick saturation].
@@ -148,7 +166,8 @@ pub struct UdpArgs {
     pub(super) pace: Vec<Pace>,
 
     /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
-    /// latencies below it; work and threads, where designs overtake one another.
+    /// latencies below it; work and threads, where designs overtake one another; outstanding, dequeue, threshold
+    /// and defer, the same for an option of the designs that have it.
     #[arg(long, value_delimiter = ',')]
     pub(super) sweep: Vec<Swept>,
 
@@ -227,6 +246,14 @@ pub(super) enum Swept {
     Work,
     /// Threads.
     Threads,
+    /// Receives outstanding, 64 to 150,000, of each design that can be told how many.
+    Outstanding,
+    /// Most completions of one dequeue, 1 to 1000; the hybrid's threshold stays at two thirds.
+    Dequeue,
+    /// Datagrams in one dequeue at which another thread joins a hybrid, 16 to 1000.
+    Threshold,
+    /// Posts that are committed together, 1 to 1000.
+    Defer,
 }
 
 /// Which rows have receive offload.
@@ -251,6 +278,17 @@ fn parse_pace(text: &str) -> Result<Pace, String> {
     match text.ends_with('%') {
         true => Ok(Pace(Rate::OfMaximum(parse_percent(text)?))),
         false => Ok(Pace(Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64))),
+    }
+}
+
+/// The largest burst: more are a flood.
+const MOST_AT_ONCE: u64 = 10_000_000;
+
+/// How many datagrams are sent at once.
+fn parse_burst(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        count if (1..=MOST_AT_ONCE).contains(&count) => Ok(count),
+        _ => Err(format!("{text:?} is not allowed; allowed: 1 to {MOST_AT_ONCE}")),
     }
 }
 
@@ -294,6 +332,7 @@ mod tests {
             &["--load", "50k"],
             &["--pace", "50k"],
             &["--sweep", "load"],
+            &["--burst", "1k"],
             &["--quick", "--no-send-offload"],
             &["--receive-offload=no"],
             &["--busy-poll", "50us"],
@@ -308,6 +347,18 @@ mod tests {
         assert_eq!(parse_polling("50us"), Ok(50));
         assert_eq!(parse_polling("1ms"), Ok(1000));
         assert!(parse_polling("0").is_err() && parse_polling("2").is_err());
+    }
+
+    #[test]
+    fn a_burst_is_a_number_within_limits() {
+        assert_eq!(parse_burst("150k"), Ok(150_000));
+        for wrong in ["0", "11m", "x"] {
+            assert!(parse_burst(wrong).is_err(), "{wrong}");
+        }
+        let of = crate::compare::parsed::<UdpArgs>;
+        assert!(of(&["--burst", "1k,5k", "--held", "0,10ms,sent"]).is_ok());
+        assert!(of(&["--held", "0"]).is_err(), "of what burst?");
+        assert!(of(&["--burst", "1k", "--load", "50k"]).is_err());
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(super) const PICTURES: Pictures = Pictures {
         }],
     }],
     sweeps: &[],
+    own: |_| vec![],
 };
 
 /// Where one design overtakes another as each I/O takes longer.

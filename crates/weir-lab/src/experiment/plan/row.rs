@@ -41,8 +41,10 @@ pub struct Row {
     /// Whether it runs with receive offload beside the rows that run without. Such rows are not
     /// ranked among the others, but their ratio to the others is given.
     pub receive_offload: bool,
-    /// Whether it takes part only in sweeps over threads.
+    /// Whether it takes part only in sweeps: over threads, or over an option.
     pub only_swept: bool,
+    /// The option that is swept over, where it is there for that alone.
+    pub swept_option: Option<&'static str>,
     /// The program that runs in the place of a server of weir's, if it is one; `design` is then the
     /// name that it was given.
     pub peer: Option<Peer>,
@@ -101,6 +103,7 @@ impl Row {
             role: Role::Plain,
             receive_offload: false,
             only_swept: false,
+            swept_option: None,
             peer: None,
             unavailable: None,
         }
@@ -182,6 +185,24 @@ impl Row {
         row.options.retain(|(name, _)| name != THREADS);
         row.options.push((THREADS.into(), Some(threads.to_string())));
         row
+    }
+
+    /// The same row with an option at this value.
+    pub fn with_option(&self, name: &str, value: u32) -> Self {
+        let mut row = self.clone();
+        row.options.retain(|(of, _)| of != name);
+        row.options.push((name.into(), Some(value.to_string())));
+        row
+    }
+
+    /// Whether the other is the same but for these options.
+    pub fn is_like_but_for(&self, other: &Self, names: &[&str]) -> bool {
+        let bare = |row: &Self| {
+            let mut options = row.options.clone();
+            options.retain(|(name, _)| !names.contains(&name.as_str()));
+            (row.design.clone(), row.provider.clone(), options, row.receive_offload)
+        };
+        bare(self) == bare(other)
     }
 
     /// Whether the other is the same but for its number of threads.

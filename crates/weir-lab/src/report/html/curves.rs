@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::chart::{Axis, Drawing, Line, Lines, Picture, Point, Scale, anchor};
 use crate::report::model::{Figure, Load, Row, Standing, Study, items, number, text};
 use crate::report::number::{bytes, si};
-use crate::report::pictures::{OverLoads, OverOption, Shown, Sweep, Text, Upward, X, Y};
+use crate::report::pictures::{OverLoads, OverOption, Own, Shown, Sweep, Text, Upward, X, Y};
 
 /// The pictures over several loads, and those of sweeps.
 pub fn of_study(study: &Study) -> Vec<Picture> {
@@ -13,7 +13,9 @@ pub fn of_study(study: &Study) -> Vec<Picture> {
     let over_option = of.over_option.iter().flat_map(|over| over_option(study, over));
     let over_loads = of.over_loads.iter().flat_map(|over| over_loads(study, over));
     let sweeps = of.sweeps.iter().flat_map(|sweep| over_sweep(study, sweep));
-    over_option.chain(over_loads).chain(sweeps).collect()
+    let own = (of.own)(study.value).into_iter().enumerate();
+    let own = own.filter_map(|(index, own)| of_own(study, index, own));
+    over_option.chain(over_loads).chain(sweeps).chain(own).collect()
 }
 
 /// A picture of lines: what it is, what it shows, and how its axes are written.
@@ -218,9 +220,26 @@ fn over_sweep(study: &Study, sweep: &Sweep) -> Vec<Picture> {
             }
         }
         let id = format!("{}-{plot}-{index}", study.kind.name);
-        all.extend(curve(Curve::of(&sweep.shown, id, "", sweep.across), lines));
+        // Where several are of one name, each says along what it is.
+        let axis = text(found, "axis").filter(|axis| axis != sweep.name);
+        let beside = axis.map(|axis| format!(": {axis}")).unwrap_or_default();
+        all.extend(curve(Curve::of(&sweep.shown, id, &beside, sweep.across), lines));
     }
     all
+}
+
+/// Lines that only this study has.
+fn of_own(study: &Study, index: usize, own: Own) -> Option<Picture> {
+    let Own { plot, title, about, across, up, lines } = own;
+    let id = format!("{}-{plot}-{index}", study.kind.name);
+    let of = Curve { plot, id, title, about, across, up, scale: Upward::Linear, diagonal: false };
+    let line = |(series, (name, points)): (usize, (String, Vec<[f64; 2]>))| Line {
+        name,
+        series,
+        key: format!("{plot}-{index}-{series}"),
+        points: points.into_iter().map(|[x, y]| Point { x, y, interval: None }).collect(),
+    };
+    curve(of, lines.into_iter().enumerate().map(line).collect())
 }
 
 /// Rows that differ in one option alone, under each load.

@@ -4,7 +4,7 @@
 use super::{Does, Server};
 use crate::simulate::{events::Thread, kernel::Lock};
 use std::{cell::RefCell, rc::Rc};
-use weir::port::limit::rules::{Asked, Role, Rules, Granted, Wake};
+use weir::port::limit::rules::{Asked, Granted, Role, Rules, Wake};
 
 /// What the threads of a port share.
 struct Port {

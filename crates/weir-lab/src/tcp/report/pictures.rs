@@ -60,6 +60,7 @@ pub(super) const PICTURES: Pictures = Pictures {
         ],
     }],
     sweeps: &[],
+    own: |_| vec![],
 };
 
 /// The classic study's figures, beside what was measured.

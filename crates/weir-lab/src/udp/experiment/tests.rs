@@ -111,6 +111,7 @@ impl Bench for Simulated {
         let run_s = match run.extent {
             Extent::Timed { warmup_ms, run_ms } => (warmup_ms + run_ms) as f64 / 1000.0,
             Extent::Checked { .. } => 0.1,
+            Extent::Burst { .. } => 0.05,
         };
         self.takes(run_s + 0.2)?;
         let checked = matches!(run.extent, Extent::Checked { .. });
@@ -575,6 +576,7 @@ impl Bench for Flipping {
                 self.pass(0.21);
                 flood.elapsed_ns = 100_000_000;
             }
+            Extent::Burst { .. } => unreachable!("this machine knows rates alone"),
         }
         let slow = if was_far || self.far { 1.6 } else { 1.0 };
         let number: f64 = run.row.design[1..].parse().unwrap();

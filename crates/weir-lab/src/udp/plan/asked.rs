@@ -6,7 +6,7 @@
 
 use crate::experiment::plan::Depth;
 
-use super::{Goal, Load, Rate, Shown, Takes, Work};
+use super::{Goal, Held, Load, Rate, Shown, Takes, Work};
 
 /// What is varied in small steps, beside the loads that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,50 @@ pub enum Sweep {
     Work,
     /// Threads of each design that takes a number of them.
     Threads,
+    /// An option of each design that has it.
+    Option(&'static SweptOption),
 }
+
+/// An option of designs that is swept over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SweptOption {
+    /// What the sweep is called.
+    pub name: &'static str,
+    /// The options that are varied: the first of these that a design has.
+    pub options: &'static [&'static str],
+    /// What is counted by it, behind a number.
+    pub unit: &'static str,
+    /// Its values, beside the one that a row has by itself.
+    pub values: &'static [u32],
+}
+
+/// The options that can be swept over.
+pub static SWEPT_OPTIONS: [SweptOption; 4] = [
+    SweptOption {
+        name: "outstanding",
+        options: &["outstanding"],
+        unit: "outstanding",
+        values: &[64, 1000, 10_000, 150_000],
+    },
+    SweptOption {
+        name: "dequeue",
+        options: &["dequeue-max", "batch"],
+        unit: "a dequeue",
+        values: &[1, 16, 128, 1000],
+    },
+    SweptOption {
+        name: "threshold",
+        options: &["threshold"],
+        unit: "threshold",
+        values: &[16, 128, 666, 1000],
+    },
+    SweptOption {
+        name: "defer",
+        options: &["defer", "posts-per-lock"],
+        unit: "posts a commit",
+        values: &[1, 16, 128, 1000],
+    },
+];
 
 /// Shares of a row's maximum that a sweep over the load begins with.
 const SHARES: [f64; 6] = [0.25, 0.5, 0.625, 0.75, 0.875, 1.0];
@@ -52,6 +95,10 @@ pub struct Asked {
     pub generators: Vec<u16>,
     /// What is swept.
     pub sweeps: Vec<Sweep>,
+    /// Bursts in datagrams, smallest first; with any there is nothing else.
+    pub bursts: Vec<u64>,
+    /// What the server does while each of them comes.
+    pub holds: Vec<Held>,
     /// Whether rows with receive offload stand beside the others.
     pub with_offload: bool,
     /// Whether a sweep over work takes steps of its own, however many works there are: those of the
@@ -72,6 +119,8 @@ impl Asked {
             flows: vec![],
             generators: vec![],
             sweeps: vec![],
+            bursts: vec![],
+            holds: vec![],
             with_offload: false,
             own_steps_of_work: false,
         }
@@ -114,8 +163,14 @@ impl Asked {
 
     /// Every load, in the order in which they run: what others need first.
     pub fn loads(&self) -> Vec<Load> {
-        let takes =
-            Takes { offloaded: self.with_offload, threads: self.sweeps.contains(&Sweep::Threads) };
+        if !self.bursts.is_empty() {
+            return self.loads_of_bursts();
+        }
+        let takes = Takes {
+            offloaded: self.with_offload,
+            threads: self.sweeps.contains(&Sweep::Threads),
+            options: self.sweeps.iter().any(|sweep| matches!(sweep, Sweep::Option(_))),
+        };
         // A share of a maximum needs the maximum, which is found at saturation.
         let rates = self.rates();
         let mut loads: Vec<Load> = vec![];
@@ -126,7 +181,7 @@ impl Asked {
         for condition in self.conditions() {
             for rate in self.rates_of_a_condition() {
                 let of_work = condition.work != self.base.work;
-                let takes = Takes { threads: takes.threads && of_work, ..takes };
+                let takes = Takes { threads: takes.threads && of_work, options: false, ..takes };
                 // Receive offload joins datagrams of one flow: with other work the pairs would
                 // tell of the work.
                 let takes = Takes { offloaded: takes.offloaded && !of_work, ..takes };
@@ -138,9 +193,24 @@ impl Asked {
             }
         }
         if self.sweeps.contains(&Sweep::Work) {
-            let takes = Takes { offloaded: false, ..takes };
+            let takes = Takes { offloaded: false, options: false, ..takes };
             for work in self.steps_of_work() {
                 add(&mut loads, Load { work, takes, ..self.base }.as_step());
+            }
+        }
+        loads
+    }
+
+    /// Every burst at every hold. The largest of each has a table, the others are steps towards it.
+    fn loads_of_bursts(&self) -> Vec<Load> {
+        let mut loads = vec![];
+        let like = std::iter::once(self.base).chain(self.conditions()).collect::<Vec<_>>();
+        for (base, held) in like.iter().flat_map(|base| self.holds.iter().map(move |of| (base, of)))
+        {
+            for (number, datagrams) in (1..).zip(&self.bursts) {
+                let load = base.at(Rate::Burst { datagrams: *datagrams, held: *held });
+                let is_largest = number == self.bursts.len();
+                add(&mut loads, if is_largest { load } else { load.as_step() });
             }
         }
         loads
@@ -152,7 +222,7 @@ impl Asked {
         let paced = rate != Rate::Saturation;
         let takes = match (paced, self.depth) {
             (true, Depth::Full) => Takes::default(),
-            (true, _) => Takes { threads: false, ..takes },
+            (true, _) => Takes { threads: false, options: false, ..takes },
             (false, _) => takes,
         };
         Load { takes, ..self.base.at(rate) }
@@ -235,6 +305,7 @@ fn add(loads: &mut Vec<Load>, load: Load) {
         Some(other) => {
             other.takes.offloaded |= load.takes.offloaded;
             other.takes.threads |= load.takes.threads;
+            other.takes.options |= load.takes.options;
             if load.shown == Shown::Table {
                 other.shown = Shown::Table;
             }

@@ -11,6 +11,9 @@ const ROUNDS_OF_A_PACED_STEP: u32 = FEWEST_ROUNDS;
 /// Rounds of a step of a sweep over work or threads: one more than an interval needs.
 const ROUNDS_OF_A_STEP: u32 = bootstrap::FEWEST_SAMPLES as u32 + 1;
 
+/// Rounds of a burst: what a design takes of one is a count that hardly varies.
+const ROUNDS_OF_A_BURST: u32 = 5;
+
 /// Rounds of a table at saturation of the whole study: on a quiet machine so many find a difference of 3 % among 16 rows
 /// in nine of ten experiments (`benches/ranking`).
 const ROUNDS_OF_THE_STUDY: u32 = 25;
@@ -19,6 +22,7 @@ const ROUNDS_OF_THE_STUDY: u32 = 25;
 pub fn usual_s(depth: Depth, loads: &[Load]) -> Option<f64> {
     let ordinary = loads.iter().all(|load| load.takes == Takes::default());
     match depth {
+        _ if loads.iter().any(|load| load.burst().is_some()) => None,
         Depth::Quick if ordinary && loads.len() == 1 => Some(QUICK_S),
         Depth::Standard if ordinary && loads.len() <= 2 => Some(STANDARD_S),
         _ => None,
@@ -28,6 +32,7 @@ pub fn usual_s(depth: Depth, loads: &[Load]) -> Option<f64> {
 /// Rounds of a load that are aimed at: fewer make runs longer.
 pub fn aims_at(depth: Depth, load: &Load) -> u32 {
     let of_a_step = match load.rate {
+        Rate::Burst { .. } => ROUNDS_OF_A_BURST,
         Rate::Saturation => ROUNDS_OF_A_STEP,
         Rate::OfPartialDrop(_) => ROUNDS_OF_A_STEP,
         Rate::PerSecond(_) | Rate::OfMaximum(_) | Rate::Search { .. } => ROUNDS_OF_A_PACED_STEP,
@@ -35,6 +40,7 @@ pub fn aims_at(depth: Depth, load: &Load) -> u32 {
     match (depth, load.shown) {
         (Depth::Quick, _) => FEWEST_ROUNDS,
         (_, Shown::Step) => of_a_step,
+        (_, Shown::Table) if load.burst().is_some() => of_a_step,
         (Depth::Full, Shown::Table) if load.rate == Rate::Saturation => ROUNDS_OF_THE_STUDY,
         // Three more than an interval needs: a machine that changes its speed by itself costs a
         // round or two, and from nine on the interval leaves the farthest samples out.

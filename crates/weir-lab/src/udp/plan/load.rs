@@ -1,8 +1,9 @@
 //! What the generator does to a server: the load.
 
-use super::Work;
+use super::{Held, Work};
 use crate::experiment::plan::Row;
 use std::fmt;
+use weir::socket::ReceiveBuffer;
 
 /// How many datagrams are offered.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +24,13 @@ pub enum Rate {
     },
     /// Evenly paced at a share (0 to 1) of the row's partial-drop rate.
     OfPartialDrop(f64),
+    /// So many at once, as fast as the generator sends, and no more.
+    Burst {
+        /// How many.
+        datagrams: u64,
+        /// What the server does meanwhile.
+        held: Held,
+    },
 }
 
 /// How much of an evenly paced load may be lost.
@@ -63,6 +71,8 @@ pub struct Takes {
     pub offloaded: bool,
     /// Also the rows that are there for a sweep over threads.
     pub threads: bool,
+    /// Also the rows that are there for a sweep over an option.
+    pub options: bool,
 }
 
 /// How a load is shown.
@@ -93,9 +103,8 @@ pub struct Load {
     pub receive_offload: bool,
     /// Whether the generator hands the kernel several datagrams as one.
     pub send_offload: bool,
-    /// Receive buffer asked for each of the server's sockets in bytes; `None` leaves the
-    /// system's default.
-    pub rcvbuf_bytes: Option<u64>,
+    /// Receive buffer asked for each of the server's sockets.
+    pub rcvbuf: ReceiveBuffer,
     /// For how long the server's sockets poll their device's queue before they wait, in microseconds;
     /// `None` leaves it off.
     pub busy_poll_us: Option<u64>,
@@ -117,7 +126,7 @@ impl Load {
             generators: 1,
             receive_offload: false,
             send_offload: true,
-            rcvbuf_bytes: None,
+            rcvbuf: ReceiveBuffer::System,
             busy_poll_us: None,
             takes: Takes::default(),
             shown: Shown::Table,
@@ -138,7 +147,15 @@ impl Load {
 
     /// True unless the generator sends as fast as it can.
     pub fn is_paced(&self) -> bool {
-        self.rate != Rate::Saturation
+        !matches!(self.rate, Rate::Saturation | Rate::Burst { .. })
+    }
+
+    /// How many datagrams come at once, and what the server does meanwhile, if it is a burst.
+    pub fn burst(&self) -> Option<(u64, Held)> {
+        match self.rate {
+            Rate::Burst { datagrams, held } => Some((datagrams, held)),
+            _ => None,
+        }
     }
 
     /// The same load as a step of a sweep.
@@ -148,7 +165,16 @@ impl Load {
 
     /// Whether a row takes part.
     pub fn takes(&self, row: &Row) -> bool {
-        (!row.receive_offload || self.takes.offloaded) && (!row.only_swept || self.takes.threads)
+        // Only weir's own servers can be held.
+        let can_be_held = row.peer.is_none();
+        let is_held = self.burst().is_some_and(|(_, held)| held != Held::No);
+        (can_be_held || !is_held)
+            && (!row.receive_offload || self.takes.offloaded)
+            && match (row.only_swept, row.swept_option) {
+                (false, _) => true,
+                (true, None) => self.takes.threads,
+                (true, Some(_)) => self.takes.options,
+            }
     }
 
     /// Whether the other is the same but for the rate: then a rate found under one can be asked for
@@ -198,6 +224,9 @@ impl fmt::Display for Load {
             Rate::OfPartialDrop(share) => {
                 write!(f, "paced at {} % of each row's partial-drop rate", percent(share))?;
             }
+            Rate::Burst { datagrams, held } => {
+                write!(f, "{datagrams} at once to {}", held.said())?;
+            }
         }
         write!(f, ", {}", self.conditions())
     }
@@ -218,8 +247,12 @@ mod tests {
         let plain = Row::parse("epoll").unwrap();
         let offloaded = Row { receive_offload: true, ..plain.clone() };
         let swept = Row { only_swept: true, ..plain.clone() };
+        let of_option = Row { swept_option: Some("outstanding"), ..swept.clone() };
+        let takes = Takes { options: true, ..Takes::default() };
+        let load = Load { takes, ..Load::saturation(64) };
+        assert_eq!([&plain, &swept, &of_option].map(|row| load.takes(row)), [true, false, true]);
         let taken = |offloaded_too, threads| {
-            let takes = Takes { offloaded: offloaded_too, threads };
+            let takes = Takes { offloaded: offloaded_too, threads, options: false };
             let load = Load { takes, ..Load::saturation(64) };
             [&plain, &offloaded, &swept].map(|row| load.takes(row))
         };
@@ -234,6 +267,19 @@ mod tests {
         assert!(load.is_like(&load.at(Rate::PerSecond(5)).as_step()));
         assert!(!load.is_like(&Load { flows: 2, ..load }));
         assert!(!load.is_like(&Load::saturation(65)));
+    }
+
+    #[test]
+    fn a_burst_is_no_saturation_and_a_peer_cannot_be_held() {
+        let of = |held| Load::saturation(64).at(Rate::Burst { datagrams: 5000, held });
+        let (idle, held) = (of(Held::No), of(Held::UntilSent));
+        assert!(!idle.is_paced() && idle.burst() == Some((5000, Held::No)));
+        assert!(Load::saturation(64).burst().is_none() && idle.is_like(&held));
+        assert_eq!(idle.to_string(), "5000 at once to an idle server, 64 B");
+        assert_eq!(held.to_string(), "5000 at once to a server held until all is sent, 64 B");
+        let peer = Row::parse_peer("talks=x").unwrap();
+        assert!(idle.takes(&peer) && !held.takes(&peer));
+        assert!(held.takes(&Row::parse("epoll").unwrap()));
     }
 
     #[test]

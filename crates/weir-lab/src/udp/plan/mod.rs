@@ -2,10 +2,12 @@
 
 pub mod asked;
 pub mod budget;
+pub mod held;
 pub mod load;
 pub mod work;
 
-pub use asked::{Asked, Sweep};
+pub use asked::{Asked, SWEPT_OPTIONS, Sweep, SweptOption};
+pub use held::Held;
 pub use load::{Goal, Load, Rate, Shown, Takes};
 pub use work::Work;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::experiment::plan::Row;
-use crate::udp::plan::Rate;
+use crate::udp::plan::{Held, Rate};
 
 /// A script in place of the executable; removed when dropped.
 struct Script(PathBuf);
@@ -136,6 +136,33 @@ fn calibration_takes_the_rate_that_was_sent() {
 }
 
 #[test]
+fn a_burst_is_a_number_of_datagrams_to_a_server_that_is_held() {
+    let bench = bench(Path::new("/bin/weir"));
+    let row = Row::parse("rio-event").unwrap();
+    let rcvbuf = ReceiveBuffer::Outstanding;
+    let load = Load { rcvbuf, ..Load::saturation(64) }
+        .at(Rate::Burst { datagrams: 5000, held: Held::UntilSent });
+    let run = course::Run { row: &row, load: &load, warmup_ms: 60, run_ms: 300 };
+    let run = Run::of(&run);
+    assert_eq!(run.extent, Extent::Burst { datagrams: 5000 });
+    assert_eq!(
+        bench.server(&run).to_string(),
+        "/bin/weir serve udp --design rio-event --bind 127.0.0.1:0 --control 127.0.0.1:0 --cpu 0 \
+         --hold sent --rcvbuf outstanding --once --end-with-input --json"
+    );
+    let generator =
+        bench.generator(&load, run.per_second(), run.extent, Head::default(), &[7], None);
+    assert_eq!(
+        generator.to_string(),
+        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 1 -k 5000 --max-time 30000ms -i 0 --json"
+    );
+    let own = Row::parse("rio-event --commit locked").unwrap();
+    assert_eq!(memory(&own, &Load::saturation(64)), ["--rcvbuf", "system"], "as the row says");
+    let peer = Row::parse_peer("talks=x").unwrap();
+    assert!(memory(&peer, &load).is_empty(), "it has a buffer of its own");
+}
+
+#[test]
 fn the_commands_can_be_repeated_by_hand() {
     let bench = bench(Path::new("/bin/weir"));
     let row = Row::parse("rio-hybrid --provider uring --threads 1").unwrap();
@@ -147,7 +174,7 @@ fn the_commands_can_be_repeated_by_hand() {
         bench.server(&run).to_string(),
         "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' \
          --bind 127.0.0.1:0 --bind 127.0.0.1:0 --control 127.0.0.1:0 --cpu 0 \
-         --work shared:500 --once --end-with-input --json"
+         --work shared:500 --rcvbuf system --commit touched --once --end-with-input --json"
     );
     assert_eq!(
         bench
@@ -171,7 +198,7 @@ fn the_commands_can_be_repeated_by_hand() {
         bench.echo_server(&row, &Load::saturation(2000)).to_string(),
         format!(
             "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' --bind \
-             127.0.0.1:0{ipv6} --cpu 0 --size 2000 --echo --interval 0 --end-with-input --json"
+             127.0.0.1:0{ipv6} --cpu 0 --size 2000 --rcvbuf system --commit touched --echo --interval 0 --end-with-input --json"
         )
     );
     let two = Load { generators: 2, ..Load::saturation(64) };
@@ -183,7 +210,7 @@ fn the_commands_can_be_repeated_by_hand() {
     assert!(own.contains("--cpu 1,3 "), "{own}");
     let offloaded = Load { receive_offload: true, ..load };
     let words = bench.server(&Run { load: &offloaded, ..run }).to_string();
-    assert!(words.contains("--work shared:500 --receive-offload --once"), "{words}");
+    assert!(words.contains("--commit touched --receive-offload --once"), "{words}");
     let words = bench.echo_server(&row, &offloaded).to_string();
     assert!(words.contains("--receive-offload --echo"), "{words}");
     let polled = Load { busy_poll_us: Some(50), ..load };

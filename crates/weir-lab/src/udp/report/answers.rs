@@ -26,6 +26,10 @@ const MOST_CROSSINGS: usize = 6;
 /// Every question that this experiment can be asked.
 pub fn all(results: &Results) -> Vec<Answer> {
     let of = |question, sentences: Vec<String>| Answer { question, sentences };
+    let bursts = super::bursts::answers(results);
+    if !bursts.is_empty() {
+        return vec![of("What takes a burst?", bursts)];
+    }
     let mut answers = vec![
         of("Is registered I/O worth it here, and when?", registered(results)),
         of("How many threads?", threads(results)),
@@ -33,6 +37,7 @@ pub fn all(results: &Results) -> Vec<Answer> {
     ];
     let more = [
         of("Where does work change the order?", work(results)),
+        of("Which values of options are best?", options(results)),
         of("What does receive offload gain?", receive_offload(results)),
         of("How much is received without loss?", highest(results)),
     ];
@@ -267,6 +272,39 @@ fn work(results: &Results) -> Vec<String> {
     sweeps.iter().filter_map(|sweep| crossings(results, sweep)).collect()
 }
 
+/// The best value of each option that was swept over, for each design; and what overtakes what.
+fn options(results: &Results) -> Vec<String> {
+    let sweeps = crossing::over_options(results);
+    let said = |sweep: &Sweep| {
+        let Axis::Option { of, load } = sweep.axis else { return None };
+        let best = (0..sweep.names.len()).filter_map(|design| {
+            let rate = |stop: &usize| sweep.median(results, *stop, design);
+            let known: Vec<usize> =
+                (0..sweep.stops.len()).filter(|stop| rate(stop).is_some()).collect();
+            let by_rate =
+                |a: &&usize, b: &&usize| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0));
+            let (most, least) = (known.iter().max_by(by_rate)?, known.iter().min_by(by_rate)?);
+            let row = |stop: usize| sweep.stops[stop].rows[design];
+            let difference = results.against(load, &RECEIVED, (row(*most)?, row(*least)?));
+            let at = |stop: usize| sweep.stops[stop].at;
+            Some(match difference {
+                Difference::Real(ratio) => format!(
+                    "{} most at {} ({} the rate at {})",
+                    sweep.names[design],
+                    at(*most),
+                    times(&ratio),
+                    at(*least)
+                ),
+                _ => format!("{} no difference beyond the noise", sweep.names[design]),
+            })
+        });
+        let best: Vec<String> = best.collect();
+        (!best.is_empty()).then(|| format!("{}: {}.", of.name, best.join("; ")))
+    };
+    let all = sweeps.iter().flat_map(|sweep| [said(sweep), crossings(results, sweep)]);
+    all.flatten().collect()
+}
+
 /// The crossings of a sweep in words; `None` where nothing could cross.
 pub fn crossings(results: &Results, sweep: &Sweep) -> Option<String> {
     if sweep.names.len() < 2 {
@@ -276,6 +314,7 @@ pub fn crossings(results: &Results, sweep: &Sweep) -> Option<String> {
         Axis::Work { shared: false } => ("With work on each thread's own state", "steps"),
         Axis::Work { shared: true } => ("With work on state that all threads share", "steps"),
         Axis::Threads { .. } => ("With more threads", "threads"),
+        Axis::Option { of, .. } => ("With other values of the option", of.unit),
     };
     let (first, last) = (sweep.stops.first()?.at, sweep.stops.last()?.at);
     let all = sweep.crossings(results);

@@ -7,13 +7,19 @@ use crate::udp::plan::Load;
 use crate::udp::results::{Results, Udp};
 use crate::udp::sample::{
     BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_MAX,
-    LATENCY_P50, LATENCY_P99, LATENCY_P999, MEMORY, OFFERED, PACE, PERCENT_OF_SENT, RECEIVED,
-    SERVER_CPU, THREADS_CPU, THREADS_STARTED, THREADS_USED,
+    LATENCY_P50, LATENCY_P99, LATENCY_P999, LOCKED, MEMORY, OFFERED, PACE, PERCENT_OF_SENT,
+    RECEIVED, REGISTERED, SENT_IN, SERVER_CPU, SOCKET_BUFFER, TAKEN, THREADS_CPU, THREADS_STARTED,
+    THREADS_USED,
 };
 
 /// The columns of a load: the result first, then why.
 pub fn of(results: &Results, load: usize) -> Vec<Column<Udp>> {
-    let mut columns = if results.loads[load].is_paced() { latency() } else { throughput() };
+    let of = results.loads[load];
+    let mut columns = match (of.burst(), of.is_paced()) {
+        (Some(_), _) => burst(),
+        (None, true) => latency(),
+        (None, false) => throughput(),
+    };
     let after = columns.iter().position(|column| column.heading == CPU.heading);
     if let (Some(_), Some(after)) = (&results.own.link, after) {
         columns.insert(after + 1, Column::of(&THREADS_CPU));
@@ -41,6 +47,26 @@ fn throughput() -> Vec<Column<Udp>> {
         Column::of(&CONTEXT_SWITCHES),
         Column::of(&MEMORY),
         drops(),
+    ]
+}
+
+/// What a burst shows: what was taken, where the rest was lost, and what memory there was beforehand.
+fn burst() -> Vec<Column<Udp>> {
+    vec![
+        threads(),
+        Column::of(&TAKEN),
+        Column::spread(&TAKEN),
+        Column::of(&PERCENT_OF_SENT),
+        Column::to_best(),
+        drops(),
+        Column::of(&SENT_IN),
+        Column::of(&REGISTERED),
+        Column::of(&LOCKED),
+        Column::of(&SOCKET_BUFFER),
+        Column::of(&MEMORY),
+        Column::limited_by(),
+        batches(),
+        Column::entries(&KERNEL_ENTRIES),
     ]
 }
 

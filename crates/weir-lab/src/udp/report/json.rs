@@ -1,11 +1,12 @@
 //! What the document says of a comparison of UDP alone.
 
 use serde_json::{Value, json};
+use weir::socket::ReceiveBuffer;
 use weir_load::engine::has_offload;
 
 use crate::experiment::plan::Role;
 use crate::report::document::{difference, estimate, with};
-use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
+use crate::udp::crossing::{Axis, Sweep, over_options, over_threads, over_work};
 use crate::udp::curve::{Highest, highest, points};
 use crate::udp::offload::{Gain, of_load as gains_of};
 use crate::udp::plan::{Goal, Load, Rate, Shown};
@@ -53,7 +54,7 @@ pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
             "head": peer.head.to_string(),
             "claimed": results.claimed(load, index),
         })),
-        "load": load_value(&as_obtained(&results.load_of(load, index), cell)),
+        "load": as_obtained(&results.load_of(load, index), cell),
         "ledger": cell.ledger().map(|ledger| {
             json!({
                 "unexplained": ledger.unexplained(),
@@ -66,23 +67,40 @@ pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
 
 /// The load with what was obtained: send offload may have been refused, and a receive buffer
 /// that nobody asked for has the system's size.
-fn as_obtained(load: &Load, cell: &Cell) -> Load {
+fn as_obtained(load: &Load, cell: &Cell) -> Value {
     let sample = cell.samples.last();
     let engine = sample.and_then(|sample| sample.engine.as_deref());
-    let rcvbuf_bytes = sample.and_then(|sample| sample.settings.get(RECEIVE_BUFFER)?.parse().ok());
-    Load {
+    let obtained: Option<u64> =
+        sample.and_then(|sample| sample.settings.get(RECEIVE_BUFFER)?.parse().ok());
+    let load = Load {
         // An engine that hands over several datagrams with one call to the network stack, or goes past it.
         send_offload: engine.map_or(load.send_offload, |engine| {
             has_offload(engine) || engine == crate::udp::link::ENGINE
         }),
-        rcvbuf_bytes: rcvbuf_bytes.or(load.rcvbuf_bytes),
         ..*load
+    };
+    let value = load_value(&load);
+    match obtained {
+        Some(bytes) => with(value, json!({ "rcvbuf_bytes": bytes })),
+        None => value,
     }
 }
 
 pub(super) fn load_value(load: &Load) -> Value {
-    json!({
-        "kind": if load.is_paced() { "paced" } else { "saturation" },
+    // What documents of earlier versions do not have is left out where it is as it was then.
+    let mut more = json!({});
+    if load.rcvbuf == ReceiveBuffer::Outstanding {
+        more["rcvbuf"] = json!(load.rcvbuf.to_string());
+    }
+    if let Some((datagrams, held)) = load.burst() {
+        more["burst"] = json!({ "datagrams": datagrams, "held": held.to_string() });
+    }
+    let asked = json!({
+        "kind": match (load.burst(), load.is_paced()) {
+            (Some(_), _) => "burst",
+            (None, true) => "paced",
+            (None, false) => "saturation",
+        },
         "offered_per_s": match load.rate {
             Rate::PerSecond(rate) => Some(rate),
             _ => None,
@@ -107,9 +125,13 @@ pub(super) fn load_value(load: &Load) -> Value {
         "generators": load.generators,
         "receive_offload": load.receive_offload,
         "send_offload": load.send_offload,
-        "rcvbuf_bytes": load.rcvbuf_bytes,
+        "rcvbuf_bytes": match load.rcvbuf {
+            ReceiveBuffer::Bytes(bytes) => Some(bytes),
+            _ => None,
+        },
         "busy_poll_us": load.busy_poll_us,
-    })
+    });
+    with(asked, more)
 }
 
 /// A goal in the document.
@@ -162,11 +184,15 @@ fn gains(results: &Results, load: usize) -> Value {
 /// Everything that was swept.
 pub(super) fn sweeps(results: &Results) -> Value {
     let along = |sweeps: Vec<Sweep>| sweeps.iter().map(|s| along(results, s)).collect::<Vec<_>>();
-    json!({
+    let swept = json!({
         "work": along(over_work(results)),
         "threads": along(over_threads(results)),
         "load": under_load(results),
-    })
+    });
+    match along(over_options(results)) {
+        options if options.is_empty() => swept,
+        options => with(swept, json!({ "options": options })),
+    }
 }
 
 fn along(results: &Results, sweep: &Sweep) -> Value {
@@ -193,14 +219,15 @@ fn along(results: &Results, sweep: &Sweep) -> Value {
         "axis": match sweep.axis {
             Axis::Work { .. } => "work",
             Axis::Threads { .. } => "threads",
+            Axis::Option { of, .. } => of.name,
         },
         "work_shared": match sweep.axis {
             Axis::Work { shared } => Some(shared),
-            Axis::Threads { .. } => None,
+            Axis::Threads { .. } | Axis::Option { .. } => None,
         },
         "load": match sweep.axis {
             Axis::Work { .. } => Value::Null,
-            Axis::Threads { load } => load_value(&results.loads[load]),
+            Axis::Threads { load } | Axis::Option { load, .. } => load_value(&results.loads[load]),
         },
         "designs": sweep.names,
         "stops": stops.collect::<Vec<_>>(),

@@ -1,6 +1,7 @@
 //! What a comparison of UDP tells, for a person and for a program.
 
 pub mod answers;
+mod bursts;
 mod columns;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -22,6 +23,7 @@ use crate::experiment::plan::{Peer, Row};
 use crate::experiment::ranking::Ranking;
 use crate::report::columns::Column;
 use crate::report::conclusion::Unit;
+use crate::report::document::with;
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{bytes, si};
 use crate::report::pictures::{Aside, Overtaking, Pictures};
@@ -116,6 +118,9 @@ impl Reported for Udp {
     }
 
     fn summary(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> Vec<String> {
+        if results.loads[load].burst().is_some() {
+            return summary::of_burst(results, load, ranking);
+        }
         match results.loads[load].is_paced() {
             true => summary::of_latency(results, load, offloaded, ranking),
             false => summary::of_throughput(results, load, offloaded, ranking),
@@ -136,7 +141,7 @@ impl Reported for Udp {
     }
 
     fn after_loads(results: &Results, width: usize) -> String {
-        sweeps::tables(results, width)
+        sweeps::tables(results, width) + &bursts::tables(results, width)
     }
 
     fn answers(results: &Results) -> Vec<Answer> {
@@ -213,7 +218,11 @@ impl Reported for Udp {
     }
 
     fn of_all_value(results: &Results) -> Value {
-        serde_json::json!({ "sweeps": json::sweeps(results) })
+        let of_sweeps = serde_json::json!({ "sweeps": json::sweeps(results) });
+        match bursts::values(results) {
+            serde_json::Value::Array(bursts) if bursts.is_empty() => of_sweeps,
+            bursts => with(of_sweeps, serde_json::json!({ "bursts": bursts })),
+        }
     }
 
     fn other_documents(generator: &mut SchemaGenerator) -> Vec<Schema> {
@@ -232,8 +241,11 @@ impl Reported for Udp {
 /// What all runs had in common, as obtained; a warning says what they had not.
 fn sockets(results: &Results) -> Option<String> {
     let sample = results.samples().next()?;
-    let buffer = sample.settings.get(RECEIVE_BUFFER)?.parse().ok().map(bytes)?;
     let engine = sample.engine.as_deref().unwrap_or("unknown");
+    if results.loads.iter().any(|load| load.burst().is_some()) {
+        return Some(format!("engine of the generator: {engine}")); // buffers stand in the tables
+    }
+    let buffer = sample.settings.get(RECEIVE_BUFFER)?.parse().ok().map(bytes)?;
     Some(format!("receive buffer of each socket: {buffer}; engine of the generator: {engine}"))
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::report::model::{items, number, text};
 use crate::report::number::{UNKNOWN, microseconds, percent_of, si};
 use crate::report::pictures::{
-    Aside, Batch, OverLoads, Overtaking, Pictures, Shown, Sweep, Upward, X, Y,
+    Aside, Batch, OverLoads, Overtaking, Own, Pictures, Shown, Sweep, Upward, X, Y,
 };
 use crate::udp::report::published::CAUTION;
 
@@ -109,8 +109,42 @@ pub(super) const PICTURES: Pictures = Pictures {
             "work per datagram, in steps",
             "Received/s against work per datagram, in steps",
         ),
+        sweep(
+            "options",
+            "sweep-options",
+            "the option",
+            "Received/s against an option of the designs",
+        ),
     ],
+    own: bursts,
 };
+
+/// What is taken of bursts, against their size.
+fn bursts(document: &Value) -> Vec<Own> {
+    let of = |bursts: &Value| {
+        let sizes: Vec<f64> = items(&bursts["datagrams"]).filter_map(Value::as_f64).collect();
+        let line = |row: &Value| {
+            let taken = items(&row["taken_percent"]).map(Value::as_f64);
+            let points = sizes.iter().zip(taken).filter_map(|(x, y)| Some([*x, y?])).collect();
+            (text(row, "name").unwrap_or_default(), points)
+        };
+        let held = match text(bursts, "held").as_deref() {
+            Some("0") | None => "an idle server".to_owned(),
+            Some("sent") => "a server that is held until all is sent".into(),
+            Some(time) => format!("a server that is held for {time}"),
+        };
+        Own {
+            plot: "bursts",
+            title: format!("Taken of a burst by {held}"),
+            about: "Percent of the datagrams sent at once that reached the handler, for so many of them. Where a \
+                    design leaves 100 %, its memory or its socket's buffer was full.",
+            across: "datagrams at once",
+            up: ("% taken", percent_of),
+            lines: items(&bursts["rows"]).map(line).collect(),
+        }
+    };
+    items(&document["bursts"]).map(of).collect()
+}
 
 const fn sweep(
     name: &'static str,
@@ -138,7 +172,8 @@ const fn sweep(
 
 /// Where sweeps found that one design overtakes another.
 pub(super) fn overtakings(document: &Value) -> Vec<Overtaking> {
-    let sweeps = ["work", "threads"].iter().flat_map(|name| items(&document["sweeps"][*name]));
+    let sweeps =
+        ["work", "threads", "options"].iter().flat_map(|name| items(&document["sweeps"][*name]));
     let of_sweep = |sweep: &Value| {
         let axis = text(sweep, "axis").unwrap_or_default();
         let of = |crossing: &Value| Overtaking {

@@ -22,6 +22,9 @@ pub struct OfUdp {
     #[serde(flatten)]
     own: Udp,
     sweeps: Sweeps,
+    /// Of --burst: what each row took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bursts: Option<Vec<Bursts>>,
 }
 
 #[derive(JsonSchema)]
@@ -63,9 +66,38 @@ pub struct Gain {
     ratio: Difference,
 }
 
+/// Bursts to servers that do the same meanwhile.
+#[derive(JsonSchema)]
+pub struct Bursts {
+    /// 0: the server waits for datagrams; a time: it is held for so long; sent: it is held until all is sent.
+    held: String,
+    /// The load with the largest of them.
+    load: AskedOfUdp,
+    /// How many datagrams each has, the smallest first.
+    datagrams: Vec<u64>,
+    rows: Vec<BurstRow>,
+}
+
+/// What a row took of each burst, and what it had to take it with.
+#[derive(JsonSchema)]
+pub struct BurstRow {
+    spec: String,
+    name: String,
+    provider: Option<String>,
+    /// Datagrams, medians over the rounds.
+    taken: Vec<Option<f64>>,
+    taken_percent: Vec<Option<f64>>,
+    /// Memory that it may receive into.
+    registered_bytes: Option<f64>,
+    /// The part of that which was locked before anything came.
+    locked_bytes: Option<f64>,
+    /// Of each socket, as the system reports it.
+    receive_buffer_bytes: Option<f64>,
+}
+
 #[derive(JsonSchema)]
 pub struct AskedOfUdp {
-    /// saturation or paced.
+    /// saturation, paced or burst.
     kind: String,
     offered_per_s: Option<u64>,
     share_of_maximum: Option<f64>,
@@ -81,6 +113,19 @@ pub struct AskedOfUdp {
     send_offload: bool,
     rcvbuf_bytes: Option<u64>,
     busy_poll_us: Option<u64>,
+    /// outstanding: receive buffers have room for as many datagrams as there are receives outstanding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rcvbuf: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst: Option<Burst>,
+}
+
+/// Datagrams sent at once.
+#[derive(JsonSchema)]
+pub struct Burst {
+    datagrams: u64,
+    /// 0, a time, or sent.
+    held: String,
 }
 
 /// A step of the search for the highest rate that a design takes.
@@ -148,12 +193,15 @@ pub struct Account {
 pub struct Sweeps {
     work: Vec<Sweep>,
     threads: Vec<Sweep>,
+    /// Over options of designs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    options: Option<Vec<Sweep>>,
     load: Option<UnderLoad>,
 }
 
 #[derive(JsonSchema)]
 pub struct Sweep {
-    /// work or threads.
+    /// work, threads, or the name of a sweep over an option: outstanding, dequeue, threshold, defer.
     axis: String,
     work_shared: Option<bool>,
     load: Option<AskedOfUdp>,

@@ -3,7 +3,7 @@
 use crate::experiment::cell::{Better, Status};
 use crate::experiment::ranking::{Lead, Ranking, no_ratio_because};
 use crate::experiment::verdict::Limit;
-use crate::report::number::{microseconds, percent, si};
+use crate::report::number::{microseconds, percent, si, whole};
 use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, none, times};
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
@@ -61,6 +61,29 @@ pub fn of_throughput(
         said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
     }
     said
+}
+
+/// The sentences for a burst, whose figure is what was taken of it.
+pub fn of_burst(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
+    let Some(winner) = ranking.winner() else {
+        return vec![nobody(ranking, "", "figure")];
+    };
+    let all =
+        |row: usize| results.cells[load][row].ledger().is_some_and(|of| of.received >= of.sent);
+    let taking_all: Vec<String> = ranking
+        .places
+        .iter()
+        .filter(|place| all(place.row))
+        .map(|place| results.rows[place.row].to_string())
+        .collect();
+    vec![match taking_all.as_slice() {
+        [] => format!(
+            "None took all of it; {} took most: {} datagrams.",
+            results.rows[winner.row],
+            whole(winner.median)
+        ),
+        names => format!("All of it was taken by {}.", list(&shortened(names.to_vec()))),
+    }]
 }
 
 /// The sentences for a paced load, whose figure is the latency.

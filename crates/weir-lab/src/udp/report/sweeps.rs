@@ -2,7 +2,7 @@
 
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, microseconds, or_unknown, percent, si};
-use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
+use crate::udp::crossing::{Axis, Sweep, over_options, over_threads, over_work};
 use crate::udp::curve::{Highest, highest_of};
 use crate::udp::plan::{Goal, Load, Rate, Shown};
 use crate::udp::report::answers::crossings;
@@ -15,10 +15,11 @@ pub(super) fn tables(results: &Results, width: usize) -> String {
     // The steps of a sweep over work have their threads in its own table.
     let has_table = |sweep: &Sweep| match sweep.axis {
         Axis::Threads { load } => results.loads[load].shown == Shown::Table,
-        Axis::Work { .. } => true,
+        Axis::Work { .. } | Axis::Option { .. } => true,
     };
     let (work, threads) = (over_work(results), over_threads(results));
-    for sweep in work.iter().chain(&threads).filter(|sweep| has_table(sweep)) {
+    let options = over_options(results);
+    for sweep in work.iter().chain(&threads).chain(&options).filter(|sweep| has_table(sweep)) {
         text.push_str(&along(results, sweep, width));
         if let Some(words) = crossings(results, sweep) {
             paragraph(&mut text, &words, width);
@@ -36,6 +37,9 @@ fn along(results: &Results, sweep: &Sweep, width: usize) -> String {
         }
         Axis::Work { shared: true } => {
             ("received/s with work on state that all threads share".into(), "steps")
+        }
+        Axis::Option { of, load } => {
+            (format!("received/s by {}, {}", of.name, results.loads[load]), of.unit)
         }
         Axis::Threads { load } => {
             (format!("received/s by threads, {}", results.loads[load]), "threads")

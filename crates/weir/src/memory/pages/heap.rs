@@ -1,11 +1,12 @@
-//! Pages from the heap: no huge pages, no NUMA node.
+//! Pages from the heap: no huge pages, no NUMA node, none locked.
 
-use super::super::{NumaNode, Obtained, RegionOptions};
+use super::super::{Commit, Committed, NumaNode, Obtained, RegionOptions};
 use std::{alloc, io, ptr::NonNull};
 
 pub struct Pages {
     base: NonNull<u8>,
     layout: alloc::Layout,
+    commit: Committed,
 }
 
 const PAGE_BYTES: usize = 4096;
@@ -23,7 +24,17 @@ impl Pages {
         // SAFETY: the layout has a size of at least 1 (the region asks for no less).
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
             .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Self { base, layout })
+        let commit = match options.commit {
+            Commit::Touched => Committed::Touched,
+            Commit::Locked => {
+                for at in (0..layout.size()).step_by(PAGE_BYTES) {
+                    // SAFETY: inside what was just allocated, which is filled with zeroes and which nobody else knows yet.
+                    unsafe { base.add(at).write_volatile(0) };
+                }
+                Committed::Unlocked { limit_bytes: None }
+            }
+        };
+        Ok(Self { base, layout, commit })
     }
 
     pub fn base(&self) -> NonNull<u8> {
@@ -36,6 +47,7 @@ impl Pages {
             page_bytes: PAGE_BYTES,
             huge_pages_advised: false,
             numa_node: None,
+            commit: self.commit,
         }
     }
 }

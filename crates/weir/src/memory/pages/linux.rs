@@ -1,10 +1,14 @@
 //! Pages from mmap(2): reserved huge pages where asked and available, else ordinary pages
-//! with advice to use huge ones; bound to a NUMA node by mbind(2) where asked.
+//! with advice to use huge ones; bound to a NUMA node by mbind(2) where asked; and all of them committed by mlock(2)
+//! at the start, or by MADV_POPULATE_WRITE (Linux 5.14) where they may not be locked.
 
-use super::super::{NumaNode, Obtained, PageKind, RegionOptions};
+use super::super::{Commit, Committed, NumaNode, Obtained, PageKind, RegionOptions};
 use nix::{
     errno::Errno,
-    sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap},
+    sys::{
+        mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mlock, mmap_anonymous, munmap},
+        resource::{Resource, getrlimit},
+    },
     unistd::{SysconfVar, sysconf},
 };
 use std::{io, num::NonZeroUsize, ptr::NonNull};
@@ -57,7 +61,36 @@ impl Pages {
                 ));
             }
         }
+        if options.commit == Commit::Locked {
+            pages.commit(page_bytes)?;
+        }
         Ok(pages)
+    }
+
+    /// Has every page there, and locks them where that is permitted.
+    fn commit(&mut self, page_bytes: usize) -> io::Result<()> {
+        // SAFETY: the range is our own mapping, and locking it changes no contents.
+        if unsafe { mlock(self.base.cast(), self.obtained.bytes) }.is_ok() {
+            self.obtained.commit = Committed::Locked;
+            return Ok(());
+        }
+        match self.advise(MmapAdvise::MADV_POPULATE_WRITE) {
+            Ok(()) => {}
+            Err(Errno::EINVAL) => self.touch(page_bytes), // before Linux 5.14
+            Err(cause) => return Err(cause.into()),
+        }
+        let limit_bytes = getrlimit(Resource::RLIMIT_MEMLOCK).ok().map(|(soft, _)| soft);
+        self.obtained.commit = Committed::Unlocked { limit_bytes };
+        Ok(())
+    }
+
+    /// Writes to every page, which the kernel has filled with zeroes.
+    #[cold]
+    fn touch(&mut self, page_bytes: usize) {
+        for at in (0..self.obtained.bytes).step_by(page_bytes) {
+            // SAFETY: inside our own mapping, which nobody else knows yet.
+            unsafe { self.base.add(at).write_volatile(0) };
+        }
     }
 
     fn mmap(bytes: usize, page_bytes: usize, flags: MapFlags) -> io::Result<Self> {
@@ -67,7 +100,9 @@ impl Pages {
         let flags = MapFlags::MAP_PRIVATE | flags;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
         let base = unsafe { mmap_anonymous(None, length, access, flags) }?.cast();
-        let obtained = Obtained { bytes, page_bytes, huge_pages_advised: false, numa_node: None };
+        let commit = Committed::Touched;
+        let obtained =
+            Obtained { bytes, page_bytes, huge_pages_advised: false, numa_node: None, commit };
         Ok(Self { base, obtained })
     }
 
@@ -133,12 +168,21 @@ mod tests {
     use super::*;
 
     fn map(pages: PageKind, numa_node: NumaNode) -> io::Result<Pages> {
-        Pages::map(3 * HUGE_PAGE_BYTES, 64, RegionOptions { pages, numa_node })
+        Pages::map(
+            3 * HUGE_PAGE_BYTES,
+            64,
+            RegionOptions { pages, numa_node, ..RegionOptions::default() },
+        )
     }
 
     /// The flags of a mapping, as /proc/self/smaps tells them: `hg` advised to be huge, `nh`
-    /// advised not to be.
+    /// advised not to be, `lo` locked.
     fn flags(pages: &Pages) -> Vec<String> {
+        told(pages, "VmFlags:").split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// What /proc/self/smaps says of a mapping.
+    fn told(pages: &Pages, name: &str) -> String {
         let address = pages.base().as_ptr() as usize;
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
@@ -149,8 +193,8 @@ mod tests {
             {
                 inside = (from..to).contains(&address);
             }
-            if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
-                return flags.split_whitespace().map(str::to_owned).collect();
+            if let (true, Some(told)) = (inside, line.strip_prefix(name)) {
+                return told.trim().to_owned();
             }
         }
         panic!("no mapping at {address:x}");
@@ -169,6 +213,27 @@ mod tests {
         // Where the kernel can be advised at all.
         assert_eq!(has(&normal, "nh"), auto.advise(MmapAdvise::MADV_NOHUGEPAGE).is_ok());
         assert!(!normal.obtained().huge_pages_advised);
+    }
+
+    #[test]
+    fn pages_are_there_from_the_start_unless_they_come_as_they_are_touched() {
+        let of = |commit| {
+            let options = RegionOptions { commit, ..RegionOptions::default() };
+            Pages::map(3 * HUGE_PAGE_BYTES, 64, options).unwrap()
+        };
+        let resident = |pages: &Pages| {
+            let kib = told(pages, "Rss:").trim_end_matches(" kB").parse::<usize>().unwrap();
+            kib << 10
+        };
+        // A mapping of its own beside others may be shown as one with them.
+        let pages = of(Commit::Locked);
+        let obtained = pages.obtained();
+        assert!(resident(&pages) >= obtained.bytes, "{obtained:?}");
+        let is_locked = flags(&pages).iter().any(|flag| flag == "lo");
+        assert_eq!(obtained.commit == Committed::Locked, is_locked, "{obtained:?}");
+        let touched = of(Commit::Touched);
+        assert_eq!(touched.obtained().commit, Committed::Touched);
+        assert!(!flags(&touched).iter().any(|flag| flag == "lo"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
         Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Peer,
         Provider, RequestQueue, Started, Threading, Woken,
     },
-    socket::{Endpoint, SocketOptions},
+    socket::{Endpoint, ReceiveBuffer, SocketOptions},
 };
 use kernel::Kernel;
 use std::{
@@ -218,7 +218,8 @@ fn winsock_fills_slices_in_the_order_of_posting() {
 
 #[test]
 fn winsock_bounds_its_receive_buffer() {
-    let options = SocketOptions { receive_buffer_bytes: Some(300), ..SocketOptions::default() };
+    let options =
+        SocketOptions { receive_buffer: ReceiveBuffer::Bytes(300), ..SocketOptions::default() };
     let b = bench::<Winsock, OneThread>(&Wire::new(1), 1, options);
     let taken: Vec<_> = (0..6).map(|_| b.inject(0, b"")).collect();
     assert_eq!(taken.iter().filter(|&&i| i == Injected::Taken).count(), 4, "64 bytes each");

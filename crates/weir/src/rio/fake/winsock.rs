@@ -16,7 +16,7 @@ use crate::{
     Unavailable,
     memory::{Layout, Slice},
     rio::{Needs, Outcome, requests::Outgoing},
-    socket::Endpoint,
+    socket::{Endpoint, ReceiveBuffer},
 };
 use std::{collections::VecDeque, io, net::SocketAddr};
 
@@ -199,7 +199,10 @@ impl Kernel for Winsock {
             return Injected::Taken;
         }
         let socket = &mut self.sockets[index];
-        let limit = socket.endpoint.options.receive_buffer_bytes.unwrap_or(RECEIVE_BUFFER_BYTES);
+        let limit = match socket.endpoint.options.receive_buffer {
+            ReceiveBuffer::Bytes(bytes) => bytes,
+            _ => RECEIVE_BUFFER_BYTES,
+        };
         let bytes = socket.buffer_bytes + datagram.bytes.len() + DATAGRAM_OVERHEAD_BYTES;
         if bytes > limit {
             return Injected::Full;

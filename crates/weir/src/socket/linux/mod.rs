@@ -5,6 +5,7 @@ mod batch;
 mod busy_poll;
 mod errors;
 mod message;
+mod receive_buffer;
 
 pub use batch::Headers;
 pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
@@ -50,6 +51,8 @@ pub struct Native {
     errors: Option<Errors>,
     /// What came of busy polling, where it was asked for.
     busy_poll: Option<String>,
+    /// What came of its receive buffer.
+    receive_buffer: String,
 }
 
 impl Native {
@@ -61,9 +64,8 @@ impl Native {
         };
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
             .map_err(refused("opening"))?;
-        if let Some(bytes) = options.receive_buffer_bytes {
-            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
-        }
+        let receive_buffer =
+            receive_buffer::ask(&socket, options.receive_buffer).map_err(refused("SO_RCVBUF"))?;
         if let Some(bytes) = options.send_buffer_bytes {
             socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
         }
@@ -100,7 +102,7 @@ impl Native {
             steer_by_core(&socket, shard).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         let control = options.local_address || options.receive_time || options.receive_offload;
-        Ok(Self { socket, control, errors, busy_poll })
+        Ok(Self { socket, control, errors, busy_poll, receive_buffer })
     }
 
     /// The descriptor, for providers that hand it to a ring.
@@ -120,6 +122,10 @@ impl Native {
 
     pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         self.socket.recv_buffer_size()
+    }
+
+    pub(super) fn receive_buffer(&self) -> Option<String> {
+        Some(self.receive_buffer.clone())
     }
 
     /// What the kernel counts for it.

@@ -15,7 +15,7 @@ pub use batch::Headers;
 pub(crate) use control::{CONTROL_BYTES, Control};
 pub use send::replies_from_local_address;
 
-use super::{Arrival, Endpoint, Mode, PeerError, Shard};
+use super::{Arrival, Endpoint, Mode, PeerError, ReceiveBuffer, Shard};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -138,8 +138,20 @@ impl Native {
             // As on Linux: the unspecified address receives IPv4 too, unless another socket is to.
             socket.set_only_v6(options.only_v6).map_err(refused("IPV6_V6ONLY"))?;
         }
-        if let Some(bytes) = options.receive_buffer_bytes {
-            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+        // Winsock charges a socket for the bytes of a datagram alone.
+        let receive_buffer_bytes = match options.receive_buffer {
+            ReceiveBuffer::System | ReceiveBuffer::Outstanding => None,
+            ReceiveBuffer::Bytes(bytes) => Some(bytes),
+            ReceiveBuffer::Datagrams { count, bytes } => Some(bytes.saturating_mul(count as usize)),
+        };
+        if let Some(bytes) = receive_buffer_bytes {
+            let bytes = bytes.min(i32::MAX as usize);
+            // What is asked for by the number of datagrams never makes it smaller.
+            let default = socket.recv_buffer_size().unwrap_or(0);
+            let asked_in_bytes = matches!(options.receive_buffer, ReceiveBuffer::Bytes(_));
+            if asked_in_bytes || bytes > default {
+                socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+            }
         }
         if let Some(bytes) = options.send_buffer_bytes {
             socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
@@ -177,6 +189,11 @@ impl Native {
 
     pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         self.socket.recv_buffer_size()
+    }
+
+    /// It grants what is asked for.
+    pub(super) fn receive_buffer(&self) -> Option<String> {
+        None
     }
 
     /// What Winsock tells of it.

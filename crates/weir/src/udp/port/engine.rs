@@ -120,6 +120,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     let layout = provider.layout(&needs)?;
     let region = Region::new(layout, outstanding.saturating_add(sends), job.region)?;
     let port = provider.open(&needs)?;
+    job.make_room_for(outstanding);
     let sockets = job.bind()?;
     let associate = |(number, socket)| port.associate(socket, Key(number as u64));
     let sockets = sockets.into_iter().enumerate().map(associate).collect::<Result<Vec<_>, _>>()?;

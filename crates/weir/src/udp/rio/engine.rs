@@ -17,7 +17,10 @@ use crate::{
         Provider, RequestQueue, Span, Started, Threading, turn::Turns,
     },
     socket::Endpoint,
-    udp::{Handler, Job, Running, Worker, job::stop_deadline},
+    udp::{
+        Handler, Job, Running, Worker,
+        job::{make_room, stop_deadline},
+    },
     wake::Waker,
 };
 use std::{
@@ -25,6 +28,9 @@ use std::{
     panic::resume_unwind,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
 };
+
+/// Posts that are committed together where nothing else is asked for: all of a batch.
+pub(super) const A_WHOLE_BATCH: u32 = 65_536;
 
 /// Registered memory, and queues that are not started yet.
 pub(super) struct Ready<O> {
@@ -59,7 +65,9 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
 ) -> Result<Ready<P::Opened>, Error> {
     let layout = provider.layout(&needs)?;
     let region = Region::new(layout, needs.receives.saturating_add(needs.sends), job.region)?;
-    let opened = provider.open(endpoints, &region, &needs)?;
+    let mut endpoints = endpoints.to_vec();
+    make_room(&mut endpoints, needs.receives, needs.payload);
+    let opened = provider.open(&endpoints, &region, &needs)?;
     Ok(Ready { region, opened, needs })
 }
 
@@ -191,7 +199,9 @@ fn handle<H: Handler, Q: RequestQueue>(
     batch: &mut Batch,
     region: &Arc<Region>,
     requests: &mut [Q],
+    defer: u32,
 ) -> Result<(), Error> {
+    let mut deferred = 0;
     for mut completion in batch.drain() {
         let between = |worker: &mut Worker<H>| flush(worker, region, requests);
         // What most often happens first, and where it lies: an arrival is large to be moved.
@@ -215,6 +225,11 @@ fn handle<H: Handler, Q: RequestQueue>(
         if worker.has_replies() {
             flush(worker, region, requests);
         }
+        deferred += 1;
+        if deferred == defer {
+            commit(worker, requests)?;
+            deferred = 0;
+        }
     }
     worker.batch_end();
     commit(worker, requests)
@@ -226,10 +241,11 @@ pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
     provider: P,
     outstanding: u32,
     per_dequeue: u32,
+    defer: u32,
     turn: impl FnMut(&mut OwnQueue<'_, H, P::Cq>) -> Result<(), Error> + Send + 'static,
 ) -> Result<Running<H>, Error> {
     let ready = open(&mut job, &provider, outstanding, per_dequeue)?;
-    job.spawn(move |worker| run_alone(worker, &provider, ready, turn))?;
+    job.spawn(move |worker| run_alone(worker, &provider, ready, defer, turn))?;
     job.run()
 }
 
@@ -254,6 +270,8 @@ macro_rules! design_of_one_thread {
                 outstanding: u32 = 150_000, 1..=1_000_000;
                 /// Most completions taken by one dequeue.
                 dequeue_max: u32 = 1000, 1..=65_536;
+                /// Posts that are deferred and committed together, at most, as with RIO_MSG_DEFER.
+                defer: u32 = $crate::udp::rio::engine::A_WHOLE_BATCH, 1..=65_536;
             }
         }
 
@@ -271,12 +289,13 @@ macro_rules! design_of_one_thread {
                 provider: P,
             ) -> Result<$crate::udp::Running<H>, $crate::Error> {
                 $crate::options::Options::check(&self)?;
-                let Self { outstanding, dequeue_max, .. } = self;
+                let Self { outstanding, dequeue_max, defer, .. } = self;
                 $crate::udp::rio::engine::start_alone(
                     job,
                     provider,
                     outstanding,
                     dequeue_max,
+                    defer,
                     $turn,
                 )
             }
@@ -291,6 +310,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     worker: &mut Worker<H>,
     provider: &P,
     ready: Ready<P::Opened>,
+    defer: u32,
     mut turn: impl FnMut(&mut OwnQueue<'_, H, P::Cq>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
@@ -300,7 +320,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
         announce(worker, &granted, Some(completions.waker()));
         let (completions, requests) = (&mut completions, &mut requests[..]);
         let batch = Batch::new(needs.per_dequeue as usize);
-        let mut queue = OwnQueue { worker, completions, requests, region, batch };
+        let mut queue = OwnQueue { worker, completions, requests, region, batch, defer };
         while !queue.worker.stopping() {
             queue.worker.collect_errors();
             turn(&mut queue)?;
@@ -319,6 +339,8 @@ pub(super) struct OwnQueue<'t, H, Q: CompletionQueue> {
     requests: &'t mut [Q::Rq],
     region: Arc<Region>,
     batch: Batch,
+    /// Posts that are committed together, at most.
+    defer: u32,
 }
 
 impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
@@ -337,7 +359,7 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
     /// Gives what was dequeued to the handler, and posts its slices again.
     #[inline]
     pub(super) fn handle(&mut self) -> Result<(), Error> {
-        handle(self.worker, &mut self.batch, &self.region, self.requests)
+        handle(self.worker, &mut self.batch, &self.region, self.requests, self.defer)
     }
 
     /// Asks to be notified, and waits until something has completed or the server stops.

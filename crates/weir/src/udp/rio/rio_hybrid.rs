@@ -54,6 +54,9 @@ rio_design! {
         threshold: u32 = 666, 1..=65_536;
         /// How long to poll after the last datagram before waiting, in microseconds (tunable).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
+        /// Posts that are deferred and committed together, at most, as with RIO_MSG_DEFER; with several threads under one
+        /// lock.
+        defer: u32 = engine::A_WHOLE_BATCH, 1..=65_536;
     }
     hands_over: |design| design.threads > 1;
 }
@@ -85,24 +88,31 @@ impl RioHybrid {
     ) -> Result<Running<H>, Error> {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
-        let Self { outstanding, dequeue_max, .. } = self;
+        let Self { outstanding, dequeue_max, defer, .. } = self;
         if !Design::hands_over(&self) {
             let mut spin = Spin::default();
-            return engine::start_alone(job, provider, outstanding, dequeue_max, move |queue| {
-                if queue.dequeue()? {
-                    spin.reset();
-                    queue.handle()
-                } else if spin.again(&tuning) {
-                    Ok(())
-                } else {
-                    spin.reset();
-                    queue.wait()
-                }
-            });
+            return engine::start_alone(
+                job,
+                provider,
+                outstanding,
+                dequeue_max,
+                defer,
+                move |queue| {
+                    if queue.dequeue()? {
+                        spin.reset();
+                        queue.handle()
+                    } else if spin.again(&tuning) {
+                        Ok(())
+                    } else {
+                        spin.reset();
+                        queue.wait()
+                    }
+                },
+            );
         }
         let ready = engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
-            run_together(worker, shared, &tuning)
+            run_together(worker, shared, &tuning, defer)
         };
         let (threads, first) = (self.threads as usize, Box::new(run.clone()));
         engine::spawn_sharing(&mut job, provider, ready, threads, first, Arc::new(run))?;
@@ -161,10 +171,11 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     tuning: &Tuning,
+    defer: u32,
 ) -> Result<(), Error> {
     let mut done = Done::new(shared.per_dequeue, shared.requests().len());
     hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
-        engine::handle_sharing(worker, shared, batch, &mut done, shared.per_dequeue)
+        engine::handle_sharing(worker, shared, batch, &mut done, defer as usize)
     })
 }
 

@@ -223,7 +223,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
             .map_err(|e| Error::io("pinning a thread to its core", e))?;
         worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
-    engine::run_alone(worker, provider, ready, rio_event_polled::turn)
+    engine::run_alone(worker, provider, ready, engine::A_WHOLE_BATCH, rio_event_polled::turn)
 }
 
 #[cfg(test)]

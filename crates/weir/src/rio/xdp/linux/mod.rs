@@ -35,7 +35,7 @@ use crate::{
         Needs, Opened, Provider, Started,
         sharing::{Shared as _, Sharing},
     },
-    socket::{DatagramSocket, Endpoint},
+    socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions},
     wake::Waker,
 };
 use attached::{Lease, Refused};
@@ -55,9 +55,13 @@ const CHUNKS: [usize; 2] = [2048, 4096];
 /// begins with a cache line.
 const HEADROOM: usize = (KERNEL_HEADROOM + packet::HEADERS_V6).next_multiple_of(64);
 
-/// Slices that the kernel holds at a time for each device, at most; those posted beyond wait in
-/// user space. As many as are a burst of several milliseconds.
+/// Slices that the kernel holds at a time for each device where no room for more is asked for; those posted beyond wait
+/// in user space. As many as are a burst of several milliseconds.
 const WINDOW: u32 = 4096;
+
+/// Slices that the kernel holds at a time for each device, at most. The kernel itself has no other limit than memory: an
+/// entry takes 8 bytes of the fill ring and 16 of the receive ring.
+const WINDOW_AT_MOST: u32 = 1 << 20;
 
 /// How long a call serves a device that is polled busily, at most, in microseconds, and how many frames:
 /// what a driver takes at a time.
@@ -176,6 +180,7 @@ impl Xdp {
         device: Device,
         filters: &[Filter],
         shared: bool,
+        buffer: ReceiveBuffer,
         region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<OpenedPort, Error> {
@@ -201,7 +206,7 @@ impl Xdp {
             true => packet::HEADERS_V6,
             false => packet::HEADERS_V4,
         };
-        let window = needs.receives.clamp(1, WINDOW);
+        let window = window(buffer, needs, region.layout());
         let sends = needs.sends.max(SENDS_AT_LEAST).next_power_of_two();
         let (socket, rings) =
             Socket::new(&memory(region, headers), window.next_power_of_two(), sends)
@@ -219,6 +224,18 @@ impl Xdp {
         let probe = zero_copy.then(Probe::new).transpose().map_err(|e| self.failed(e))?;
         Ok(OpenedPort { device, lease, socket, rings, probe, window })
     }
+}
+
+/// How many slices the kernel is given ahead: they are here what a socket's receive buffer is elsewhere. It uses all of
+/// them in turn, so the more they are the colder each is.
+fn window(buffer: ReceiveBuffer, needs: &Needs, layout: Layout) -> u32 {
+    let asked = match buffer {
+        ReceiveBuffer::System | ReceiveBuffer::Outstanding => WINDOW,
+        ReceiveBuffer::Bytes(bytes) => u32::try_from(bytes / layout.stride).unwrap_or(u32::MAX),
+        // Each device may be sent all of it.
+        ReceiveBuffer::Datagrams { .. } => WINDOW_AT_MOST,
+    };
+    asked.min(WINDOW_AT_MOST).min(needs.receives).max(1)
 }
 
 /// The region as the kernel is told of it, for frames whose headers have mostly this length.
@@ -276,11 +293,15 @@ impl<T: Sharing> Provider<T> for Xdp {
             return Err(Error::option("region", problem));
         }
         let wake_event = WakeEvent::new().map_err(|e| Error::io("making a waker", e))?;
+        let buffer = at.first().map_or(ReceiveBuffer::System, |first| first.options.receive_buffer);
         let mut devices: Vec<(Device, Vec<Filter>, bool)> = Vec::new();
         let mut bounds = Vec::new();
         for endpoint in at {
             self.check(endpoint)?;
-            let held = DatagramSocket::bind(endpoint)?;
+            // It is never read, so it needs no room.
+            let options =
+                SocketOptions { receive_buffer: ReceiveBuffer::System, ..endpoint.options };
+            let held = DatagramSocket::bind(&Endpoint { options, ..*endpoint })?;
             let address = held.local_address();
             let device = self.device_of(address, &held)?;
             let port = devices.iter().position(|(known, ..)| known.index == device.index);
@@ -303,7 +324,7 @@ impl<T: Sharing> Provider<T> for Xdp {
         let ports = devices
             .into_iter()
             .map(|(device, filters, shared)| {
-                self.open_port(device, &filters, shared, region, needs)
+                self.open_port(device, &filters, shared, buffer, region, needs)
             })
             .collect::<Result<_, _>>()?;
         Ok(XdpOpened {
@@ -385,6 +406,10 @@ fn granted(ports: &[OpenedPort], serves_devices: bool) -> Vec<(&'static str, Str
         };
         granted.push(("xdp", how.into()));
         granted.push(("window", port.window.to_string()));
+        granted.push((
+            "receive-buffer",
+            format!("a fill ring with room for {} datagrams", port.window),
+        ));
     }
     granted.push(("need-wakeup", "true".into()));
     let served = match serves_devices {

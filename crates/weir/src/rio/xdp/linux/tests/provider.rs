@@ -67,9 +67,41 @@ fn a_device_serves_several_addresses_of_both_families() {
             assert_eq!(client.recv_from(&mut back).unwrap(), (40 + number, to));
         }
         let names: Vec<_> = rig.granted.iter().map(|(name, _)| *name).collect();
-        let one_device = ["device", "device-queue", "xdp", "window"];
+        let one_device = ["device", "device-queue", "xdp", "window", "receive-buffer"];
         assert_eq!(names, [&one_device[..], &["need-wakeup", "device-served"]].concat());
         rig.stop();
+    });
+}
+
+#[test]
+fn a_burst_of_as_many_as_are_outstanding_finds_a_slice_each() {
+    const BURST: u32 = 3 * WINDOW / 2;
+    on_a_wire(|wire| {
+        let needs = Needs { payload: 64, receives: BURST, ..NEEDS };
+        let taken = |receive_buffer| {
+            let options = SocketOptions { receive_buffer, ..SocketOptions::default() };
+            let endpoint = Endpoint { address: ours(OURS_V4), options };
+            let mut rig = Rig::<OneThread>::new(Xdp::default(), needs, &[endpoint]);
+            let (to, client) = (rig.at[0], wire.client(rig.at[0]));
+            for number in 0..BURST {
+                client.send_to(&number.to_le_bytes(), to).unwrap();
+            }
+            // They were all put into slices, or dropped, by the one who sent them.
+            let mut taken = 0;
+            loop {
+                rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+                match rig.batch.drain().count() as u32 {
+                    0 => break,
+                    count => taken += count,
+                }
+            }
+            rig.stop();
+            taken
+        };
+        let (count, bytes) = (BURST, 64);
+        assert_eq!(taken(ReceiveBuffer::Datagrams { count, bytes }), BURST);
+        assert_eq!(taken(ReceiveBuffer::System), WINDOW, "beyond it a frame finds none");
+        assert_eq!(taken(ReceiveBuffer::Bytes(2048 * 100)), 100);
     });
 }
 

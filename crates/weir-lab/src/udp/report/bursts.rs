@@ -1,0 +1,131 @@
+//! The tables of bursts: what each row takes, and what it had to take it with.
+
+use serde_json::{Value, json};
+
+use crate::report::layout::{figures, paragraph, table_of_width};
+use crate::report::number::{UNKNOWN, or_unknown, percent_of_100, si};
+use crate::report::words::list;
+use crate::udp::bursts::{self, Bursts};
+use crate::udp::results::Results;
+use crate::udp::sample::{LOCKED, REGISTERED, SOCKET_BUFFER, TAKEN};
+
+/// The server's setting that says what its receive buffers have room for.
+const ROOM: &str = "receive-buffer";
+
+/// One table for each thing that the server does meanwhile; empty if there was no burst.
+pub(super) fn tables(results: &Results, width: usize) -> String {
+    let all = bursts::all(results);
+    let mut text: String = all.iter().map(|of| table(results, of, width)).collect();
+    if all.is_empty() {
+        return text;
+    }
+    paragraph(
+        &mut text,
+        "all: everything that was sent, in every round. registered, locked: memory that the server may receive \
+         into, and the part of it that was there and locked before anything came. socket's buffer: of each socket, \
+         as the system reports it.",
+        width,
+    );
+    for (room, rows) in rooms(results) {
+        paragraph(&mut text, &format!("Receive buffer, {room}: {}.", list(&rows)), width);
+    }
+    text
+}
+
+fn table(results: &Results, bursts: &Bursts, width: usize) -> String {
+    let largest = bursts.loads.len() - 1;
+    let mut table = table_of_width(width);
+    let sizes = bursts.datagrams(results);
+    let heading = sizes.iter().map(|datagrams| format!("{} at once", si(*datagrams as f64)));
+    let memory = ["registered", "locked", "socket's buffer"].map(String::from);
+    table.set_header(std::iter::once(String::new()).chain(heading).chain(memory));
+    for &row in &bursts.rows {
+        let taken = (0..bursts.loads.len()).map(|at| match bursts.taken(results, at, row) {
+            None => UNKNOWN.into(),
+            Some(taken) if taken.all => "all".into(),
+            Some(taken) => percent_of_100(taken.percent),
+        });
+        let memory = [&REGISTERED, &LOCKED, &SOCKET_BUFFER].map(|metric| {
+            or_unknown(results.median(bursts.loads[largest], row, metric), metric.text)
+        });
+        let name = std::iter::once(results.rows[row].to_string());
+        table.add_row(name.chain(taken).chain(memory));
+    }
+    let conditions = results.loads[bursts.loads[0]].conditions();
+    let title = format!("share of a burst that is taken by {}, {conditions}", bursts.held.said());
+    format!("\n{title}\n\n{}\n\n", figures(table, &[]))
+}
+
+/// What each receive buffer has room for, and the rows of which that is so.
+fn rooms(results: &Results) -> Vec<(String, Vec<String>)> {
+    let mut rooms: Vec<(String, Vec<String>)> = vec![];
+    for (row, of) in results.rows.iter().enumerate() {
+        let samples = || results.cells.iter().flat_map(|cells| &cells[row].samples);
+        let Some(room) = samples().find_map(|sample| sample.settings.get(ROOM)) else { continue };
+        let name = of.to_string();
+        match rooms.iter_mut().find(|(known, _)| known == room) {
+            Some((_, rows)) if rows.contains(&name) => {}
+            Some((_, rows)) => rows.push(name),
+            None => rooms.push((room.clone(), vec![name])),
+        }
+    }
+    rooms
+}
+
+/// What takes a burst, in words: under each thing that the server does, the largest burst.
+pub(super) fn answers(results: &Results) -> Vec<String> {
+    let said = |of: &Bursts| {
+        let last = of.loads.len() - 1;
+        let (mut all, mut parts) = (vec![], vec![]);
+        for &row in &of.rows {
+            let name = results.rows[row].to_string();
+            match of.taken(results, last, row) {
+                Some(taken) if taken.all => all.push(name),
+                Some(taken) => parts.push(format!("{name} {}", percent_of_100(taken.percent))),
+                None => {}
+            }
+        }
+        let datagrams = of.datagrams(results)[last];
+        let what = format!("Of {datagrams} at once, {}", of.held.said());
+        match (all.is_empty(), parts.is_empty()) {
+            (true, true) => None,
+            (false, true) => Some(format!("{what} took all with every design.")),
+            (true, false) => Some(format!("{what} took all with no design: {}.", list(&parts))),
+            (false, false) => {
+                Some(format!("{what} took all with {}; with {}.", list(&all), list(&parts)))
+            }
+        }
+    };
+    bursts::all(results).iter().filter_map(said).collect()
+}
+
+/// The same in the document.
+pub(super) fn values(results: &Results) -> Value {
+    let of = |bursts: &Bursts| {
+        let largest = bursts.loads.len() - 1;
+        let rows = bursts.rows.iter().map(|&row| {
+            let at = |metric| results.median(bursts.loads[largest], row, metric);
+            let each = |of: &dyn Fn(usize) -> Option<f64>| {
+                (0..bursts.loads.len()).map(of).collect::<Vec<_>>()
+            };
+            json!({
+                "spec": results.rows[row].spec(),
+                "name": results.rows[row].to_string(),
+                "provider": results.rows[row].shown_provider(),
+                "taken": each(&|place| results.median(bursts.loads[place], row, &TAKEN)),
+                "taken_percent":
+                    each(&|place| bursts.taken(results, place, row).map(|taken| taken.percent)),
+                "registered_bytes": at(&REGISTERED),
+                "locked_bytes": at(&LOCKED),
+                "receive_buffer_bytes": at(&SOCKET_BUFFER),
+            })
+        });
+        json!({
+            "held": bursts.held.to_string(),
+            "load": super::json::load_value(&results.loads[bursts.loads[largest]]),
+            "datagrams": bursts.datagrams(results),
+            "rows": rows.collect::<Vec<_>>(),
+        })
+    };
+    bursts::all(results).iter().map(of).collect()
+}
