@@ -1,4 +1,4 @@
-//! What the measured server does with a datagram: it audits it, works on it, and echoes it
+//! What the measured server does with a datagram: it audits it, works on it, and answers it
 //! if that was asked for.
 
 use std::{
@@ -44,17 +44,36 @@ impl Labour {
 pub struct Measured {
     auditor: Auditor,
     labour: Labour,
-    echo: bool,
+    reply: Option<Reply>,
+}
+
+/// What a datagram is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// All of it.
+    Whole,
+    /// So many bytes of its beginning, or all where it has no more.
+    Beginning(usize),
+}
+
+impl Reply {
+    /// Bytes of the answer to a datagram of so many.
+    pub fn bytes(self, size_bytes: usize) -> usize {
+        match self {
+            Self::Whole => size_bytes,
+            Self::Beginning(most) => most.min(size_bytes),
+        }
+    }
 }
 
 /// Makes the handlers of all threads: each with an auditor of its own.
 pub fn handlers(
     auditor: impl Fn() -> Auditor + Send + 'static,
     work: Work,
-    echo: bool,
+    reply: Option<Reply>,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
     let labour = Labour::new(work);
-    move |_| Measured { auditor: auditor(), labour: labour.clone(), echo }
+    move |_| Measured { auditor: auditor(), labour: labour.clone(), reply }
 }
 
 impl Handler for Measured {
@@ -62,10 +81,14 @@ impl Handler for Measured {
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
         self.auditor.record_from(datagram.source.ip(), datagram.bytes, now_ns);
         self.labour.work();
-        if self.echo {
-            // A refusal is counted by the server and shown in its report.
-            let _ = replies.echo();
-        }
+        // A refusal is counted by the server and shown in its report.
+        let _ = match self.reply {
+            None => return,
+            Some(Reply::Beginning(most)) if most < datagram.bytes.len() => {
+                replies.send(&datagram.bytes[..most])
+            }
+            Some(_) => replies.echo(),
+        };
     }
 }
 
@@ -94,7 +117,7 @@ mod tests {
         let work = |shared| Work { steps: 2, shared };
         let of_all = |work| {
             let audit = audit.clone();
-            let mut make = handlers(move || audit.auditor(), work, false);
+            let mut make = handlers(move || audit.auditor(), work, None);
             (make(0).labour.shared, make(1).labour.shared)
         };
         let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };

@@ -16,7 +16,7 @@ use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
 
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
-use super::handler::Measured;
+use super::handler::{Measured, Reply};
 use super::metrics::udp::Figures as Scraped;
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
@@ -46,6 +46,8 @@ pub struct Watch {
     addresses: Vec<SocketAddr>,
     audit: Arc<Audit>,
     verify_all: bool,
+    /// What it answers, if it does.
+    reply: Option<Reply>,
     events: Sender<Event>,
     state: Mutex<WatchState>,
 }
@@ -124,7 +126,8 @@ impl Watch {
             last: None,
         };
         state.read(&audit);
-        Self { design, addresses, audit, verify_all, events, state: Mutex::new(state) }
+        let (reply, state) = (None, Mutex::new(state));
+        Self { design, addresses, audit, verify_all, reply, events, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
@@ -135,6 +138,11 @@ impl Watch {
     pub fn counting(self, entries: Option<KernelEntries>) -> Self {
         self.lock().entries = entries;
         self
+    }
+
+    /// The same of a server that answers.
+    pub fn answering(self, reply: Option<Reply>) -> Self {
+        Self { reply, ..self }
     }
 
     /// The addresses it receives on.
@@ -349,6 +357,21 @@ impl Receiver for Watch {
         self.lock().begin(ask.run);
         self.tell(Event::RunBegan);
         Ok(ports)
+    }
+
+    fn answers(&self, run: &AgreedRun, reply_bytes: usize) -> Result<(), String> {
+        let Some(reply) = self.reply else {
+            return Err(
+                "this server answers nothing; flood it without --reply, or start it with --echo".into()
+            );
+        };
+        match reply.bytes(run.ask.size_bytes) {
+            own if own == reply_bytes => Ok(()),
+            own => Err(format!(
+                "this server answers {} bytes with {own}, not with {reply_bytes}; give both the same --reply-size",
+                run.ask.size_bytes
+            )),
+        }
     }
 
     fn start(&self, run: &AgreedRun) {
