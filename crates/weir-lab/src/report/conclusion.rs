@@ -183,7 +183,10 @@ impl<'a, K: Told> Found<'a, K> {
     fn figure(&self, place: &Place) -> String {
         let metric = self.results.ranked_by(self.load);
         match metric.better {
-            Better::Higher => format!("{} {}s/s", si(place.median), K::UNIT.one),
+            Better::Higher => {
+                let one = K::one(&self.results.loads[self.load]);
+                format!("{} {one}s/s", si(place.median))
+            }
             Better::Lower => format!("a median latency of {} µs", (metric.text)(place.median)),
         }
     }
@@ -341,7 +344,7 @@ impl<'a, K: Told> Found<'a, K> {
         let (place, least) = places
             .filter_map(|place| Some((place, cpu(place.row)?)))
             .min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        let one = K::UNIT.one;
+        let one = K::one(&self.results.loads[self.load]);
         (least * EXPLAINS <= own).then(|| {
             format!(
                 "{} uses {own:.0} ns of CPU time per {one}; {} uses the least, {least:.0} ns, at {}.",

@@ -50,6 +50,11 @@ pub trait Told: Course<Sample: Serialize> + Serialize {
     const KIND: &'static str;
     /// What is counted, and what the first screen shows of it.
     const UNIT: Unit<Self::Sample>;
+    /// What is counted under a load.
+    fn one(_: &Self::Load) -> &'static str {
+        Self::UNIT.one
+    }
+
     /// What stands in the column of what limited a row, and what it means.
     const LIMITS: &'static str;
     /// Where the latencies of all runs of a row stand in the document.

@@ -18,6 +18,7 @@ use crate::tcp::plan::Load as TcpLoad;
 use crate::tcp::sample::Sample as TcpSample;
 use crate::udp::kernel_memory::Probe;
 use crate::udp::ledger::Ledger;
+use crate::udp::replies::Replies;
 use crate::udp::sample::Sample as UdpSample;
 use crate::wire::Latency;
 use crate::{device, tcp, udp};
@@ -306,13 +307,15 @@ struct Gain {
 
 #[derive(JsonSchema)]
 struct AskedOfUdp {
-    /// saturation or paced.
+    /// saturation, paced, or closed_loop.
     kind: String,
     offered_per_s: Option<u64>,
     share_of_maximum: Option<f64>,
     share_of_partial_drop_rate: Option<f64>,
     search: Option<Search>,
     size_bytes: u32,
+    /// What the server answers; null for a sink.
+    replies: Option<AskedReplies>,
     work: u32,
     work_shared: bool,
     ports: u16,
@@ -322,6 +325,14 @@ struct AskedOfUdp {
     send_offload: bool,
     rcvbuf_bytes: Option<u64>,
     busy_poll_us: Option<u64>,
+}
+
+/// The answers that are expected of a server.
+#[derive(JsonSchema)]
+struct AskedReplies {
+    /// Requests of each flow under way; null where requests are paced.
+    outstanding: Option<u32>,
+    size_bytes: u32,
 }
 
 /// A step of the search for the highest rate that a design takes.
@@ -359,6 +370,8 @@ struct UdpRow {
     load: AskedOfUdp,
     peer: Option<UdpPeer>,
     ledger: Option<Account>,
+    /// What became of the answers; null where none was expected.
+    replies: Option<AccountOfReplies>,
     latency_of_all_runs_ns: Option<Latency>,
     ratio_to_traditional: Option<Difference>,
 }
@@ -383,6 +396,14 @@ struct Account {
     /// Those of them that are lost for certain, where the system does not tell what was dropped at sockets; they
     /// make no run invalid. null where it tells.
     lost_place_unknown: Option<u64>,
+}
+
+/// What became of the answers.
+#[derive(JsonSchema)]
+struct AccountOfReplies {
+    counts: Replies,
+    /// Answers given that neither arrived nor are known to be dropped; null where the server does not say what it gave.
+    unexplained: Option<i64>,
 }
 
 #[derive(JsonSchema)]

@@ -6,7 +6,10 @@ use serde::Serialize;
 use super::exchange::Echoed;
 use super::ledger::Ledger;
 use super::plan::{Load, Rate};
-use super::sample::{Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample};
+use super::replies::Replies;
+use super::sample::{
+    ANSWERS, Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample,
+};
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::{self, Study};
@@ -24,6 +27,14 @@ impl Cell {
         let mut counted = self.counted();
         let mut sum = counted.next()?.ledger.clone();
         counted.for_each(|sample| sum.add(&sample.ledger));
+        Some(sum)
+    }
+
+    /// The counts of the way back of the samples that count, added up, where answers were expected.
+    pub fn replies(&self) -> Option<Replies> {
+        let mut counted = self.counted().filter_map(|sample| sample.replies.as_ref());
+        let mut sum = counted.next()?.clone();
+        counted.for_each(|replies| sum.add(replies));
         Some(sum)
     }
 }
@@ -93,9 +104,13 @@ impl Study for Udp {
     const METRICS: &'static [Metric] = METRICS;
     const ENTRIES: Metric = KERNEL_ENTRIES;
 
-    /// Received datagrams where as many are offered as can be, latency where they are offered evenly.
+    /// Answers where so many requests are under way, received datagrams where as many are offered as can be, latency where they are offered evenly.
     fn ranked_by(load: &Load) -> &'static Metric {
-        if load.is_paced() { &LATENCY_P50 } else { &RECEIVED }
+        match (load.is_paced(), load.replies) {
+            (true, _) => &LATENCY_P50,
+            (false, None) => &RECEIVED,
+            (false, Some(_)) => &ANSWERS,
+        }
     }
 
     fn group_of(results: &Results, row: usize) -> bool {
@@ -123,14 +138,20 @@ impl Study for Udp {
         if !results.loads[load].is_paced() {
             return None;
         }
-        if results.rows[row].peer.is_some() {
+        let answered = results.loads[load].replies.is_some();
+        if results.rows[row].peer.is_some() && !answered {
             return Some(PEER_LATENCY.into());
         }
-        let received = results.cells[load][row].ledger()?.received_percent();
+        let cell = &results.cells[load][row];
+        let received = match cell.replies() {
+            Some(replies) => replies.share().map(|share| share * 100.0),
+            None => cell.ledger()?.received_percent(),
+        };
         if let Some(received) = received.filter(|percent| *percent < 100.0 * (1.0 - NO_LOSS)) {
             return Some(format!(
-                "{:.2} % of what was sent was lost, and the latency of the rest leaves out the worst",
-                100.0 - received
+                "{:.2} % of what was sent was {}, and the latency of the rest leaves out the worst",
+                100.0 - received,
+                if answered { "not answered" } else { "lost" }
             ));
         }
         let kept = results.median(load, row, &PACE).filter(|kept| *kept < PACE_KEPT * 100.0)?;
@@ -182,7 +203,7 @@ impl Results {
     pub fn maximum(&self, load: usize, row: usize) -> Option<f64> {
         let like = |other: &Load| !other.is_paced() && other.is_like(&self.loads[load]);
         let load = self.loads.iter().position(like)?;
-        self.median(load, row, &RECEIVED)
+        self.median(load, row, Udp::ranked_by(&self.loads[load]))
     }
 
     /// Whether the ratios of a load can be put beside the published ones: those were made without
@@ -190,12 +211,13 @@ impl Results {
     pub fn is_like_published(&self, load: usize) -> bool {
         let of = &self.loads[load];
         let plain = !of.receive_offload && of.busy_poll_us.is_none() && of.work.is_none();
-        plain && self.own.link.is_none()
+        plain && of.replies.is_none() && self.own.link.is_none()
     }
 
     /// What the generator can do at most with such a load.
     pub fn calibration(&self, load: &Load) -> Option<&Calibration> {
-        self.own.calibrations.iter().find(|calibration| calibration.is_of(load))
+        let mut calibrations = self.own.calibrations.iter().filter(|_| load.replies.is_none());
+        calibrations.find(|calibration| calibration.is_of(load))
     }
 }
 

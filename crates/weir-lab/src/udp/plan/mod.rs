@@ -6,7 +6,7 @@ pub mod load;
 pub mod work;
 
 pub use asked::{Asked, Sweep};
-pub use load::{Goal, Load, Rate, Shown, Takes};
+pub use load::{Goal, Load, Rate, Replies, Shown, Takes};
 pub use work::Work;
 
 #[cfg(test)]

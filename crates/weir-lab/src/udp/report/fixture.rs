@@ -71,6 +71,7 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
         max: shape.latency_p50_ns * 3,
     };
     let at = Circumstances {
+        answered: false,
         when: When {
             block: block as u32,
             core_to_core_ns: Some(if block == 3 { 170.0 } else { 27.0 }),

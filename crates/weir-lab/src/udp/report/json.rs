@@ -61,6 +61,9 @@ pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
                 "counts": ledger,
             })
         }),
+        "replies": cell.replies().map(|replies| {
+            json!({ "unexplained": replies.unexplained(), "counts": replies })
+        }),
     })
 }
 
@@ -82,7 +85,11 @@ fn as_obtained(load: &Load, cell: &Cell) -> Load {
 
 pub(super) fn load_value(load: &Load) -> Value {
     json!({
-        "kind": if load.is_paced() { "paced" } else { "saturation" },
+        "kind": match (load.is_paced(), load.replies) {
+            (true, _) => "paced",
+            (false, None) => "saturation",
+            (false, Some(_)) => "closed_loop",
+        },
         "offered_per_s": match load.rate {
             Rate::PerSecond(rate) => Some(rate),
             _ => None,
@@ -100,6 +107,10 @@ pub(super) fn load_value(load: &Load) -> Value {
             _ => Value::Null,
         },
         "size_bytes": load.size_bytes,
+        "replies": load.replies.map(|replies| json!({
+            "outstanding": (!load.is_paced()).then_some(replies.outstanding),
+            "size_bytes": replies.size_bytes.unwrap_or(load.size_bytes),
+        })),
         "work": load.work.steps,
         "work_shared": load.work.shared,
         "ports": load.ports,
