@@ -3,14 +3,7 @@
 //! A thread waits in recvmmsg (MSG_WAITFORONE) for up to 64 messages, and answers them with one sendmmsg, from where they
 //! lie. With receive offload a message is several datagrams (UDP_GRO), and its answer leaves as one (UDP_SEGMENT).
 
-use std::{
-    convert::Infallible,
-    io, mem,
-    net::UdpSocket,
-    os::fd::AsRawFd,
-    process::ExitCode,
-    ptr,
-};
+use std::{convert::Infallible, io, mem, net::UdpSocket, os::fd::AsRawFd, process::ExitCode, ptr};
 
 use peer_common::{Failure, Given, Library};
 

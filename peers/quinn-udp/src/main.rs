@@ -83,7 +83,8 @@ impl Batch {
     ) -> io::Result<()> {
         let transmit = |contents, segment_size| {
             let destination = meta.addr;
-            let transmit = Transmit { destination, ecn: None, contents, segment_size, src_ip: None };
+            let transmit =
+                Transmit { destination, ecn: None, contents, segment_size, src_ip: None };
             match self.state.try_send(socket.clone(), &transmit) {
                 // What the system has no room for is lost, as for any server that does not wait.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),

@@ -118,7 +118,8 @@ fn answered(shown: &Shown, answers: &AnswersReport) {
     }
     if let Some(times) = &answers.round_trip_ns {
         let us = |name: &str| times.percentile.get(name).copied().unwrap_or_default() as f64 / 1e3;
-        let text = format!("p50 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs", us("50"), us("99"), us("99.9"));
+        let text =
+            format!("p50 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs", us("50"), us("99"), us("99.9"));
         shown.tell("round trip", text);
     }
 }

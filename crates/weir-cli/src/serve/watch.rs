@@ -362,7 +362,8 @@ impl Receiver for Watch {
     fn answers(&self, run: &AgreedRun, reply_bytes: usize) -> Result<(), String> {
         let Some(reply) = self.reply else {
             return Err(
-                "this server answers nothing; flood it without --reply, or start it with --echo".into()
+                "this server answers nothing; flood it without --reply, or start it with --echo"
+                    .into(),
             );
         };
         match reply.bytes(run.ask.size_bytes) {

@@ -42,7 +42,9 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
     if let (Some(answered), false) = (said.answered, peer.talks) {
         return match answered <= said.sent {
             true => Belief::Proved,
-            false => Belief::Disproved(format!("it answered {answered} of {} datagrams", said.sent)),
+            false => {
+                Belief::Disproved(format!("it answered {answered} of {} datagrams", said.sent))
+            }
         };
     }
     if !peer.talks {
@@ -77,10 +79,7 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
 }
 
 /// What contradicts it, if anything does.
-fn contradiction(
-    peer: &PeerReport,
-    Said { received, sent, answered, .. }: Said,
-) -> Option<String> {
+fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said) -> Option<String> {
     if let Some(answered) = answered.filter(|answered| *answered > received) {
         return Some(format!(
             "it says that it received {received} datagrams, and has answered {answered}"
@@ -190,7 +189,10 @@ mod tests {
         assert_eq!(of(&silent, answered), Belief::Proved);
         assert_eq!(of(&PeerReport { proof: None, ..honest() }, answered), Belief::Proved);
         let more = of(&honest(), Said { answered: Some(901), ..SAID });
-        assert!(matches!(&more, Belief::Disproved(why) if why.contains("has answered 901")), "{more:?}");
+        assert!(
+            matches!(&more, Belief::Disproved(why) if why.contains("has answered 901")),
+            "{more:?}"
+        );
         // What it returns of its own is still checked.
         let wrong = Checked { mask: 0, right: 899, wrong: 1, ..Checked::default() };
         let wrong = PeerReport { proof: Some(wrong), ..honest() };

@@ -146,7 +146,10 @@ mod tests {
         let answers =
             Answers { answered: 86, missing: 14, dropped_socket: Some(2), ..Answers::default() };
         let replies = Replies::of(&server, 100, &answers);
-        assert_eq!((replies.requests_lost, replies.replied, replies.refused), (10, Some(88), Some(2)));
+        assert_eq!(
+            (replies.requests_lost, replies.replied, replies.refused),
+            (10, Some(88), Some(2))
+        );
         assert_eq!(replies.unexplained(), Some(0));
         // A program of another library says nothing of its answers.
         server.counters.clear();

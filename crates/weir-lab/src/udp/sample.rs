@@ -142,14 +142,16 @@ impl Sample {
         let replies = answers.map(|answers| Replies::of(server, flood.sent, answers));
         let handled = server.counters.get("datagrams").copied().unwrap_or(server.audit.received);
         // Where answers are what is wanted, a request that was not answered cost the others something.
-        let per_answer = replies.as_ref().and_then(|replies| {
-            divide(server.audit.received as f64, replies.answered as f64)
-        });
+        let per_answer = replies
+            .as_ref()
+            .and_then(|replies| divide(server.audit.received as f64, replies.answered as f64));
         let factor = per_answer.unwrap_or(1.0);
-        let per_1000 =
-            |count: Option<u64>| divide(count? as f64 * 1000.0 * factor, handled as f64);
+        let per_1000 = |count: Option<u64>| divide(count? as f64 * 1000.0 * factor, handled as f64);
         let generator_waiting = answers.and_then(|answers| {
-            divide(answers.waiting_ns as f64, flood.elapsed_ns as f64 * at.generator_cores.max(1) as f64)
+            divide(
+                answers.waiting_ns as f64,
+                flood.elapsed_ns as f64 * at.generator_cores.max(1) as f64,
+            )
         });
         let ledger = Ledger {
             offered: flood.offered,
@@ -264,8 +266,8 @@ impl Sample {
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        let of_requests =
-            (!found.is_empty()).then(|| format!("{} of {} datagrams", found.join(", "), audit.received));
+        let of_requests = (!found.is_empty())
+            .then(|| format!("{} of {} datagrams", found.join(", "), audit.received));
         of_requests.or_else(|| self.wrong_answers.clone())
     }
 

@@ -87,7 +87,9 @@ fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
             answers.missing - answers.requests_lost
         );
         return match (server, others) {
-            (None, Some(others)) => verdict(Limit::Others, true, format!("{reason}, while {others}")),
+            (None, Some(others)) => {
+                verdict(Limit::Others, true, format!("{reason}, while {others}"))
+            }
             _ => verdict(Limit::Server, false, reason + &server_busy),
         };
     }
@@ -343,7 +345,12 @@ mod tests {
             };
             // It spins while it waits.
             let generator_cpu = Some(1.0);
-            Evidence { server_cpu: Some(server_cpu), generator_cpu, answers: Some(answers), ..saturated() }
+            Evidence {
+                server_cpu: Some(server_cpu),
+                generator_cpu,
+                answers: Some(answers),
+                ..saturated()
+            }
         };
         assert_eq!(limit(&of(1.0, 0.4, 1.0)), (Limit::Server, false));
         assert_eq!(limit(&of(1.0, 0.01, 1.0)), (Limit::Both, true));

@@ -333,7 +333,9 @@ fn covers(
     }
     if ask.reply_bytes != consent.reply_bytes {
         return Err(match ask.reply_bytes {
-            Some(bytes) => format!("it does not promise answers of {bytes} bytes; is that another build?"),
+            Some(bytes) => {
+                format!("it does not promise answers of {bytes} bytes; is that another build?")
+            }
             None => "it speaks of answers that nobody asked for; is that another build?".into(),
         });
     }

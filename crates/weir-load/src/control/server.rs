@@ -37,7 +37,8 @@ pub trait Receiver: Send + Sync + 'static {
     /// # Errors
     /// Why it does not: the reason is told to the generator.
     fn answers(&self, _run: &AgreedRun, _reply_bytes: usize) -> Result<(), String> {
-        Err("this server answers nothing; flood it without --reply, or start one with --echo".into())
+        Err("this server answers nothing; flood it without --reply, or start one with --echo"
+            .into())
     }
 
     /// The warm-up is over and has arrived: what is counted from now on belongs to the run.

@@ -101,9 +101,9 @@ impl Taker {
         self.windows[lane].sent(first, sent, numbers);
     }
 
-    /// Whether any request is under way.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.windows.iter().any(|window| window.under_way() > 0)
+    /// Different requests answered in this phase.
+    pub(super) fn answered(&self) -> u64 {
+        self.found.answered
     }
 
     /// Takes what has come on the next lane; gives whether anything had.
@@ -136,7 +136,7 @@ impl Taker {
                     return;
                 }
                 window.answered(sequence);
-                if matches!(verdict, Verdict::Intact | Verdict::Reordered) {
+                if matches!(verdict, Verdict::Intact | Verdict::Reordered | Verdict::WarmUp) {
                     found.answered += 1;
                     found.in_time += u64::from(time.get() < *end_ns);
                 }

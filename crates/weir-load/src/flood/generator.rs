@@ -183,13 +183,15 @@ impl Generator {
         }
         let mut failure = went.err();
         if let Some(taker) = taker {
-            // What is still under way may come.
+            // What is still under way may come, and so may what was given up.
             now = outcome.ended_ns;
-            let until_ns = now + ANSWERS_WITHIN_NS;
-            while failure.is_none() && taker.is_waiting() && now < until_ns {
-                let taken = (0..lanes.len()).try_for_each(|_| taker.take(lanes, now).map(|_| ()));
-                failure = taken.err().map(|error| no_answer(&error));
-                waiter.pause();
+            let mut until_ns = now + ANSWERS_WITHIN_NS;
+            while failure.is_none() && taker.answered() < outcome.sent && now < until_ns {
+                match taker.take(lanes, now) {
+                    Ok(true) => until_ns = now + ANSWERS_WITHIN_NS,
+                    Ok(false) => waiter.pause(),
+                    Err(error) => failure = Some(no_answer(&error)),
+                }
                 now = now_ns();
             }
             outcome.found = Some(taker.end(lanes));
@@ -202,8 +204,8 @@ impl Generator {
     }
 }
 
-/// How long the answers to the last requests are waited for: longer than a request is under way before it is given up.
-const ANSWERS_WITHIN_NS: u64 = 250_000_000;
+/// How long another answer is waited for at the end while requests are not answered.
+const ANSWERS_WITHIN_NS: u64 = 400_000_000;
 
 type Pace = Option<(Pacer, Windows)>;
 
@@ -374,10 +376,7 @@ impl Sending<'_> {
         outcome.refusals.failed += u64::from(sent.failed);
         live.refused.add(u64::from(sent.failed));
         let (engine, target) = (self.engine_name, lanes[turn].target);
-        Err(format!(
-            "the engine {engine} failed to send to {target}: {error}{}",
-            advice(&error)
-        ))
+        Err(format!("the engine {engine} failed to send to {target}: {error}{}", advice(&error)))
     }
 }
 

@@ -8,7 +8,12 @@ use std::{
 
 use super::FloodError;
 use crate::{
-    audit::FLOWS_MAX, control::Key, control::RunAsk, engine::Head, pacing::Load, pacing::WINDOW_NS,
+    audit::FLOWS_MAX,
+    control::Key,
+    control::RunAsk,
+    engine::Head,
+    pacing::Load,
+    pacing::WINDOW_NS,
     stamp::{DATAGRAM_BYTES_MAX, STAMP_BYTES},
 };
 

@@ -138,8 +138,11 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let send = (0..2u64, 0..70u32, 0..3u32)
-            .prop_map(|(gap, sent, refused)| Step::Send { gap, sent, refused });
+        let send = (0..2u64, 0..70u32, 0..3u32).prop_map(|(gap, sent, refused)| Step::Send {
+            gap,
+            sent,
+            refused,
+        });
         let answer = (0..400u64).prop_map(Step::Answer);
         let pass = (0..2 * GIVEN_UP_AFTER_NS).prop_map(Step::Pass);
         proptest::collection::vec(prop_oneof![3 => send, 6 => answer, 1 => pass], 0..200)
@@ -159,9 +162,7 @@ mod tests {
                         window.sent(next + gap, sent, sent + refused);
                         model.extend(next + gap..next + gap + u64::from(sent));
                         sent_in_all += u64::from(sent);
-                        if sent + refused > 0 {
-                            next += gap + u64::from(sent + refused);
-                        }
+                        next += gap + u64::from(sent + refused);
                     }
                     Step::Answer(back) => {
                         let number = next.saturating_sub(back);

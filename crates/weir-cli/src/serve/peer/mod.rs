@@ -135,13 +135,7 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
     };
     // This thread stays until the end, and the program goes with it.
     let (program, ready) = Program::start(&args.command, &asked)?;
-    let watch = Arc::new(PeerWatch::new(
-        program,
-        ready,
-        &asked,
-        args.verify_all,
-        sender.clone(),
-    )?);
+    let watch = Arc::new(PeerWatch::new(program, ready, &asked, args.verify_all, sender.clone())?);
     let settings = ControlSettings {
         any_build: args.any_build,
         key: super::key(None)?,

@@ -403,7 +403,9 @@ impl Receiver for PeerWatch {
     fn answers(&self, run: &AgreedRun, reply_bytes: usize) -> Result<(), String> {
         match self.reply_bytes.map(|most| most.min(run.ask.size_bytes)) {
             Some(own) if own == reply_bytes => Ok(()),
-            Some(own) => Err(format!("it answers with {own} bytes, not {reply_bytes}; give --reply-size")),
+            Some(own) => {
+                Err(format!("it answers with {own} bytes, not {reply_bytes}; give --reply-size"))
+            }
             None => Err("it answers nothing; start it with --echo".into()),
         }
     }

@@ -3,11 +3,11 @@
 use crate::experiment::cell::{Better, Status};
 use crate::experiment::ranking::{Lead, Ranking, no_ratio_because};
 use crate::experiment::verdict::Limit;
+use crate::report::Told as _;
 use crate::report::number::{microseconds, percent, si};
 use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, none, times};
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
-use crate::report::Told as _;
 use crate::udp::results::{Results, Udp};
 use crate::udp::sample::{
     BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99,

@@ -4,11 +4,7 @@
 //! may be several datagrams that the server sent as one; without it the kernel would cut those apart on the server's
 //! core, and the generator would receive each by itself.
 
-use std::{
-    io, mem,
-    os::fd::AsRawFd,
-    ptr,
-};
+use std::{io, mem, os::fd::AsRawFd, ptr};
 
 use super::gso::set_option;
 use crate::engine::{Lane, refusal_of};
