@@ -56,17 +56,17 @@ impl Batch {
     }
 
     /// Receives once; gives whether anything came.
-    fn receive(&mut self, socket: quinn_udp::UdpSockRef<'_>) -> io::Result<()> {
+    fn receive(&mut self, socket: &impl AsFd) -> io::Result<()> {
         let mut buffers = self.buffers.iter_mut();
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| {
             IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))
         });
-        let count = self.state.recv(socket.clone(), &mut slices, &mut self.metas)?;
+        let count = self.state.recv(socket.into(), &mut slices, &mut self.metas)?;
         for (meta, buffer) in self.metas[..count].iter().zip(&self.buffers) {
             let received = &buffer[..meta.len];
             self.sink.segments(received, meta.stride);
             if let Some(most) = self.serve.reply_bytes {
-                self.answer(&socket, meta, received, most)?;
+                self.answer(socket, meta, received, most)?;
             }
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Batch {
     /// shorter.
     fn answer(
         &self,
-        socket: &quinn_udp::UdpSockRef<'_>,
+        socket: &impl AsFd,
         meta: &RecvMeta,
         received: &[u8],
         most: usize,
@@ -85,7 +85,7 @@ impl Batch {
             let destination = meta.addr;
             let transmit =
                 Transmit { destination, ecn: None, contents, segment_size, src_ip: None };
-            match self.state.try_send(socket.clone(), &transmit) {
+            match self.state.try_send(socket.into(), &transmit) {
                 // What the system has no room for is lost, as for any server that does not wait.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
                 sent => sent,
@@ -108,7 +108,7 @@ fn on_tokio(mut given: Given) -> Result<Infallible, Failure> {
         loop {
             socket.readable().await?;
             for _ in 0..MOST_AT_A_TIME {
-                let received = || batch.receive((&socket).into());
+                let received = || batch.receive(&socket);
                 match socket.try_io(Interest::READABLE, received) {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -124,7 +124,7 @@ fn with_poll(mut given: Given) -> Result<Infallible, Failure> {
     let socket: UdpSocket = given.socket;
     loop {
         batch.sink.entered_kernel();
-        match batch.receive((&socket).into()) {
+        match batch.receive(&socket) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 batch.sink.entered_kernel();
