@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
@@ -118,6 +119,9 @@ func bind(serve *serveAsk, form string) (*net.UDPConn, map[string]string, error)
 	if serve.WorkSteps != nil {
 		settings["work"] = strconv.FormatUint(uint64(*serve.WorkSteps), 10)
 	}
+	if serve.ReplyBytes != nil {
+		settings["reply-bytes"] = strconv.Itoa(*serve.ReplyBytes)
+	}
 	return conn, settings, nil
 }
 
@@ -141,12 +145,17 @@ func library(form string) string {
 func receiveSingle(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
 	buffer := make([]byte, serve.SizeBytes+1)
 	for {
-		length, _, err := conn.ReadFromUDPAddrPort(buffer)
+		length, from, err := conn.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			return err
 		}
 		sink.datagram(buffer[:length])
 		sink.publish()
+		if serve.ReplyBytes != nil {
+			if _, err := conn.WriteToUDPAddrPort(buffer[:min(length, *serve.ReplyBytes)], from); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -163,6 +172,7 @@ func receiveBatch(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
 		}
 	}
 	packets := ipv4.NewPacketConn(conn)
+	answers := make([]ipv4.Message, 0, batchMessages)
 	for {
 		count, err := packets.ReadBatch(messages, 0)
 		if err != nil {
@@ -176,7 +186,48 @@ func receiveBatch(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
 			sink.segments(message.Buffers[0][:message.N], segmentBytes(message.OOB[:message.NN]))
 		}
 		sink.publish()
+		if serve.ReplyBytes != nil {
+			if err := answer(packets, messages[:count], answers[:0], *serve.ReplyBytes); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// Sends messages back to where they came from, at most so many bytes of each datagram. What came as one
+// leaves as one (UDP_SEGMENT), unless the answers are shorter. `answers` is empty, and has room for them.
+func answer(packets *ipv4.PacketConn, messages, answers []ipv4.Message, most int) error {
+	for i := range messages {
+		message := &messages[i]
+		received := message.Buffers[0][:message.N]
+		segment := segmentBytes(message.OOB[:message.NN])
+		switch {
+		case segment == 0 || segment >= len(received):
+			received = received[:min(len(received), most)]
+			answers = append(answers, ipv4.Message{Buffers: [][]byte{received}, Addr: message.Addr})
+		case most >= segment:
+			control := make([]byte, unix.CmsgSpace(2))
+			header := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
+			header.Level, header.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+			header.SetLen(unix.CmsgLen(2))
+			binary.NativeEndian.PutUint16(control[unix.CmsgLen(0):], uint16(segment))
+			answers = append(answers, ipv4.Message{Buffers: [][]byte{received}, OOB: control, Addr: message.Addr})
+		default:
+			for start := 0; start < len(received); start += segment {
+				datagram := received[start:min(start+segment, len(received))]
+				datagram = datagram[:min(len(datagram), most)]
+				answers = append(answers, ipv4.Message{Buffers: [][]byte{datagram}, Addr: message.Addr})
+			}
+		}
+	}
+	for len(answers) > 0 {
+		sent, err := packets.WriteBatch(answers, 0)
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+		answers = answers[max(sent, 0):]
+	}
+	return nil
 }
 
 // The length of the datagrams that came as one; 0 if there was only one.
@@ -200,6 +251,8 @@ type serveAsk struct {
 	ReceiveOffload     bool    `json:"receive_offload"`
 	ReceiveBufferBytes *int    `json:"receive_buffer_bytes"`
 	WorkSteps          *uint32 `json:"work_steps"`
+	// Bytes of a datagram's beginning that it is answered with; none: it is a sink.
+	ReplyBytes *int `json:"reply_bytes"`
 }
 
 type ask struct {

@@ -18,7 +18,7 @@ use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
     control::Key,
     engine::Head,
-    flood::{Event, random_run, settings},
+    flood::{Event, OUTSTANDING_MAX, Replies, random_run, settings},
     pacing::Load,
     quantity::{
         parse_bit_rate, parse_bytes, parse_count, parse_percent, parse_rate, parse_size, parse_time,
@@ -89,6 +89,24 @@ pub struct FloodArgs {
     /// Flows (sockets, each with a port of its own) of each generator.
     #[arg(short = 'P', long, default_value_t = 1)]
     parallel: usize,
+
+    /// Expect an answer to each datagram, and verify it byte for byte: for a server with --echo. Without a rate,
+    /// --outstanding requests of each flow are under way (closed loop); with one, requests go out at their times, and
+    /// round trips are taken from those (open loop).
+    #[arg(long)]
+    reply: bool,
+
+    /// Bytes of each answer, 32 or more and no more than --length: the beginning of the request (k = 1024)
+    /// [default: all of it].
+    #[arg(long, requires = "reply", value_parser = parse_size)]
+    reply_size: Option<usize>,
+
+    #[arg(long, requires = "reply", conflicts_with = "rate", help = format!(
+        "Requests of each flow under way at most, 1 to {OUTSTANDING_MAX} [default: {}]. More are sent once a quarter of \
+         them is answered",
+        Replies::default().outstanding
+    ))]
+    outstanding: Option<u32>,
 
     /// Bits of payload per second over all flows, as iperf3 counts them but not per flow;
     /// without any rate, as fast as possible.
@@ -226,6 +244,10 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         engine: args.engine.clone(),
         size_bytes: args.length,
         head: args.head,
+        replies: args.reply.then(|| Replies {
+            size_bytes: args.reply_size,
+            outstanding: args.outstanding.unwrap_or(Replies::default().outstanding),
+        }),
         flows: args.parallel,
         generators: args.generators,
         load,
@@ -324,7 +346,20 @@ fn invalid(report: &FloodReport) -> Option<String> {
     let data_errors = has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true);
     let wrong = "the server received datagrams that differ from what was sent; see its counts";
     let data_errors = data_errors.then(|| wrong.into());
-    report.unbalanced().or(data_errors)
+    let answers = report.answers.as_ref().filter(|answers| answers.data_errors);
+    let answers = answers.map(|answers| {
+        format!(
+            "of {} answers, {} were damaged, {} of another size, {} doubled, {} not to what was sent on their flow, and {} \
+             strange",
+            answers.received,
+            answers.corrupt,
+            answers.wrong_size,
+            answers.duplicates,
+            answers.forged,
+            answers.strangers
+        )
+    });
+    report.unbalanced().or(data_errors).or(answers)
 }
 
 /// What makes a report one of failure, if anything does.

@@ -44,6 +44,47 @@ fn a_short_comparison_is_one_valid_document() {
 }
 
 #[test]
+fn servers_that_answer_are_compared_by_their_answers() {
+    let designs = ["--design", "blocking", "--design", "rio-event --provider batch"];
+    let words = ["compare", "udp", "--reply", "--reply-size", "40", "--outstanding", "8"];
+    let more = ["--load", "saturation,2000", "--rounds", "3", "--json"];
+    let run = output(&[&words[..], &designs, &more].concat());
+    let document = document(&run);
+    assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
+    let loads = document["loads"].as_array().unwrap();
+    let of = |load: &serde_json::Value| (load["ranked_by"].clone(), load["load"]["kind"].clone());
+    assert_eq!(of(&loads[0]), ("answers_per_s".into(), "closed_loop".into()));
+    assert_eq!(of(&loads[1]), ("latency_ns.p50".into(), "paced".into()));
+    let asked = serde_json::json!({ "outstanding": 8, "size_bytes": 40 });
+    assert_eq!(loads[0]["load"]["replies"], asked);
+    assert_eq!(document["calibration"], serde_json::json!([]), "it tells nothing of answers");
+    let rows = document["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "two, one of them again, under two loads");
+    for row in rows {
+        assert_eq!(
+            (&row["status"], &row["conformance"]),
+            (&"ok".into(), &"passed".into()),
+            "{row:#}"
+        );
+        // What the machine did to it is another matter.
+        let runs = row["runs"].as_array().unwrap();
+        let disturbed = runs.iter().any(|run| run["disturbed"].is_string());
+        for metric in ["/answers_per_s", "/cpu_ns_per_datagram", "/latency_ns/p50"] {
+            let median = row["metrics"].pointer(metric).map(|metric| &metric["median"]);
+            let is_known =
+                median.and_then(serde_json::Value::as_f64).is_some_and(|value| value > 0.0);
+            assert!(disturbed || is_known, "{metric}: {row:#}");
+        }
+        let (there, back) = (&row["ledger"]["counts"], &row["replies"]["counts"]);
+        let of = |counts: &serde_json::Value, name: &str| counts[name].as_u64().unwrap_or(0);
+        assert!(of(back, "answered") > 0, "{row:#}");
+        assert_eq!(of(back, "answered") + of(back, "missing"), of(there, "sent"), "{row:#}");
+        assert!(of(back, "replied") >= of(back, "answered"), "{row:#}");
+    }
+    common::assert_compared(&run);
+}
+
+#[test]
 fn memory_is_compared_instead_of_speed() {
     let small = "rio-event --provider batch --outstanding 64";
     let refused = "rio-event --provider xdp --outstanding 64";

@@ -23,6 +23,7 @@ receiver.setblocking(False)
 receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, wrong == "second")
 second = None
 run = handled = before = mask = began = 0
+reply = None
 proofs = []
 
 def say(answer):
@@ -36,7 +37,7 @@ def received():
     return own * (2 if wrong == "doubles" or wrong == "turns" and own > 2000 else 1)
 
 def answer(ask):
-    global run, before, mask, proofs, second, began
+    global run, before, mask, proofs, second, began, reply
     what = ask["ask"]
     if what == "serve":
         ip, port = ask["address"].rsplit(":", 1)
@@ -49,6 +50,9 @@ def answer(ask):
         if wrong == "cannot":
             return say({"error": {"message": "no such mechanism here", "unavailable": True}})
         settings = {"library": "python " + sys.version.split()[0]}
+        reply = ask.get("reply_bytes")
+        if reply and wrong != "mute":
+            settings["reply-bytes"] = str(reply)
         say({"ready": {"address": address, "settings": settings}})
         if wrong == "child":
             hand_over()
@@ -125,7 +129,11 @@ def receive():
             if wrong in ("blind", "guesses", "wide"):
                 receiver.recv_into(bytearray(1), 1, socket.MSG_TRUNC)
             else:
-                keep(receiver.recv(65536))
+                datagram, source = receiver.recvfrom(65536)
+                keep(datagram)
+                if reply:
+                    changed = bytes([datagram[-1] ^ 1]) if wrong == "mangles" else datagram[-1:]
+                    receiver.sendto((datagram[:-1] + changed)[:reply], source)
             handled += 1
     except BlockingIOError:
         pass
@@ -247,6 +255,42 @@ fn a_program_that_talks_is_a_row_like_others() {
         assert_eq!(load["peers"][0]["peer"], "snake");
     }
     assert_eq!(row(&document, "blocking")["kind"], "design");
+}
+
+#[test]
+fn a_program_that_answers_is_ranked_by_what_the_generator_took() {
+    let Some(python) = common::python() else { return };
+    let _alone = common::alone();
+    let path = script("answers", PEER);
+    // One whose answers are damaged, one that does not promise any, and one that reads no datagram.
+    let names = ["echoes", "mangles", "mute", "blind"];
+    let peers = names.map(|name| format!("{name}={python} {path} {name}"));
+    let mut words = vec!["compare", "udp", "--reply", "--quick", "--rounds", "2", "--json"];
+    words.extend(["--design", "blocking", "--load", "saturation,2000"]);
+    words.extend(peers.iter().flat_map(|peer| ["--peer", peer]));
+    let run = output(&words);
+    let document = document(&run);
+    assert_eq!(document["error"], Value::Null, "{}", errors(&run));
+    let echoes = row(&document, "echoes");
+    assert_eq!(
+        (&echoes["status"], &echoes["conformance"]),
+        (&"ok".into(), &"passed".into()),
+        "{echoes:#}"
+    );
+    assert_believed(echoes);
+    let counts = &echoes["replies"]["counts"];
+    assert!(counts["answered"].as_u64().is_some_and(|answered| answered > 0), "{counts}");
+    assert_eq!(counts["replied"], Value::Null, "it does not say");
+    assert!(echoes["metrics"]["latency_ns"]["p50"]["median"].is_number(), "{echoes:#}");
+    let mangles = row(&document, "mangles");
+    assert_eq!(mangles["conformance"], "failed", "{mangles:#}");
+    assert!(mangles["reason"].as_str().unwrap().contains("damaged"), "{mangles:#}");
+    let mute = row(&document, "mute");
+    assert_eq!(mute["status"], "unavailable", "{mute:#}");
+    assert!(mute["reason"].as_str().unwrap().contains("reply-bytes"), "{mute:#}");
+    // It has nothing to answer with.
+    let blind = row(&document, "blind");
+    assert_eq!(blind["conformance"], "failed", "{blind:#}");
 }
 
 #[test]

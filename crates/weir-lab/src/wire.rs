@@ -340,8 +340,73 @@ pub struct FloodReport {
     pub windows_within: Option<u64>,
     /// The engine used.
     pub engine: Option<String>,
+    /// What came back, where answers were expected.
+    pub answers: Option<Answers>,
     /// The receiver's report, if the control channel delivered one.
     pub report: Option<serde_json::Value>,
+}
+
+/// What a generator says of the answers that it took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Answers {
+    /// Requests of each flow under way at most; `None` where they were paced.
+    pub outstanding: Option<u32>,
+    /// Different requests answered.
+    pub answered: u64,
+    /// Answers per second until the end of the run.
+    pub answers_per_s: f64,
+    /// Requests sent and not answered.
+    pub missing: u64,
+    /// Requests under way for 100 ms or more.
+    pub given_up: u64,
+    /// Answers to a request that had been answered.
+    pub duplicates: u64,
+    /// Answers of another size.
+    pub wrong_size: u64,
+    /// Answers that were damaged.
+    pub corrupt: u64,
+    /// Answers to what was not sent, or to another flow than their own.
+    pub forged: u64,
+    /// Answers of no run of the generator's.
+    pub strangers: u64,
+    /// Answers dropped at its sockets, if known.
+    pub dropped_socket: Option<u64>,
+    /// How long it had nothing to do, in nanoseconds.
+    pub waiting_ns: u64,
+    /// The round trips.
+    pub round_trip_ns: Option<RoundTrips>,
+    /// The same as pairs: the middle of a bucket in nanoseconds, and how many lay in it.
+    pub round_trip_histogram: Vec<(u64, u64)>,
+}
+
+/// Round trips in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RoundTrips {
+    /// Requests that they were taken of.
+    pub n: u64,
+    /// The shortest.
+    pub min: u64,
+    /// The longest.
+    pub max: u64,
+    /// By the name of the percentile.
+    pub percentile: BTreeMap<String, u64>,
+}
+
+impl From<&RoundTrips> for Latency {
+    fn from(times: &RoundTrips) -> Self {
+        let of = |name: &str| times.percentile.get(name).copied().unwrap_or_default();
+        Self {
+            n: times.n,
+            min: times.min,
+            p50: of("50"),
+            p90: of("90"),
+            p99: of("99"),
+            p999: of("99.9"),
+            max: times.max,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use weir_load::{
     clock::now_ns,
     control::{AgreedRun, Arrived, ControlServer, ControlSettings, Ending, Outstanding, Receiver},
     engine::engines,
-    flood::{EndedBy, Event},
+    flood::{EndedBy, Event, Replies},
     pacing::Load,
     stamp::{self, Stamp},
 };
@@ -400,4 +400,172 @@ fn a_flood_of_which_more_arrives_than_was_agreed_is_ended() {
     .expect("the flood can begin");
     assert_eq!(report.ended_by, EndedBy::Revoked, "{report:?}");
     assert!(report.failure.expect("it is said").contains("than was consented to"));
+}
+
+/// What an echo does wrong.
+#[derive(Clone, Copy)]
+enum Echo {
+    /// Nothing.
+    Right,
+    /// Only so many bytes of each datagram come back.
+    Beginning(usize),
+    /// Of every so-many-th datagram nothing comes back.
+    Silent(u64),
+    /// The last byte of every so-many-th answer is another.
+    Damaged(u64),
+    /// Every so-many-th answer comes twice.
+    Twice(u64),
+    /// Every so-many-th answer goes to another flow, once there is one.
+    ToAnother(u64),
+}
+
+/// A server that answers, as long as it lives; it counts what it received.
+struct Echoes {
+    port: u16,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Echoes {
+    fn open(echo: Echo) -> Self {
+        let socket = socket2::Socket::from(UdpSocket::bind((LOOPBACK, 0)).expect("loopback"));
+        socket.set_recv_buffer_size(4 << 20).expect("a receive buffer");
+        // So that the thread sees the flag when nothing arrives.
+        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let socket = UdpSocket::from(socket);
+        let port = socket.local_addr().expect("it has an address").port();
+        let over = Arc::<AtomicBool>::default();
+        let ends = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let (mut buffer, mut count, mut flows) = (vec![0; 65_536], 0, Vec::new());
+            while !ends.load(Ordering::Acquire) {
+                let Ok((size, from)) = socket.recv_from(&mut buffer) else { continue };
+                count += 1;
+                let is_one = |every: u64| count % every == 0;
+                let (mut len, mut times, mut to) = (size, 1, from);
+                match echo {
+                    Echo::Beginning(most) => len = len.min(most),
+                    Echo::Silent(every) if is_one(every) => times = 0,
+                    Echo::Damaged(every) if is_one(every) => buffer[size - 1] ^= 1,
+                    Echo::Twice(every) if is_one(every) => times = 2,
+                    Echo::ToAnother(every) if is_one(every) => {
+                        to = flows.iter().copied().find(|flow| *flow != from).unwrap_or(from);
+                    }
+                    _ => {}
+                }
+                if !flows.contains(&from) {
+                    flows.push(from);
+                }
+                for _ in 0..times {
+                    socket.send_to(&buffer[..len], to).expect("loopback takes it");
+                }
+            }
+            count
+        });
+        Self { port, over, thread: Some(thread) }
+    }
+
+    /// Asks it so many times; gives what the generator found, and how many datagrams came.
+    fn ask(mut self, change: impl FnOnce(&mut FloodSpec)) -> (FloodReport, u64) {
+        let mut spec = FloodSpec {
+            ports: vec![self.port],
+            replies: Some(Replies::default()),
+            flows: 2,
+            datagrams: Some(2000),
+            duration: Duration::from_secs(30),
+            ..FloodSpec::new(LOOPBACK)
+        };
+        change(&mut spec);
+        let report = run(&spec);
+        self.over.store(true, Ordering::Release);
+        let count = self.thread.take().expect("it was not asked before").join().expect("no panic");
+        (report, count)
+    }
+}
+
+#[test]
+fn every_answer_is_held_against_its_request() {
+    for (size_bytes, reply_bytes) in [(32, None), (64, None), (1400, Some(100)), (20_000, None)] {
+        let echo = reply_bytes.map_or(Echo::Right, Echo::Beginning);
+        let (report, count) = Echoes::open(echo).ask(|spec| {
+            spec.size_bytes = size_bytes;
+            spec.replies = Some(Replies { size_bytes: reply_bytes, outstanding: 4 });
+        });
+        let answers = report.answers.expect("answers were expected");
+        assert_eq!((report.sent, count), (2000, 2000), "{size_bytes}");
+        assert_eq!((answers.answered, answers.missing, answers.received), (2000, 0, 2000));
+        assert!(!answers.data_errors, "{size_bytes}: {answers:?}");
+        assert_eq!(answers.size_bytes, reply_bytes.unwrap_or(size_bytes));
+        let times = answers.round_trip_ns.expect("each has its time");
+        assert_eq!(times.n, 2000);
+        assert!(times.min > 0 && times.min <= times.max);
+    }
+}
+
+#[test]
+fn in_an_open_loop_requests_go_out_at_their_times_and_answers_are_taken_meanwhile() {
+    let (report, count) = Echoes::open(Echo::Right).ask(|spec| {
+        spec.load = Load::Paced { datagrams_per_s: 20_000.0 };
+        spec.warm_up = Duration::from_millis(50);
+    });
+    let answers = report.answers.expect("answers were expected");
+    assert_eq!(answers.outstanding, None);
+    // Those of the warm-up are counted nowhere else.
+    assert_eq!(count, report.sent + report.warm_up_sent);
+    assert_eq!((answers.answered, answers.missing), (report.sent, 0));
+    assert!(!answers.data_errors, "{answers:?}");
+}
+
+#[test]
+fn what_is_wrong_with_an_answer_is_found() {
+    let ask = |echo| {
+        let (report, _) = Echoes::open(echo).ask(|_| {});
+        report.answers.expect("answers were expected")
+    };
+    let silent = ask(Echo::Silent(500));
+    assert_eq!((silent.answered, silent.missing, silent.data_errors), (1996, 4, false));
+    // Those under way at the end are waited for no longer than that.
+    assert!(silent.given_up <= 4, "{silent:?}");
+    let damaged = ask(Echo::Damaged(100));
+    assert_eq!((damaged.corrupt, damaged.data_errors), (20, true));
+    assert_eq!((damaged.answered, damaged.missing), (1980, 20), "a damaged answer is none");
+    let twice = ask(Echo::Twice(100));
+    assert_eq!((twice.answered, twice.duplicates, twice.data_errors), (2000, 20, true));
+    let short = ask(Echo::Beginning(40));
+    assert_eq!((short.wrong_size, short.answered, short.data_errors), (2000, 0, true));
+    let astray = ask(Echo::ToAnother(2));
+    assert!(astray.forged > 0 && astray.data_errors, "{astray:?}");
+    assert_eq!(astray.answered + astray.missing, 2000);
+}
+
+#[test]
+fn a_server_that_answers_nothing_is_not_asked() {
+    let (_sink, control) = server();
+    let spec = FloodSpec { replies: Some(Replies::default()), ..spec(&control) };
+    let refused = weir_load::flood(&spec, &Arc::new(Stop::new()), |_| {});
+    let error = refused.expect_err("it is a sink").to_string();
+    assert!(error.contains("--echo") && error.contains("answers nothing"), "{error}");
+}
+
+#[test]
+fn answers_that_could_not_be_told_apart_are_not_asked_for() {
+    let check = |change: fn(&mut FloodSpec)| {
+        let mut spec = FloodSpec {
+            ports: vec![9],
+            replies: Some(Replies::default()),
+            ..FloodSpec::new(LOOPBACK)
+        };
+        spec.check().expect("right so far");
+        change(&mut spec);
+        spec.check().expect_err("refused").to_string()
+    };
+    assert!(check(|spec| spec.size_bytes = 31).contains("32 bytes at least"));
+    let larger = check(|spec| {
+        spec.replies = Some(Replies { size_bytes: Some(65), outstanding: 1 });
+    });
+    assert!(larger.contains("no more than its request"), "{larger}");
+    let none = check(|spec| spec.replies = Some(Replies { size_bytes: None, outstanding: 0 }));
+    assert!(none.contains("--outstanding"), "{none}");
+    assert!(check(|spec| spec.head = "01".parse().unwrap()).contains("--head"));
+    assert!(check(|spec| spec.engine = Some("xdp".into())).contains("xdp"));
 }

@@ -122,5 +122,6 @@ fn settings(
         (setting::RECEIVE_OFFLOAD, serve.receive_offload.to_string()),
     ];
     settings.extend(serve.work_steps.map(|steps| (setting::WORK, steps.to_string())));
+    settings.extend(serve.reply_bytes.map(|bytes| (setting::REPLY_BYTES, bytes.to_string())));
     Ok(settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }

@@ -13,8 +13,8 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use peer_common::{Failure, Given, Library, Sink, set_receive_offload};
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use peer_common::{Failure, Given, Library, Serve, Sink, set_receive_offload};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use tokio::{io::Interest, runtime};
 
 /// Most calls before other tasks have their turn.
@@ -39,6 +39,7 @@ struct Batch {
     buffers: Vec<Vec<u8>>,
     metas: [RecvMeta; BATCH_SIZE],
     sink: Sink,
+    serve: Serve,
 }
 
 impl Batch {
@@ -50,20 +51,52 @@ impl Batch {
         let bytes = (given.serve.size_bytes * segments).clamp(given.serve.size_bytes + 1, 1 << 16);
         let buffers = vec![vec![0; bytes]; BATCH_SIZE];
         let sink = given.sinks.pop().ok_or("no sink")?;
-        Ok(Self { state, buffers, metas: [RecvMeta::default(); BATCH_SIZE], sink })
+        let (metas, serve) = ([RecvMeta::default(); BATCH_SIZE], given.serve.clone());
+        Ok(Self { state, buffers, metas, sink, serve })
     }
 
     /// Receives once; gives whether anything came.
-    fn receive(&mut self, socket: quinn_udp::UdpSockRef<'_>) -> io::Result<()> {
+    fn receive(&mut self, socket: &impl AsFd) -> io::Result<()> {
         let mut buffers = self.buffers.iter_mut();
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| {
             IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))
         });
-        let count = self.state.recv(socket, &mut slices, &mut self.metas)?;
+        let count = self.state.recv(socket.into(), &mut slices, &mut self.metas)?;
         for (meta, buffer) in self.metas[..count].iter().zip(&self.buffers) {
-            self.sink.segments(&buffer[..meta.len], meta.stride);
+            let received = &buffer[..meta.len];
+            self.sink.segments(received, meta.stride);
+            if let Some(most) = self.serve.reply_bytes {
+                self.answer(socket, meta, received, most)?;
+            }
         }
         Ok(())
+    }
+
+    /// Answers what came as one as it came, so that it leaves as one (UDP_SEGMENT); each by itself where an answer is
+    /// shorter.
+    fn answer(
+        &self,
+        socket: &impl AsFd,
+        meta: &RecvMeta,
+        received: &[u8],
+        most: usize,
+    ) -> io::Result<()> {
+        let transmit = |contents, segment_size| {
+            let destination = meta.addr;
+            let transmit =
+                Transmit { destination, ecn: None, contents, segment_size, src_ip: None };
+            match self.state.try_send(socket.into(), &transmit) {
+                // What the system has no room for is lost, as for any server that does not wait.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                sent => sent,
+            }
+        };
+        match most >= meta.stride {
+            true => transmit(received, (meta.len > meta.stride).then_some(meta.stride)),
+            false => received
+                .chunks(meta.stride.max(1))
+                .try_for_each(|datagram| transmit(&datagram[..datagram.len().min(most)], None)),
+        }
     }
 }
 
@@ -75,7 +108,7 @@ fn on_tokio(mut given: Given) -> Result<Infallible, Failure> {
         loop {
             socket.readable().await?;
             for _ in 0..MOST_AT_A_TIME {
-                let received = || batch.receive((&socket).into());
+                let received = || batch.receive(&socket);
                 match socket.try_io(Interest::READABLE, received) {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -91,7 +124,7 @@ fn with_poll(mut given: Given) -> Result<Infallible, Failure> {
     let socket: UdpSocket = given.socket;
     loop {
         batch.sink.entered_kernel();
-        match batch.receive((&socket).into()) {
+        match batch.receive(&socket) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 batch.sink.entered_kernel();

@@ -2,11 +2,12 @@
 //!
 //! It waits until the socket is readable, and then receives until nothing is left
 //! (`try_recv_from`), as tokio's documentation advises: one system call a datagram, one wait for
-//! as many as have come. tokio has no call for several datagrams and no receive offload.
+//! as many as have come. tokio has no call for several datagrams and no receive offload. An answer is sent at
+//! once (`try_send_to`), and waited for only where the socket is full.
 
 use std::{convert::Infallible, io, process::ExitCode, sync::Arc, thread};
 
-use peer_common::{Failure, Given, Library, Sink};
+use peer_common::{Failure, Given, Library, Serve, Sink};
 use tokio::{net::UdpSocket, runtime, task::JoinSet};
 
 /// Most datagrams before other tasks have their turn.
@@ -37,7 +38,7 @@ fn on_current_thread(given: Given) -> Result<Infallible, Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let socket = UdpSocket::from_std(socket)?;
-        Ok(receive(&socket, sink, serve.size_bytes).await?)
+        Ok(receive(&socket, sink, &serve).await?)
     })
 }
 
@@ -51,7 +52,8 @@ fn on_several(given: Given) -> Result<Infallible, Failure> {
         let mut tasks = JoinSet::new();
         for sink in sinks {
             let socket = Arc::clone(&socket);
-            tasks.spawn(async move { receive(&socket, sink, serve.size_bytes).await });
+            let serve = serve.clone();
+            tasks.spawn(async move { receive(&socket, sink, &serve).await });
         }
         match tasks.join_next().await {
             Some(ended) => Ok(ended??),
@@ -60,13 +62,22 @@ fn on_several(given: Given) -> Result<Infallible, Failure> {
     })
 }
 
-async fn receive(socket: &UdpSocket, mut sink: Sink, size_bytes: usize) -> io::Result<Infallible> {
-    let mut buffer = vec![0; size_bytes + 1];
+async fn receive(socket: &UdpSocket, mut sink: Sink, serve: &Serve) -> io::Result<Infallible> {
+    let mut buffer = vec![0; serve.size_bytes + 1];
     loop {
         socket.readable().await?;
         for _ in 0..MOST_AT_A_TIME {
             match socket.try_recv_from(&mut buffer) {
-                Ok((length, _from)) => sink.datagram(&buffer[..length]),
+                Ok((length, from)) => {
+                    sink.datagram(&buffer[..length]);
+                    let Some(reply) = serve.reply(&buffer[..length]) else { continue };
+                    match socket.try_send_to(reply, from) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            socket.send_to(reply, from).await?;
+                        }
+                        sent => drop(sent?),
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }

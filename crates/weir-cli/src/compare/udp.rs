@@ -11,10 +11,11 @@ use weir_lab::machine::Machine;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{Asked, Held, Load, Rate, SWEPT_OPTIONS, Sweep, Takes, asked};
+use weir_lab::udp::plan::{Asked, Held, Load, Rate, Replies, SWEPT_OPTIONS, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
+use weir_load::stamp::STAMP_BYTES;
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
@@ -123,6 +124,7 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
     let ports = args.ports.first().copied().unwrap_or(1);
     let offload = offload(args);
     let base = Load {
+        replies: replies(args, &sizes_bytes)?,
         work: args.work.first().copied().unwrap_or_default(),
         ports,
         flows: args.parallel.first().copied().unwrap_or(1),
@@ -184,6 +186,31 @@ fn bursts(args: &UdpArgs) -> Vec<u64> {
     bursts.sort_unstable();
     bursts.dedup();
     bursts
+}
+
+/// The answers that were asked for.
+fn replies(args: &UdpArgs, sizes_bytes: &[u32]) -> Result<Option<Replies>, Failure> {
+    if !args.reply {
+        return Ok(None);
+    }
+    let least = args.reply_size.unwrap_or(STAMP_BYTES).max(STAMP_BYTES) as u32;
+    let sizes = if sizes_bytes.is_empty() { &[64][..] } else { sizes_bytes };
+    if args.reply_size.is_some_and(|bytes| bytes < STAMP_BYTES) {
+        return Err(Failure::usage(format!(
+            "an answer needs {STAMP_BYTES} bytes, for the stamp that tells it from others; give --reply-size as many or \
+             more"
+        )));
+    }
+    if let Some(short) = sizes.iter().find(|size| **size < least) {
+        return Err(Failure::usage(format!(
+            "a datagram of {short} bytes (-l) cannot be answered with {least}: an answer has {STAMP_BYTES} bytes or more, \
+             and no more than what it answers"
+        )));
+    }
+    Ok(Some(Replies {
+        outstanding: args.outstanding.unwrap_or(weir_load::flood::Replies::default().outstanding),
+        size_bytes: args.reply_size.map(|bytes| bytes as u32),
+    }))
 }
 
 fn offload(args: &UdpArgs) -> ReceiveOffload {
@@ -306,6 +333,26 @@ mod tests {
         assert_eq!(rcvbuf(&[]), ReceiveBuffer::System, "rows that are compared have the same");
         assert_eq!(rcvbuf(&["--burst", "9"]), ReceiveBuffer::Outstanding);
         assert_eq!(rcvbuf(&["--burst", "9", "--rcvbuf", "1m"]), ReceiveBuffer::Bytes(1 << 20));
+    }
+
+    #[test]
+    fn answers_are_expected_under_every_load() {
+        let wanted = [
+            "closed loop of 8 requests per flow, 64 B, each answered with 32 B",
+            "paced at 50000/s, 64 B, each answered with 32 B",
+        ];
+        assert_eq!(loads(&["--reply", "--reply-size", "32", "--outstanding", "8"]), wanted);
+        let wanted = ["closed loop of 64 requests per flow, 64 B, each answered"];
+        assert_eq!(loads(&["--reply", "--quick"]), wanted);
+        for (words, said) in [
+            (&["--reply", "--reply-size", "31"][..], "needs 32 bytes"),
+            (&["--reply", "-l", "31"], "31 bytes (-l)"),
+            (&["--reply", "-l", "64,1k", "--reply-size", "100"], "64 bytes (-l)"),
+        ] {
+            let error = asked(&args(words), Depth::Standard).expect_err("refused").message;
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+        assert!(crate::compare::parsed::<UdpArgs>(&["--outstanding", "8"]).is_err());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What `weir flood` prints: text, or one JSON document.
 
 use serde_json::{Map, Value, json};
-use weir_load::{FloodError, FloodReport, flood::Progress};
+use weir_load::{
+    FloodError, FloodReport,
+    flood::{AnswersReport, Progress},
+};
 
 use super::{code_of_error, failure_of, invalid};
 use crate::{
@@ -70,6 +73,9 @@ impl Finding for FloodReport {
                  the rate, or give the generator a core of its own (--cpu)",
             );
         }
+        if let Some(answers) = &self.answers {
+            answered(shown, answers);
+        }
         self::lost(shown, self);
         if let Some(report) = &self.report {
             account(shown, report);
@@ -95,6 +101,26 @@ impl Finding for FloodReport {
             Value::Object(fields) => Ok(fields),
             _ => anyhow::bail!("a report is an object"),
         }
+    }
+}
+
+/// What came back.
+fn answered(shown: &Shown, answers: &AnswersReport) {
+    shown.tell("answered", format!("{}: {:.0} answers/s", answers.answered, answers.answers_per_s));
+    let dropped = match answers.dropped_socket {
+        None => String::new(),
+        Some(dropped) => format!("; {dropped} answers were dropped at the generator's sockets"),
+    };
+    shown.tell("not answered", format!("{}{dropped}", answers.missing));
+    if answers.given_up > 0 {
+        let text = format!("{} requests were under way for 100 ms or more", answers.given_up);
+        shown.tell("given up", text);
+    }
+    if let Some(times) = &answers.round_trip_ns {
+        let us = |name: &str| times.percentile.get(name).copied().unwrap_or_default() as f64 / 1e3;
+        let text =
+            format!("p50 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs", us("50"), us("99"), us("99.9"));
+        shown.tell("round trip", text);
     }
 }
 
@@ -200,5 +226,6 @@ pub(super) const REPORT_FIELDS: &[&str] = &[
     "lost_packets",
     "lost_percent",
     "max_loss_percent",
+    "answers",
     "report",
 ];

@@ -1,4 +1,4 @@
-//! What the measured server does with a datagram: it audits it, works on it, and echoes it
+//! What the measured server does with a datagram: it audits it, works on it, and answers it
 //! if that was asked for.
 
 use std::{
@@ -51,15 +51,39 @@ impl Labour {
 pub struct Measured {
     auditor: Auditor,
     labour: Labour,
-    echo: bool,
+    reply: Option<Reply>,
     /// What holds it up, where anything does.
     hold: Option<Arc<Hold>>,
 }
 
 impl Measured {
     /// What one thread does.
-    pub fn new(auditor: Auditor, labour: Labour, echo: bool, hold: Option<Arc<Hold>>) -> Self {
-        Self { auditor, labour, echo, hold }
+    pub fn new(
+        auditor: Auditor,
+        labour: Labour,
+        reply: Option<Reply>,
+        hold: Option<Arc<Hold>>,
+    ) -> Self {
+        Self { auditor, labour, reply, hold }
+    }
+}
+
+/// What a datagram is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// All of it.
+    Whole,
+    /// So many bytes of its beginning, or all where it has no more.
+    Beginning(usize),
+}
+
+impl Reply {
+    /// Bytes of the answer to a datagram of so many.
+    pub fn bytes(self, size_bytes: usize) -> usize {
+        match self {
+            Self::Whole => size_bytes,
+            Self::Beginning(most) => most.min(size_bytes),
+        }
     }
 }
 
@@ -67,11 +91,11 @@ impl Measured {
 pub fn handlers(
     auditor: impl Fn() -> Auditor + Send + 'static,
     work: Work,
-    echo: bool,
+    reply: Option<Reply>,
     hold: Option<Arc<Hold>>,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
     let labour = Labour::new(work);
-    move |_| Measured::new(auditor(), labour.clone(), echo, hold.clone())
+    move |_| Measured::new(auditor(), labour.clone(), reply, hold.clone())
 }
 
 impl Handler for Measured {
@@ -82,10 +106,14 @@ impl Handler for Measured {
         }
         self.auditor.record_from(datagram.source.ip(), datagram.bytes, now_ns);
         self.labour.work();
-        if self.echo {
-            // A refusal is counted by the server and shown in its report.
-            let _ = replies.echo();
-        }
+        // A refusal is counted by the server and shown in its report.
+        let _ = match self.reply {
+            None => return,
+            Some(Reply::Beginning(most)) if most < datagram.bytes.len() => {
+                replies.send(&datagram.bytes[..most])
+            }
+            Some(_) => replies.echo(),
+        };
     }
 }
 
@@ -114,7 +142,7 @@ mod tests {
         let work = |shared| Work { steps: 2, shared };
         let of_all = |work| {
             let audit = audit.clone();
-            let mut make = handlers(move || audit.auditor(), work, false, None);
+            let mut make = handlers(move || audit.auditor(), work, None, None);
             (make(0).labour.shared, make(1).labour.shared)
         };
         let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };

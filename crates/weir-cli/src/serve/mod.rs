@@ -40,6 +40,7 @@ use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, p
 
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use handler::Reply;
 use hold::Hold;
 use metrics::{About, MetricsArgs};
 use watch::{Event, Now, Watch};
@@ -165,13 +166,17 @@ pub struct ServeUdp {
     #[arg(long)]
     echo: bool,
 
+    /// Answer with so many bytes of a datagram's beginning instead of all (k = 1024).
+    #[arg(long, requires = "echo", value_parser = parse_size)]
+    reply_size: Option<usize>,
+
     /// Report and count replies that failed on their way (ICMP).
     #[arg(long, requires = "echo")]
     peer_errors: bool,
 
-    /// Most replies per second with --echo (k = 1000).
-    #[arg(long, default_value = "100k", value_parser = parse_count)]
-    replies_per_s: u64,
+    /// Most replies per second with --echo (k = 1000), or "any".
+    #[arg(long, default_value = "100k", value_parser = parse_replies)]
+    replies_per_s: Most,
 
     /// Interval of progress lines, at least 10 ms; 0 for none.
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
@@ -227,6 +232,24 @@ fn parse_most_datagrams(text: &str) -> Result<Most, String> {
 
 fn parse_most_bits(text: &str) -> Result<Most, String> {
     parse_most(text, parse_bit_rate)
+}
+
+fn parse_replies(text: &str) -> Result<Most, String> {
+    parse_most(text, |text| parse_count(text).map(|count| count as f64))
+}
+
+/// What a server answers.
+fn reply(args: &ServeUdp) -> Option<Reply> {
+    args.echo.then(|| args.reply_size.map_or(Reply::Whole, Reply::Beginning))
+}
+
+/// What it may answer.
+fn limits(args: &ServeUdp) -> Limits {
+    match (args.echo, args.replies_per_s) {
+        (false, _) => Limits::SINK,
+        (true, Most::PerSecond(rate)) => Limits::echo(rate as u64),
+        (true, Most::Any) => Limits { replies_per_s: None, ..Limits::echo(0) },
+    }
 }
 
 /// The key that generators must have, if one is given.
@@ -391,14 +414,15 @@ fn start(
             ..SocketOptions::default()
         })
         .give_up_privilege(true)
-        .limits(if args.echo { Limits::echo(args.replies_per_s) } else { Limits::SINK });
+        .limits(limits(args));
     for address in others {
         server = server.and_bind(*address);
     }
     let of_handlers = Arc::clone(audit);
     let hold = args.hold.map(|held| Arc::new(Hold::new(held)));
     let of_hold = hold.clone();
-    let handlers = handler::handlers(move || of_handlers.auditor(), args.work, args.echo, of_hold);
+    let handlers =
+        handler::handlers(move || of_handlers.auditor(), args.work, reply(args), of_hold);
     // With the privilege that is given up below.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
     let entries = entries.map_err(weir::Error::from)?;
@@ -409,6 +433,7 @@ fn start(
     let watch =
         Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone())
             .counting(entries)
+            .answering(reply(args))
             .holding(hold);
     Ok((Arc::new(watch), name))
 }

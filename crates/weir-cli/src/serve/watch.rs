@@ -16,7 +16,7 @@ use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
 
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
-use super::handler::Measured;
+use super::handler::{Measured, Reply};
 use super::hold::Hold;
 use super::metrics::udp::Figures as Scraped;
 
@@ -47,6 +47,8 @@ pub struct Watch {
     addresses: Vec<SocketAddr>,
     audit: Arc<Audit>,
     verify_all: bool,
+    /// What it answers, if it does.
+    reply: Option<Reply>,
     events: Sender<Event>,
     /// What holds the server up, where anything does.
     hold: Option<Arc<Hold>>,
@@ -128,7 +130,7 @@ impl Watch {
         };
         state.read(&audit);
         let state = Mutex::new(state);
-        Self { design, addresses, audit, verify_all, events, hold: None, state }
+        Self { design, addresses, audit, verify_all, reply: None, events, hold: None, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
@@ -144,6 +146,11 @@ impl Watch {
     /// The same of a server that is held up by this.
     pub fn holding(self, hold: Option<Arc<Hold>>) -> Self {
         Self { hold, ..self }
+    }
+
+    /// The same of a server that answers.
+    pub fn answering(self, reply: Option<Reply>) -> Self {
+        Self { reply, ..self }
     }
 
     /// The addresses it receives on.
@@ -364,6 +371,22 @@ impl Receiver for Watch {
         self.lock().begin(ask.run);
         self.tell(Event::RunBegan);
         Ok(ports)
+    }
+
+    fn answers(&self, run: &AgreedRun, reply_bytes: usize) -> Result<(), String> {
+        let Some(reply) = self.reply else {
+            return Err(
+                "this server answers nothing; flood it without --reply, or start it with --echo"
+                    .into(),
+            );
+        };
+        match reply.bytes(run.ask.size_bytes) {
+            own if own == reply_bytes => Ok(()),
+            own => Err(format!(
+                "this server answers {} bytes with {own}, not with {reply_bytes}; give both the same --reply-size",
+                run.ask.size_bytes
+            )),
+        }
     }
 
     fn start(&self, run: &AgreedRun) {

@@ -188,7 +188,7 @@ impl<'a, K: Reported> Found<'a, K> {
         match metric.better {
             Better::Higher => {
                 let rate = if metric.unit.ends_with("/s") { "/s" } else { "" };
-                format!("{} {}s{rate}", si(place.median), K::UNIT.one)
+                format!("{} {}s{rate}", si(place.median), K::one(&self.results.loads[self.load]))
             }
             Better::Lower => format!("a median latency of {} µs", (metric.text)(place.median)),
         }
@@ -347,7 +347,7 @@ impl<'a, K: Reported> Found<'a, K> {
         let (place, least) = places
             .filter_map(|place| Some((place, cpu(place.row)?)))
             .min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        let one = K::UNIT.one;
+        let one = K::one(&self.results.loads[self.load]);
         (least * EXPLAINS <= own).then(|| {
             format!(
                 "{} uses {own:.0} ns of CPU time per {one}; {} uses the least, {least:.0} ns, at {}.",

@@ -61,6 +61,11 @@ pub trait Reported: Course<Sample: Serialize + JsonSchema> + Serialize {
     const KIND: &'static str;
     /// What is counted, and what the first screen shows of it.
     const UNIT: Unit<Self::Sample>;
+    /// What is counted under a load.
+    fn one(_: &Self::Load) -> &'static str {
+        Self::UNIT.one
+    }
+
     /// What stands in the column of what limited a row, and what it means.
     const LIMITS: &'static str;
     /// What the page draws of it.

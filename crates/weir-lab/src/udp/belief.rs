@@ -32,10 +32,21 @@ pub struct Said {
     pub sent: u64,
     /// Whether the generator signalled the end: else nobody knows the secret that proofs are checked by.
     pub end_signalled: bool,
+    /// Datagrams that it answered, where it was to answer: the generator has held each answer against what it sent,
+    /// proof of reading included, so nothing of that is the program's word.
+    pub answered: Option<u64>,
 }
 
 /// Judges a run.
 pub fn of(peer: &PeerReport, said: Said) -> Belief {
+    if let (Some(answered), false) = (said.answered, peer.talks) {
+        return match answered <= said.sent {
+            true => Belief::Proved,
+            false => {
+                Belief::Disproved(format!("it answered {answered} of {} datagrams", said.sent))
+            }
+        };
+    }
     if !peer.talks {
         return Belief::Claimed(
             "it does not talk with weir, so nothing shows that it reads what the kernel gives it; its figures \
@@ -48,6 +59,7 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
     }
     match peer.proof {
         Some(_) => Belief::Proved,
+        None if said.answered.is_some() => Belief::Proved,
         None if !said.end_signalled => Belief::Claimed(
             "not checked: the end of the run was not signalled, and proofs of reading are checked with what \
              that signal carries"
@@ -67,7 +79,12 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
 }
 
 /// What contradicts it, if anything does.
-fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option<String> {
+fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said) -> Option<String> {
+    if let Some(answered) = answered.filter(|answered| *answered > received) {
+        return Some(format!(
+            "it says that it received {received} datagrams, and has answered {answered}"
+        ));
+    }
     let wrong = peer.proof.map_or(0, |proof| proof.wrong);
     if wrong > 0 {
         return Some(format!(
@@ -123,7 +140,7 @@ mod tests {
     use super::*;
     use weir_load::proof::Checked;
 
-    const SAID: Said = Said { received: 900, sent: 1000, end_signalled: true };
+    const SAID: Said = Said { received: 900, sent: 1000, end_signalled: true, answered: None };
 
     fn honest() -> PeerReport {
         PeerReport {
@@ -163,6 +180,23 @@ mod tests {
             matches!(&open, Belief::Claimed(why) if why.starts_with("not checked: ")),
             "{open:?}"
         );
+    }
+
+    #[test]
+    fn who_answers_has_shown_that_it_read() {
+        let answered = Said { answered: Some(900), ..SAID };
+        let silent = PeerReport { talks: false, proof: None, ..honest() };
+        assert_eq!(of(&silent, answered), Belief::Proved);
+        assert_eq!(of(&PeerReport { proof: None, ..honest() }, answered), Belief::Proved);
+        let more = of(&honest(), Said { answered: Some(901), ..SAID });
+        assert!(
+            matches!(&more, Belief::Disproved(why) if why.contains("has answered 901")),
+            "{more:?}"
+        );
+        // What it returns of its own is still checked.
+        let wrong = Checked { mask: 0, right: 899, wrong: 1, ..Checked::default() };
+        let wrong = PeerReport { proof: Some(wrong), ..honest() };
+        assert!(matches!(of(&wrong, answered), Belief::Disproved(_)));
     }
 
     #[test]

@@ -59,7 +59,9 @@ pub fn of(bench: &mut dyn Bench, row: &Row, loads: &[Load]) -> Result<Checked, R
 /// # Errors
 /// [`RunError::Disturbed`] where it does not add up, and others sent datagrams too.
 fn conforms(server: &ServerReport, flood: &FloodReport) -> Result<(), RunError> {
-    let sample = Sample::of(&Circumstances::default(), server, flood);
+    let at = Circumstances { answered: flood.answers.is_some(), ..Circumstances::default() };
+    let sample = Sample::of(&at, server, flood);
+    let unanswered = flood.answers.as_ref().map_or(0, |answers| answers.missing);
     let unexplained = sample.ledger.unexplained();
     let strangers = server.audit.strangers;
     let failed = |reason: String| Err(RunError::Failed(reason));
@@ -86,6 +88,12 @@ fn conforms(server: &ServerReport, flood: &FloodReport) -> Result<(), RunError> 
             n => format!(", beside {} of strangers", number_of(n as usize, "datagram")),
         };
         Err(RunError::Disturbed(text + &beside))
+    } else if unanswered > flood.sent.saturating_sub(server.audit.received) {
+        let back = unanswered - flood.sent.saturating_sub(server.audit.received);
+        Err(RunError::Disturbed(format!(
+            "{back} of {} datagrams that the server received were not answered",
+            server.audit.received
+        )))
     } else if !server.end_signalled {
         failed("the server did not see the end of the run".into())
     } else {

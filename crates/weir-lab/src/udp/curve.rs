@@ -12,10 +12,10 @@ use crate::udp::results::Results;
 use crate::udp::sample::{Metric, PACE, SENT, Sample};
 use crate::udp::verdict::PACE_KEPT;
 
-/// What a rate lost, as a share (0 to 1) of the datagrams sent.
+/// What a rate lost, as a share (0 to 1) of the datagrams sent; where answers are expected, what was not answered.
 fn lost(sample: &Sample) -> Option<f64> {
-    let sent = sample.ledger.sent;
-    (sent > 0).then(|| sent.saturating_sub(sample.ledger.received) as f64 / sent as f64)
+    let delivered = sample.delivered_percent()?;
+    Some((1.0 - delivered / 100.0).max(0.0))
 }
 
 /// A step this small, as a share of the rate, is not worth a run.

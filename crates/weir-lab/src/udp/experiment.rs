@@ -40,8 +40,12 @@ impl Course for Udp {
 
     /// The generator is calibrated for each kind of load.
     fn planned_before_ms(loads: &[Load]) -> u64 {
-        let kinds = loads.iter().filter(|load| load.rate == Rate::Saturation).count() as u64;
-        let bursts = loads.iter().any(|load| load.burst().is_some());
+        let sinks = || loads.iter().filter(|load| load.replies.is_none());
+        if sinks().next().is_none() {
+            return 0;
+        }
+        let kinds = sinks().filter(|load| load.rate == Rate::Saturation).count() as u64;
+        let bursts = sinks().any(|load| load.burst().is_some());
         kinds.max(u64::from(!bursts)) * CALIBRATION_MS
     }
 
@@ -85,6 +89,7 @@ impl Course for Udp {
             when: When { load_of_others: made.load_of_others, ..*when },
             paced: load.is_paced(),
             burst: load.burst().is_some(),
+            answered: load.replies.is_some(),
             calibrated_per_s: calibration.filter(|_| alike == Some(true)).map(|c| c.sent_per_s),
             calibration_alike: alike,
             server_cores: results.own.server_cores.len().max(1),
@@ -129,6 +134,10 @@ fn calibrate(
         for offloaded in results.groups(index) {
             let load = results.loads[index].at(Rate::Saturation);
             let load = Load { receive_offload: load.receive_offload || offloaded, ..load };
+            // What it sends to nobody says nothing of what it sends and takes.
+            if load.replies.is_some() {
+                continue;
+            }
             if !kinds.iter().any(|known| calibration_of(known).is_of(&load)) {
                 kinds.push(load);
             }
@@ -197,7 +206,7 @@ fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
     }
     let late = sample.pace_kept.is_some_and(|kept| kept < PACE_KEPT);
     let below_saturation = matches!(load.rate, Rate::PerSecond(_));
-    let received = sample.ledger.received_percent();
+    let received = sample.delivered_percent();
     let lost = below_saturation && received.is_some_and(|kept| kept < 100.0 * (1.0 - NO_LOSS));
     match sample.disturbance() {
         Some(cause) => Some(cause),

@@ -15,6 +15,7 @@ pub mod link_rows;
 pub mod offload;
 pub mod plan;
 pub mod processes;
+pub mod replies;
 pub mod report;
 pub mod results;
 pub mod rows;

@@ -110,6 +110,11 @@ impl Processes {
             .arguments(memory(run.row, load))
             .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
             .arguments(receive_offload(load));
+        if let Some(replies) = load.replies {
+            command = command
+                .arguments(["--echo", "--replies-per-s", "any"])
+                .option("--reply-size", replies.size_bytes);
+        }
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
         }
@@ -139,6 +144,8 @@ impl Processes {
                 (load.flows, Some(datagrams), Some(CHECK_PER_SECOND))
             }
         };
+        let replies = load.replies.filter(|_| control.is_some());
+        let closed = replies.filter(|_| per_second.is_none());
         let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
         let mut command = self
             .runner
@@ -149,6 +156,9 @@ impl Processes {
             .on_cores(&self.generator_cores(load))
             .option("-l", Some(load.size_bytes))
             .option("--head", (!head.is_empty()).then_some(head))
+            .arguments(replies.map(|_| "--reply"))
+            .option("--reply-size", replies.and_then(|replies| replies.size_bytes))
+            .option("--outstanding", closed.map(|replies| replies.outstanding))
             .option("-P", Some(flows))
             .option("--generators", (load.generators > 1).then_some(load.generators))
             .option("-k", datagrams)
@@ -160,7 +170,7 @@ impl Processes {
             .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
         if !load.send_offload {
             command = command.arguments(["--engine", WITHOUT_OFFLOAD]);
-        } else if self.site.link().is_some() {
+        } else if self.site.link().is_some() && load.replies.is_none() {
             command = command.arguments(["--engine", link::ENGINE]);
         }
         command.arguments(["-i", "0", "--json"])

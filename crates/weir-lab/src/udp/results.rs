@@ -6,8 +6,9 @@ use serde::Serialize;
 use super::exchange::Echoed;
 use super::ledger::Ledger;
 use super::plan::{Load, Rate};
+use super::replies::Replies;
 use super::sample::{
-    Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample, TAKEN,
+    ANSWERS, Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample, TAKEN,
 };
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
@@ -26,6 +27,14 @@ impl Cell {
         let mut counted = self.counted();
         let mut sum = counted.next()?.ledger.clone();
         counted.for_each(|sample| sum.add(&sample.ledger));
+        Some(sum)
+    }
+
+    /// The counts of the way back of the samples that count, added up, where answers were expected.
+    pub fn replies(&self) -> Option<Replies> {
+        let mut counted = self.counted().filter_map(|sample| sample.replies.as_ref());
+        let mut sum = counted.next()?.clone();
+        counted.for_each(|replies| sum.add(replies));
         Some(sum)
     }
 }
@@ -95,10 +104,11 @@ impl Study for Udp {
     const METRICS: &'static [Metric] = METRICS;
     const ENTRIES: Metric = KERNEL_ENTRIES;
 
-    /// Received datagrams where as many are offered as can be, latency where they are offered evenly, and what is taken
-    /// of a burst.
+    /// Received datagrams where as many are offered as can be, answers where so many requests are under way, latency
+    /// where they are offered evenly, and what is taken of a burst.
     fn ranked_by(load: &Load) -> &'static Metric {
         match load.rate {
+            Rate::Saturation if load.replies.is_some() => &ANSWERS,
             Rate::Saturation => &RECEIVED,
             Rate::Burst { .. } => &TAKEN,
             _ => &LATENCY_P50,
@@ -130,14 +140,20 @@ impl Study for Udp {
         if !results.loads[load].is_paced() {
             return None;
         }
-        if results.rows[row].peer.is_some() {
+        let answered = results.loads[load].replies.is_some();
+        if results.rows[row].peer.is_some() && !answered {
             return Some(PEER_LATENCY.into());
         }
-        let received = results.cells[load][row].ledger()?.received_percent();
+        let cell = &results.cells[load][row];
+        let received = match cell.replies() {
+            Some(replies) => replies.share().map(|share| share * 100.0),
+            None => cell.ledger()?.received_percent(),
+        };
         if let Some(received) = received.filter(|percent| *percent < 100.0 * (1.0 - NO_LOSS)) {
             return Some(format!(
-                "{:.2} % of what was sent was lost, and the latency of the rest leaves out the worst",
-                100.0 - received
+                "{:.2} % of what was sent was {}, and the latency of the rest leaves out the worst",
+                100.0 - received,
+                if answered { "not answered" } else { "lost" }
             ));
         }
         let kept = results.median(load, row, &PACE).filter(|kept| *kept < PACE_KEPT * 100.0)?;
@@ -190,7 +206,7 @@ impl Results {
         let like =
             |other: &Load| other.rate == Rate::Saturation && other.is_like(&self.loads[load]);
         let load = self.loads.iter().position(like)?;
-        self.median(load, row, &RECEIVED)
+        self.median(load, row, Udp::ranked_by(&self.loads[load]))
     }
 
     /// Whether the ratios of a load can be put beside the published ones: those were made without
@@ -198,13 +214,14 @@ impl Results {
     pub fn is_like_published(&self, load: usize) -> bool {
         let of = &self.loads[load];
         let plain = !of.receive_offload && of.busy_poll_us.is_none() && of.work.is_none();
-        let plain = plain && of.burst().is_none();
+        let plain = plain && of.burst().is_none() && of.replies.is_none();
         plain && self.own.link.is_none()
     }
 
     /// What the generator can do at most with such a load.
     pub fn calibration(&self, load: &Load) -> Option<&Calibration> {
-        self.own.calibrations.iter().find(|calibration| calibration.is_of(load))
+        let mut calibrations = self.own.calibrations.iter().filter(|_| load.replies.is_none());
+        calibrations.find(|calibration| calibration.is_of(load))
     }
 }
 

@@ -11,9 +11,10 @@ use crate::experiment::verdict::Verdict;
 use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_of_100, si, whole};
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
+use crate::udp::replies::Replies;
 use crate::udp::results::RECEIVE_BUFFER;
-use crate::udp::verdict::{Evidence, judge};
-use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
+use crate::udp::verdict::{Evidence, OfAnswers, judge};
+use crate::wire::{Answers, Audit, Batches, FloodReport, Latency, ServerReport};
 
 /// The circumstances of a run, that neither child knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -24,6 +25,8 @@ pub struct Circumstances {
     pub paced: bool,
     /// True if all was sent at once.
     pub burst: bool,
+    /// True if the server was to answer.
+    pub answered: bool,
     /// What the generator sends per second into a sink that drops, where that was measured while
     /// the machine was the same.
     pub calibrated_per_s: Option<f64>,
@@ -50,7 +53,10 @@ pub struct Sample {
     pub offered_per_s: Option<f64>,
     /// Datagrams per second sent over the whole run.
     pub sent_per_s: Option<f64>,
-    /// CPU time of the server's process per datagram in nanoseconds.
+    /// Answers per second that the generator took, each held against its request; `None` where none was expected.
+    pub answers_per_s: Option<f64>,
+    /// CPU time of the server's process per datagram in nanoseconds; where answers are expected, per answer. So are all
+    /// counts per 1000.
     pub cpu_ns_per_datagram: Option<f64>,
     /// CPU time of the threads that receive and handle datagrams, per datagram in nanoseconds.
     pub threads_cpu_ns_per_datagram: Option<f64>,
@@ -64,7 +70,9 @@ pub struct Sample {
     pub server_cpu: Option<f64>,
     /// Share of its cores that the generator used.
     pub generator_cpu: Option<f64>,
-    /// One-way latency, where it was taken.
+    /// Share of its time that the generator had nothing to send and nothing to take, where answers are expected.
+    pub generator_waiting: Option<f64>,
+    /// One-way latency, where it was taken; where answers are expected, the round trip.
     pub latency_ns: Option<Latency>,
     /// Its histogram, to be merged with those of other runs; empty if the receiver gave none.
     #[serde(skip)]
@@ -91,6 +99,12 @@ pub struct Sample {
     pub late_skipped: u64,
     /// Where every datagram went.
     pub ledger: Ledger,
+    /// What became of the answers, where any were expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replies: Option<Replies>,
+    /// What was wrong with them, if anything was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wrong_answers: Option<String>,
     /// What the receiver found in them.
     pub audit: Audit,
     /// Slices that did not come back from the kernel.
@@ -130,8 +144,21 @@ impl Sample {
         let server_cpu_of_threads = busy(cpu_ns, server.window.elapsed_ns, usable_cores);
         let generator_cpu =
             busy(flood.cpu_ns.map(|ns| ns as f64), flood.elapsed_ns, at.generator_cores);
+        let answers = flood.answers.as_ref().filter(|_| at.answered);
+        let replies = answers.map(|answers| Replies::of(server, flood.sent, answers));
         let handled = server.counters.get("datagrams").copied().unwrap_or(server.audit.received);
-        let per_1000 = |count: Option<u64>| divide(count? as f64 * 1000.0, handled as f64);
+        // Where answers are what is wanted, a request that was not answered cost the others something.
+        let per_answer = replies
+            .as_ref()
+            .and_then(|replies| divide(server.audit.received as f64, replies.answered as f64));
+        let factor = per_answer.unwrap_or(1.0);
+        let per_1000 = |count: Option<u64>| divide(count? as f64 * 1000.0 * factor, handled as f64);
+        let generator_waiting = answers.and_then(|answers| {
+            divide(
+                answers.waiting_ns as f64,
+                flood.elapsed_ns as f64 * at.generator_cores.max(1) as f64,
+            )
+        });
         let ledger = Ledger {
             offered: flood.offered,
             sent: flood.sent,
@@ -166,24 +193,41 @@ impl Sample {
             generator_cpu,
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),
             load_of_others: at.when.load_of_others,
+            answers: replies.as_ref().map(|replies| OfAnswers {
+                share: replies.share().unwrap_or(0.0),
+                generator_waiting,
+                requests_lost: replies.requests_lost,
+                missing: replies.missing,
+            }),
         });
+        let latency_ns = match answers {
+            None => server.audit.latency_ns,
+            Some(answers) => answers.round_trip_ns.as_ref().map(Latency::from),
+        };
+        let latency_histogram = match answers {
+            None => server.audit.latency_histogram.clone(),
+            Some(answers) => answers.round_trip_histogram.clone(),
+        };
         Self {
             when: at.when,
             calibration_alike: at.calibration_alike,
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
             sent_per_s,
-            cpu_ns_per_datagram: cpu_ns.and_then(|ns| divide(ns, server.window.handled as f64)),
+            answers_per_s: answers.map(|answers| answers.answers_per_s),
+            cpu_ns_per_datagram: cpu_ns
+                .and_then(|ns| divide(ns * factor, server.window.handled as f64)),
             threads_cpu_ns_per_datagram: server
                 .window
                 .threads_cpu_ns
-                .and_then(|ns| divide(ns as f64, server.window.handled as f64)),
+                .and_then(|ns| divide(ns as f64 * factor, server.window.handled as f64)),
             server_unknown: server.system.unknown.clone(),
             server_switches_unknown: server.system.switches_unknown.clone(),
             server_cpu,
             generator_cpu,
-            latency_ns: server.audit.latency_ns,
-            latency_histogram: server.audit.latency_histogram.clone(),
+            generator_waiting,
+            latency_ns,
+            latency_histogram,
             batches: server.batches,
             kernel_entries_per_1000: per_1000(server.counters.get("kernel_entries").copied()),
             context_switches_per_1000: per_1000(server.system.context_switches),
@@ -195,6 +239,8 @@ impl Sample {
             pace_kept,
             late_skipped: flood.late_skipped,
             ledger,
+            replies,
+            wrong_answers: answers.and_then(wrong_answers),
             audit: Audit { latency_histogram: vec![], ..server.audit.clone() },
             slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
@@ -204,6 +250,7 @@ impl Sample {
                     received: server.audit.received,
                     sent: flood.sent,
                     end_signalled: server.end_signalled,
+                    answered: answers.map(|answers| answers.answered),
                 };
                 belief::of(&peer, said)
             }),
@@ -232,7 +279,25 @@ impl Sample {
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        (!found.is_empty()).then(|| format!("{} of {} datagrams", found.join(", "), audit.received))
+        let of_requests = (!found.is_empty())
+            .then(|| format!("{} of {} datagrams", found.join(", "), audit.received));
+        of_requests.or_else(|| self.wrong_answers.clone())
+    }
+
+    /// Percent of the datagrams sent that were received; where answers are expected, that were answered.
+    pub fn delivered_percent(&self) -> Option<f64> {
+        match &self.replies {
+            Some(replies) => replies.share().map(|share| share * 100.0),
+            None => self.ledger.received_percent(),
+        }
+    }
+
+    /// Why the counts do not add up, there or back, if so.
+    fn unbalanced(&self) -> Option<String> {
+        match self.ledger.balance() {
+            Balance::Unbalanced(sentence) => Some(sentence),
+            Balance::Balanced => self.replies.as_ref()?.unbalanced(),
+        }
     }
 
     /// Why what a peer says of itself is not believed, if it is contradicted.
@@ -266,12 +331,8 @@ impl Sample {
         if let Some(reason) = &self.cut_short {
             return Some(format!("a run was cut short: {reason}"));
         }
-        match self.ledger.balance() {
-            Balance::Balanced => None,
-            Balance::Unbalanced(sentence) => {
-                Some(format!("the ledger of a run does not balance: {sentence}"))
-            }
-        }
+        let sentence = self.unbalanced()?;
+        Some(format!("the ledger of a run does not balance: {sentence}"))
     }
 }
 
@@ -293,7 +354,7 @@ impl Measured for Sample {
         if self.changed_machine() {
             return Some(Disturbance::MachineChanged);
         }
-        if matches!(self.ledger.balance(), Balance::Unbalanced(_)) {
+        if self.unbalanced().is_some() {
             return Some(Disturbance::Unbalanced);
         }
         // Nothing arrived while it was measured, and all that was sent did: the generator had no core then.
@@ -301,6 +362,23 @@ impl Measured for Sample {
             && self.ledger.received >= self.ledger.sent;
         is_empty.then_some(Disturbance::PaceNotKept)
     }
+}
+
+/// What was wrong with the answers, if anything was: all that came must be what was sent, once.
+fn wrong_answers(answers: &Answers) -> Option<String> {
+    let counts = [
+        (answers.corrupt, "damaged"),
+        (answers.wrong_size, "of a wrong size"),
+        (answers.duplicates, "given twice"),
+        (answers.forged, "to what was not sent on their flow"),
+        (answers.strangers, "of no run"),
+    ];
+    let found: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    (!found.is_empty()).then(|| format!("of the answers, {}", found.join(", ")))
 }
 
 /// The quotient, where there is one.
@@ -318,6 +396,15 @@ metrics! {
     /// Datagrams per second that reached the handler: the median over the rounds, after the warm-up; ≥ the server
     /// was not the limit.
     RECEIVED, "received_per_s", "datagrams/s", "received/s\n", Higher, si, |s| s.received_per_s;
+    /// Answers per second that the generator took and verified byte for byte: the median over the rounds, after the
+    /// warm-up; ≥ the server was not the limit.
+    ANSWERS, "answers_per_s", "answers/s", "answers/s\n", Higher, si, |s| s.answers_per_s;
+    /// Requests that were not answered, as percent of those sent.
+    MISSING, "answers_missing_percent", "%", "not\nanswered", Lower, percent_of_100,
+        |s| Some(100.0 - s.replies.as_ref()?.share()? * 100.0);
+    /// Share of its time that the generator had nothing to send and nothing to take.
+    GENERATOR_WAITING, "generator_waiting_percent", "%", "generator\nwaits", Higher, percent_of,
+        |s| s.generator_waiting.map(|share| share * 100.0);
     /// Datagrams per second offered.
     OFFERED, "offered_per_s", "datagrams/s", "offered/s\n", Higher, si, |s| s.offered_per_s;
     /// Datagrams per second sent.

@@ -49,6 +49,104 @@ pub struct Evidence {
     pub of_calibrated_maximum: Option<f64>,
     /// Share (0 to 1) of all cores that other programs had meanwhile.
     pub load_of_others: Option<f64>,
+    /// What is known of the answers, where any were expected.
+    pub answers: Option<OfAnswers>,
+}
+
+/// What is known of the answers of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OfAnswers {
+    /// Requests that were answered, as a share (0 to 1) of those sent.
+    pub share: f64,
+    /// Share of its time that the generator had nothing to send and nothing to take. It spins meanwhile, so its CPU
+    /// time says nothing.
+    pub generator_waiting: Option<f64>,
+    /// Requests that did not reach the server.
+    pub requests_lost: u64,
+    /// Requests that were not answered.
+    pub missing: u64,
+}
+
+/// Share of its time that a generator must have waited for a server to be the only limit.
+const WAITED: f64 = 0.05;
+
+/// Gives the verdict where answers are expected.
+///
+/// At a pace it is that of any paced load. In a closed loop nothing need be lost for a limit to be met: whoever never
+/// waits for the other is the limit. The generator's waiting is counted; the server's is what is left of its CPU time.
+fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let verdict = |limited_by, lower_bound, reason| Verdict { limited_by, lower_bound, reason };
+    let server = e.server_cpu.filter(|cpu| *cpu >= USED_UP);
+    let server_busy =
+        server.map_or(String::new(), |cpu| format!(", server's cores {} busy", percent(cpu)));
+    let others = others_had(e.load_of_others);
+    if 1.0 - answers.share > NO_LOSS {
+        let reason = format!(
+            "{:.1} % not answered ({} requests lost, {} answers)",
+            (1.0 - answers.share) * 100.0,
+            answers.requests_lost,
+            answers.missing - answers.requests_lost
+        );
+        return match (server, others) {
+            (None, Some(others)) => {
+                verdict(Limit::Others, true, format!("{reason}, while {others}"))
+            }
+            _ => verdict(Limit::Server, false, reason + &server_busy),
+        };
+    }
+    if e.paced {
+        return judge_pace(e).unwrap_or_else(|| {
+            verdict(Limit::Load, true, "everything that was asked was answered".into())
+        });
+    }
+    let Some(waiting) = answers.generator_waiting else {
+        return verdict(Limit::Unknown, true, "how long the generator waited is not known".into());
+    };
+    let waits = waiting >= WAITED;
+    let generator = match waits {
+        true => format!("the generator waited for {} of its time", percent(waiting)),
+        false => "the generator never waited".to_owned(),
+    };
+    match (server, waits, others) {
+        (Some(_), true, _) => verdict(Limit::Server, false, generator + &server_busy),
+        (Some(_), false, _) => verdict(Limit::Both, true, generator + &server_busy),
+        (None, false, _) => verdict(Limit::Generator, true, generator),
+        (None, true, Some(others)) => {
+            verdict(Limit::Others, true, format!("{generator}, while {others}"))
+        }
+        (None, true, None) => {
+            let reason = format!(
+                "{generator}, and the server's cores were not used up: more requests under way \
+                 (--outstanding, -P) would bring more"
+            );
+            verdict(Limit::Load, true, reason)
+        }
+    }
+}
+
+/// The verdict on a generator that did not keep its pace; `None` if it did.
+fn judge_pace(e: &Evidence) -> Option<Verdict> {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let late = match e.offered + e.late_skipped {
+        0 => 0.0,
+        all => e.late_skipped as f64 / all as f64,
+    };
+    let uneven = e.pace_kept.filter(|kept| *kept < PACE_KEPT);
+    let reason = match uneven {
+        _ if late > REFUSED => format!("the generator skipped {} as too late", percent(late)),
+        Some(kept) => format!("the generator kept its pace in {} of its windows", percent(kept)),
+        None => return None,
+    };
+    let used_up = e.generator_cpu.is_some_and(|cpu| cpu >= USED_UP);
+    Some(match others_had(e.load_of_others).filter(|_| !used_up) {
+        Some(others) => Verdict {
+            limited_by: Limit::Others,
+            lower_bound: true,
+            reason: format!("{reason}, while {others}"),
+        },
+        None => Verdict { limited_by: Limit::Generator, lower_bound: true, reason },
+    })
 }
 
 /// Gives the verdict.
@@ -79,6 +177,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
                 verdict(Limit::Memory, false, reason)
             }
         };
+    }
+    if let Some(answers) = &e.answers {
+        return judge_answers(e, answers);
     }
     let refused = share(e.refused, e.offered);
     let at_queue = e.dropped_cpu_queue.unwrap_or(0);
@@ -125,19 +226,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         return verdict(Limit::Memory, true, reason);
     }
     if e.paced {
-        let late = share(e.late_skipped, e.offered + e.late_skipped);
-        let uneven = e.pace_kept.filter(|kept| *kept < PACE_KEPT);
-        let reason = match uneven {
-            _ if late > REFUSED => format!("the generator skipped {} as too late", percent(late)),
-            Some(kept) => {
-                format!("the generator kept its pace in {} of its windows", percent(kept))
-            }
-            None => return verdict(Limit::Load, true, "everything offered was received".into()),
-        };
-        return match others_had(e.load_of_others).filter(|_| used_up(e.generator_cpu).is_none()) {
-            Some(others) => verdict(Limit::Others, true, format!("{reason}, while {others}")),
-            None => verdict(Limit::Generator, true, reason),
-        };
+        return judge_pace(e).unwrap_or_else(|| {
+            verdict(Limit::Load, true, "everything offered was received".into())
+        });
     }
     if let Some(of_maximum) = used_up(e.of_calibrated_maximum) {
         let reason =
@@ -262,6 +353,36 @@ mod tests {
         let at_maximum =
             Evidence { generator_cpu: None, of_calibrated_maximum: Some(0.98), ..saturated() };
         assert_eq!(limit(&at_maximum), (Limit::Generator, true));
+    }
+
+    #[test]
+    fn in_a_closed_loop_whoever_never_waits_is_the_limit() {
+        let of = |server_cpu, waiting, share| {
+            let answers = OfAnswers {
+                share,
+                generator_waiting: Some(waiting),
+                requests_lost: 0,
+                missing: ((1.0 - share) * 1e6) as u64,
+            };
+            // It spins while it waits.
+            let generator_cpu = Some(1.0);
+            Evidence {
+                server_cpu: Some(server_cpu),
+                generator_cpu,
+                answers: Some(answers),
+                ..saturated()
+            }
+        };
+        assert_eq!(limit(&of(1.0, 0.4, 1.0)), (Limit::Server, false));
+        assert_eq!(limit(&of(1.0, 0.01, 1.0)), (Limit::Both, true));
+        assert_eq!(limit(&of(0.5, 0.01, 1.0)), (Limit::Generator, true));
+        assert_eq!(limit(&of(0.5, 0.4, 1.0)), (Limit::Load, true));
+        assert_eq!(limit(&of(0.5, 0.4, 0.9)), (Limit::Server, false));
+        let others = Evidence { load_of_others: Some(0.9), ..of(0.5, 0.4, 1.0) };
+        assert_eq!(limit(&others), (Limit::Others, true));
+        let paced = Evidence { paced: true, ..of(0.5, 0.9, 1.0) };
+        assert_eq!(limit(&paced), (Limit::Load, true));
+        assert_eq!(limit(&Evidence { late_skipped: 50_000, ..paced }), (Limit::Generator, true));
     }
 
     #[test]

@@ -305,6 +305,7 @@ fn agreed(datagrams_per_s: Option<f64>) -> AgreedRun {
         window_ms: 10,
         duration_ms: 1000,
         datagrams: None,
+        reply_bytes: None,
     };
     let (peer, local) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     AgreedRun { ask, peer, local, same_host: false }

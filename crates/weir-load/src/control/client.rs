@@ -331,6 +331,14 @@ fn covers(
     if ports.is_empty() && consent.ports.is_empty() {
         return Err("it names no port".into());
     }
+    if ask.reply_bytes != consent.reply_bytes {
+        return Err(match ask.reply_bytes {
+            Some(bytes) => {
+                format!("it does not promise answers of {bytes} bytes; is that another build?")
+            }
+            None => "it speaks of answers that nobody asked for; is that another build?".into(),
+        });
+    }
     match (ask.datagrams_per_s, consent.datagrams_per_s_max) {
         (Some(rate), Some(most)) if rate > most => {
             return Err(format!("{rate} datagrams/s are above its {most}; lower --pps"));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     proof::Secret,
-    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX},
+    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX, STAMP_BYTES},
 };
 
 /// Version of the protocol; both ends must speak the same.
@@ -141,6 +141,9 @@ pub struct RunAsk {
     pub duration_ms: u64,
     /// The most datagrams that it will send, if that ends it earlier.
     pub datagrams: Option<u64>,
+    /// Bytes of the answer that it expects to each datagram; none from a sink.
+    #[serde(default)]
+    pub reply_bytes: Option<usize>,
 }
 
 impl RunAsk {
@@ -176,6 +179,15 @@ impl RunAsk {
         {
             return Err(format!("a rate of {rate} datagrams/s; it must be above 0"));
         }
+        if let Some(reply_bytes) = self.reply_bytes
+            && !(STAMP_BYTES..=self.size_bytes).contains(&reply_bytes)
+        {
+            return Err(format!(
+                "answers of {reply_bytes} bytes to datagrams of {}; they have {STAMP_BYTES} bytes at least, and no more \
+                 than the datagram",
+                self.size_bytes
+            ));
+        }
         if self.warm_up_run == Some(self.run) {
             return Err(format!("run and warm-up have the same id {}", self.run));
         }
@@ -201,6 +213,9 @@ pub struct Consent {
     pub duration_ms_max: u64,
     /// The run must start within this time, in ms, the warm-up not counted.
     pub expires_ms: u64,
+    /// Bytes of the answer that it gives to each datagram, where it was asked for answers.
+    #[serde(default)]
+    pub reply_bytes: Option<usize>,
 }
 
 /// What a generator did.
@@ -264,6 +279,7 @@ mod tests {
             window_ms: 10,
             duration_ms: 1000,
             datagrams: None,
+            reply_bytes: None,
         }
     }
 
@@ -278,7 +294,7 @@ mod tests {
     #[test]
     fn senseless_asks_are_found() {
         assert_eq!(ask().check(), Ok(()));
-        let wrong: [fn(&mut RunAsk); 7] = [
+        let wrong: [fn(&mut RunAsk); 9] = [
             |a| a.size_bytes = DATAGRAM_BYTES_MAX + 1,
             |a| a.flows = 0,
             |a| a.flows = FLOWS_MAX + 1,
@@ -286,6 +302,8 @@ mod tests {
             |a| a.datagrams_per_s = Some(0.0),
             |a| a.datagrams = Some(0),
             |a| a.warm_up_run = Some(1),
+            |a| a.reply_bytes = Some(31),
+            |a| a.reply_bytes = Some(65),
         ];
         for change in wrong {
             let mut ask = ask();

@@ -32,6 +32,15 @@ pub trait Receiver: Send + Sync + 'static {
     /// Why it cannot: the reason is told to the generator.
     fn begin(&self, run: &AgreedRun) -> Result<Vec<u16>, String>;
 
+    /// Whether it answers each datagram of a run with so many bytes.
+    ///
+    /// # Errors
+    /// Why it does not: the reason is told to the generator.
+    fn answers(&self, _run: &AgreedRun, _reply_bytes: usize) -> Result<(), String> {
+        Err("this server answers nothing; flood it without --reply, or start one with --echo"
+            .into())
+    }
+
     /// The warm-up is over and has arrived: what is counted from now on belongs to the run.
     fn start(&self, run: &AgreedRun);
 
@@ -590,7 +599,12 @@ impl Conversation {
             local: self.wire.local.ip().to_canonical(),
             same_host,
         };
-        let ports = match receiver.begin(&run) {
+        let ports = match run
+            .ask
+            .reply_bytes
+            .map_or(Ok(()), |reply_bytes| receiver.answers(&run, reply_bytes))
+            .and_then(|()| receiver.begin(&run))
+        {
             Ok(ports) => ports,
             Err(reason) => return self.refuse(reason),
         };
@@ -717,6 +731,7 @@ impl Conversation {
             bits_per_s_max,
             duration_ms_max: settings.duration_max.as_millis() as u64,
             expires_ms: settings.start_within.as_millis() as u64,
+            reply_bytes: run.ask.reply_bytes,
         }))?;
         let size_bytes = run.ask.size_bytes;
         let consented = Consented::new(datagrams_per_s_max, size_bytes, bits_per_s_max, now_ns());

@@ -101,6 +101,7 @@ fn ask() -> RunAsk {
         window_ms: 10,
         duration_ms: 1000,
         datagrams: None,
+        reply_bytes: None,
     }
 }
 
@@ -283,6 +284,7 @@ fn a_server_that_claims_another_address_is_not_believed() {
         bits_per_s_max: None,
         duration_ms_max: 10_000,
         expires_ms: 1000,
+        reply_bytes: None,
     };
     let client =
         connect_scripted(vec![hello(), proof(), line(&Message::Consent(consent))]).expect("hello");
@@ -780,6 +782,7 @@ fn a_server_that_gives_no_sign_is_lost_while_signs_are_due() {
         bits_per_s_max: None,
         duration_ms_max: 10_000,
         expires_ms: 1000,
+        reply_bytes: None,
     };
     let silent = TcpListener::bind((LOOPBACK, 0)).expect("loopback can be listened on");
     let address = silent.local_addr().expect("it has an address");

@@ -29,6 +29,7 @@ pub use datagrams::{Batch, Datagrams};
 pub use head::{HEAD_BYTES_MAX, Head};
 pub use lane::{Blocking, Lane};
 pub use refusal::{Refusal, Refusals, refusal_of};
+pub use table::Answers;
 #[cfg(target_os = "linux")]
 pub use table::receive_together;
 

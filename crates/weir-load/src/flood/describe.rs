@@ -42,6 +42,15 @@ pub(super) fn describe(
             ),
         ),
     });
+    lines.extend(spec.reply_bytes().zip(spec.replies).map(|(bytes, replies)| {
+        let when = match spec.load {
+            Load::Saturation => {
+                format!("at most {} requests of each flow under way", replies.outstanding)
+            }
+            Load::Paced { .. } => "each request at its time".into(),
+        };
+        ("answers", format!("{bytes} bytes, verified; {when}"))
+    }));
     lines.push(match spec.load.datagrams_per_s() {
         None => ("quantum", format!("{quantum} datagrams a call")),
         Some(rate) => (

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 
 use weir::{Unavailable, affinity, counters::Counter};
 
-use super::FloodError;
+use super::{
+    FloodError,
+    answers::{Expected, Found, Taker},
+};
 use crate::{
     clock::{now_ns, thread_cpu_ns},
     engine::{self, Batch, Best, Blocking, Engine, Head, Lane, Refusals},
@@ -27,6 +30,8 @@ pub(super) struct Setup {
     pub blocking: Blocking,
     pub core: Option<usize>,
     pub single_core: bool,
+    /// Where answers are expected: what is to be known of them.
+    pub answers: Option<Expected>,
 }
 
 /// What became of a set-up.
@@ -71,6 +76,8 @@ pub(super) struct Outcome {
     pub ended_ns: u64,
     pub cpu_ns: Option<u64>,
     pub failure: Option<String>,
+    /// What it found in the answers, where any were expected.
+    pub found: Option<Found>,
 }
 
 /// What can be read while it runs. On cache lines of its own.
@@ -87,6 +94,8 @@ pub(super) struct Generator {
     lanes: Vec<Lane>,
     engine: Box<dyn Engine>,
     waiter: Waiter,
+    /// Where answers are expected.
+    taker: Option<Taker>,
     pub obtained: Obtained,
 }
 
@@ -112,15 +121,24 @@ impl Generator {
                 Best { about, engine, passed_over: Vec::new() }
             }
         };
+        let taker = setup.answers.as_ref().map(|expected| Taker::open(expected, &lanes));
+        let no_answers = |source| FloodError::Lane { target: setup.targets[0], source };
+        let taker = taker.transpose().map_err(no_answers)?;
+        let mut settings = engine.settings();
+        settings.extend(taker.as_ref().map(|taker| {
+            let together = if taker.are_taken_together() { "yes" } else { "no" };
+            ("answers taken together", together.to_owned())
+        }));
         let obtained = Obtained {
             engine: about.name,
             capacity: engine.capacity(),
             calls_per_s: engine.calls_per_s(),
-            settings: engine.settings(),
+            settings,
             passed_over,
             send_buffer_bytes: lanes.first().map_or(0, |lane| lane.send_buffer_bytes),
         };
-        Ok(Self { lanes, engine, waiter: Waiter::for_current_thread(setup.single_core), obtained })
+        let waiter = Waiter::for_current_thread(setup.single_core);
+        Ok(Self { lanes, engine, waiter, taker, obtained })
     }
 
     /// Floods until the phase is over or a stop is requested; while the lease has lapsed, nothing
@@ -132,19 +150,96 @@ impl Generator {
         stop: &Stop,
         lease: &Lease,
     ) -> Outcome {
-        let Self { lanes, engine, waiter, .. } = self;
+        let Self { lanes, engine, waiter, taker, obtained } = self;
         let quantum = phase.quantum.min(engine.capacity());
         let mut pace = phase.datagrams_per_s.map(|rate| {
             (Pacer::new(rate, quantum, phase.start_ns), Windows::new(rate, quantum, phase.start_ns))
         });
-        let mut sequences = vec![0u64; lanes.len()];
-        let mut outcome = Outcome { sent_per_flow: vec![0; lanes.len()], ..Outcome::default() };
-        let mut turn = 0;
-
+        let mut sending = Sending {
+            phase,
+            lanes,
+            engine: engine.as_mut(),
+            engine_name: obtained.engine,
+            sequences: vec![0; lanes.len()],
+            outcome: Outcome { sent_per_flow: vec![0; lanes.len()], ..Outcome::default() },
+            live,
+        };
+        if let Some(taker) = taker {
+            taker.begin(lanes, phase.run, phase.secret, phase.end_ns);
+        }
         let mut now = waiter.wait(phase.start_ns, stop);
         let cpu_before_ns = thread_cpu_ns();
-        outcome.started_ns = now;
-        while outcome.offered < phase.datagrams && !stop.is_requested() {
+        sending.outcome.started_ns = now;
+        let went = match taker {
+            None => sending.flood(quantum, &mut pace, waiter, (stop, lease), now),
+            Some(taker) => sending.ask(quantum, &mut pace, taker, waiter, (stop, lease)),
+        };
+        let mut outcome = sending.outcome;
+        outcome.ended_ns = now_ns();
+        outcome.cpu_ns = cpu_before_ns.zip(thread_cpu_ns()).map(|(before, after)| after - before);
+        if let Some((_, mut windows)) = pace {
+            windows.finish(outcome.ended_ns.min(phase.end_ns));
+            (outcome.windows, outcome.windows_within) = (windows.count(), windows.within());
+        }
+        let mut failure = went.err();
+        if let Some(taker) = taker {
+            // What is still under way may come, and so may what was given up.
+            now = outcome.ended_ns;
+            let mut until_ns = now + ANSWERS_WITHIN_NS;
+            while failure.is_none() && taker.answered() < outcome.sent && now < until_ns {
+                match taker.take(lanes, now) {
+                    Ok(true) => until_ns = now + ANSWERS_WITHIN_NS,
+                    Ok(false) => waiter.pause(),
+                    Err(error) => failure = Some(no_answer(&error)),
+                }
+                now = now_ns();
+            }
+            outcome.found = Some(taker.end(lanes));
+        }
+        if failure.is_some() {
+            outcome.failure = failure;
+            stop.request(StopReason::Failed);
+        }
+        outcome
+    }
+}
+
+/// How long another answer is waited for at the end while requests are not answered.
+const ANSWERS_WITHIN_NS: u64 = 400_000_000;
+
+type Pace = Option<(Pacer, Windows)>;
+
+/// A phase while it lasts.
+struct Sending<'a> {
+    phase: &'a Phase,
+    lanes: &'a [Lane],
+    engine: &'a mut dyn Engine,
+    engine_name: &'static str,
+    sequences: Vec<u64>,
+    outcome: Outcome,
+    live: &'a Live,
+}
+
+impl Sending<'_> {
+    fn is_over(&self, stop: &Stop) -> bool {
+        self.outcome.offered >= self.phase.datagrams || stop.is_requested()
+    }
+
+    /// Sends whatever comes back.
+    ///
+    /// # Errors
+    /// What ended it.
+    fn flood(
+        &mut self,
+        quantum: u32,
+        pace: &mut Pace,
+        waiter: &Waiter,
+        (stop, lease): (&Stop, &Lease),
+        mut now: u64,
+    ) -> Result<(), String> {
+        let phase = self.phase;
+        let mut turn = 0;
+        while !self.is_over(stop) {
             if pace.is_none() {
                 now = now_ns();
             }
@@ -155,7 +250,7 @@ impl Generator {
                 now = waiter.wait(now + LAPSED_LOOK_NS, stop);
                 continue;
             }
-            let due_ns = match &mut pace {
+            let due_ns = match pace {
                 None => now,
                 Some((pacer, _)) => match pacer.poll(now) {
                     Due::At { ns } => {
@@ -166,8 +261,7 @@ impl Generator {
                         continue;
                     }
                     Due::Now { due_ns, skipped } => {
-                        outcome.late_skipped += skipped;
-                        live.late_skipped.add(skipped);
+                        self.skipped(skipped);
                         due_ns
                     }
                 },
@@ -175,56 +269,119 @@ impl Generator {
             if now >= phase.end_ns {
                 break;
             }
-            let left = phase.datagrams - outcome.offered;
-            let batch = Batch {
-                run: phase.run,
-                flow: lanes[turn].flow,
-                first_sequence: sequences[turn],
-                due_ns,
-                datagrams: quantum.min(left.min(u64::from(u32::MAX)) as u32),
-                secret: phase.secret,
-                head: phase.head,
-            };
-            // Counted before the engine says what became of it, so that the two can differ.
-            let offered = u64::from(batch.datagrams);
-            outcome.offered += offered;
-            let sent = engine.send(&lanes[turn], &batch);
-            live.offered.add(offered);
-            if sent.sent > 0 {
-                // A batch refused as a whole leaves no gap in the sequence.
-                sequences[turn] += u64::from(batch.datagrams);
+            let (offered, ..) = self.send(turn, due_ns, quantum)?;
+            if let Some((_, windows)) = pace {
+                windows.record(now, offered.into());
             }
-            outcome.sent += u64::from(sent.sent);
-            outcome.sent_per_flow[turn] += u64::from(sent.sent);
-            live.sent.add(u64::from(sent.sent));
-            if let Some(refusal) = sent.refusal {
-                outcome.refusals.add(refusal, u64::from(sent.refused));
-                live.refused.add(u64::from(sent.refused));
-            }
-            if let Some((_, windows)) = &mut pace {
-                windows.record(now, offered);
-            }
-            if let Some(error) = sent.failure {
-                outcome.refusals.failed += u64::from(sent.failed);
-                live.refused.add(u64::from(sent.failed));
-                let (engine, target) = (self.obtained.engine, lanes[turn].target);
-                outcome.failure = Some(format!(
-                    "the engine {engine} failed to send to {target}: {error}{}",
-                    advice(&error)
-                ));
-                stop.request(StopReason::Failed);
+            turn = if turn + 1 == self.lanes.len() { 0 } else { turn + 1 };
+        }
+        Ok(())
+    }
+
+    /// Sends, and takes the answers meanwhile: without a pace, so many requests as may be under way; with one, each
+    /// request at its time, whatever came back by then.
+    ///
+    /// # Errors
+    /// What ended it.
+    fn ask(
+        &mut self,
+        quantum: u32,
+        pace: &mut Pace,
+        taker: &mut Taker,
+        waiter: &Waiter,
+        (stop, lease): (&Stop, &Lease),
+    ) -> Result<(), String> {
+        let phase = self.phase;
+        let mut turn = 0;
+        while !self.is_over(stop) {
+            let now = now_ns();
+            if now >= phase.end_ns {
                 break;
             }
-            turn = if turn + 1 == lanes.len() { 0 } else { turn + 1 };
+            let mut busy = taker.take(self.lanes, now).map_err(|error| no_answer(&error))?;
+            let due = match pace {
+                _ if !lease.holds(now) => None,
+                None => {
+                    let room = taker.room(turn).unwrap_or(quantum).min(quantum);
+                    // Read just before the call, as at saturation.
+                    (room > 0).then(|| (now_ns(), room))
+                }
+                Some((pacer, _)) => match pacer.poll(now) {
+                    Due::At { .. } => None,
+                    Due::Now { due_ns, skipped } => {
+                        self.skipped(skipped);
+                        Some((due_ns, quantum))
+                    }
+                },
+            };
+            if let Some((due_ns, most)) = due {
+                let first = self.sequences[turn];
+                let (offered, sent) = self.send(turn, due_ns, most)?;
+                if sent > 0 {
+                    taker.sent(turn, first, sent, offered);
+                }
+                if let Some((_, windows)) = pace {
+                    windows.record(now, offered.into());
+                }
+                busy = true;
+            }
+            if due.is_some() || pace.is_none() {
+                turn = if turn + 1 == self.lanes.len() { 0 } else { turn + 1 };
+            }
+            taker.note(busy, now);
+            if !busy {
+                waiter.pause();
+            }
         }
-        outcome.ended_ns = now_ns();
-        outcome.cpu_ns = cpu_before_ns.zip(thread_cpu_ns()).map(|(before, after)| after - before);
-        if let Some((_, mut windows)) = pace {
-            windows.finish(outcome.ended_ns.min(phase.end_ns));
-            (outcome.windows, outcome.windows_within) = (windows.count(), windows.within());
-        }
-        outcome
+        Ok(())
     }
+
+    fn skipped(&mut self, datagrams: u64) {
+        self.outcome.late_skipped += datagrams;
+        self.live.late_skipped.add(datagrams);
+    }
+
+    /// Sends at most so many on a lane; gives how many were offered to the engine, and how many it sent.
+    ///
+    /// # Errors
+    /// What ends the flood.
+    fn send(&mut self, turn: usize, due_ns: u64, most: u32) -> Result<(u32, u32), String> {
+        let Self { phase, lanes, outcome, live, .. } = self;
+        let left = phase.datagrams - outcome.offered;
+        let batch = Batch {
+            run: phase.run,
+            flow: lanes[turn].flow,
+            first_sequence: self.sequences[turn],
+            due_ns,
+            datagrams: most.min(left.min(u64::from(u32::MAX)) as u32),
+            secret: phase.secret,
+            head: phase.head,
+        };
+        // Counted before the engine says what became of it, so that the two can differ.
+        outcome.offered += u64::from(batch.datagrams);
+        let sent = self.engine.send(&lanes[turn], &batch);
+        live.offered.add(u64::from(batch.datagrams));
+        if sent.sent > 0 {
+            // A batch refused as a whole leaves no gap in the sequence.
+            self.sequences[turn] += u64::from(batch.datagrams);
+        }
+        outcome.sent += u64::from(sent.sent);
+        outcome.sent_per_flow[turn] += u64::from(sent.sent);
+        live.sent.add(u64::from(sent.sent));
+        if let Some(refusal) = sent.refusal {
+            outcome.refusals.add(refusal, u64::from(sent.refused));
+            live.refused.add(u64::from(sent.refused));
+        }
+        let Some(error) = sent.failure else { return Ok((batch.datagrams, sent.sent)) };
+        outcome.refusals.failed += u64::from(sent.failed);
+        live.refused.add(u64::from(sent.failed));
+        let (engine, target) = (self.engine_name, lanes[turn].target);
+        Err(format!("the engine {engine} failed to send to {target}: {error}{}", advice(&error)))
+    }
+}
+
+fn no_answer(error: &std::io::Error) -> String {
+    format!("receiving the answers failed: {error}")
 }
 
 fn advice(error: &std::io::Error) -> &'static str {

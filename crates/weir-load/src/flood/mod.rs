@@ -6,20 +6,22 @@
 //!
 //! Every flood has an end in time, and goes to loopback unless a server consented to it.
 
+mod answers;
 mod describe;
 mod generator;
 mod report;
 mod run;
 mod spec;
 mod threads;
+mod window;
 
 use std::{io, net::SocketAddr};
 
 use weir::Unavailable;
 
-pub use report::{EndedBy, Event, FloodReport, LoadReport, Progress};
+pub use report::{AnswersReport, EndedBy, Event, FloodReport, LoadReport, Progress};
 pub use run::{flood, settings};
-pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, random_run};
+pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, OUTSTANDING_MAX, Replies, random_run};
 pub(crate) use threads::text_of;
 
 use crate::control::ControlError;

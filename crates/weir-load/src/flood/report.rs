@@ -10,7 +10,9 @@ use super::{
     generator::{Obtained, Outcome},
 };
 use crate::{
+    audit::AuditReport,
     engine::{self, Refusals},
+    latency::{Histogram, Summary},
     pacing::{Load, windows::WITHIN_MIN},
     stop::{Stop, StopReason},
 };
@@ -62,6 +64,85 @@ pub enum Event<'a> {
     Ready(&'a [(&'static str, String)]),
     /// An interval is over.
     Interval(Progress),
+}
+
+/// What came back of a flood whose datagrams are requests. Counts are of answers, unless they say otherwise; each is held
+/// against the request that it answers, byte for byte. `sent = answered + missing`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AnswersReport {
+    /// Requests of each flow under way at most; none where a pace said when to send.
+    pub outstanding: Option<u32>,
+    /// Bytes that an answer is to have.
+    pub size_bytes: usize,
+    /// Different requests that were answered.
+    pub answered: u64,
+    /// Those of them before the flood was over.
+    pub answered_in_time: u64,
+    /// The same per second.
+    pub answers_per_s: f64,
+    /// Requests sent and not answered: at the end answers are waited for until none has come for 0.4 s.
+    pub missing: u64,
+    /// Requests that were under way for 100 ms or more, so that another took their place; some may have been answered
+    /// later.
+    pub given_up: u64,
+    /// All that came, whatever was wrong with them.
+    pub received: u64,
+    /// To a request that had been answered already.
+    pub duplicates: u64,
+    /// To an earlier request than the one before it. That is no error.
+    pub reordered: u64,
+    /// Of another size.
+    pub wrong_size: u64,
+    /// Whose bytes are not those of the request, or not of any.
+    pub corrupt: u64,
+    /// That show a number which was not in the request, or came to another flow.
+    pub forged: u64,
+    /// Of no run of this flood.
+    pub strangers: u64,
+    /// Dropped at the generator's own sockets; none where the system does not tell.
+    pub dropped_socket: Option<u64>,
+    /// Whether anything came that is not the answer to what was sent.
+    pub data_errors: bool,
+    /// Time that the generators had nothing to send and nothing to take, in ns, added up. Whoever waits a lot is not
+    /// the limit.
+    pub waiting_ns: u64,
+    /// From the time at which a request was due, or without a pace from the call that sent it, to its answer's being
+    /// taken, in ns.
+    pub round_trip_ns: Option<Summary>,
+    /// The same, to be merged with those of other runs.
+    pub round_trip_histogram: Histogram,
+}
+
+impl AnswersReport {
+    fn of(spec: &FloodSpec, outcomes: &[Outcome], audit: &AuditReport, elapsed_ns: u64) -> Self {
+        let found = || outcomes.iter().filter_map(|outcome| outcome.found.as_ref());
+        let answered: u64 = found().map(|found| found.answered).sum();
+        let in_time: u64 = found().map(|found| found.in_time).sum();
+        let forged = found().map(|found| found.forged).sum();
+        let sent: u64 = outcomes.iter().map(|outcome| outcome.sent).sum();
+        let closed = spec.load == Load::Saturation;
+        Self {
+            outstanding: spec.replies.filter(|_| closed).map(|replies| replies.outstanding),
+            size_bytes: spec.reply_bytes().unwrap_or_default(),
+            answered,
+            answered_in_time: in_time,
+            answers_per_s: in_time as f64 * 1e9 / elapsed_ns as f64,
+            missing: sent.saturating_sub(answered),
+            given_up: found().map(|found| found.given_up).sum(),
+            received: audit.received,
+            duplicates: audit.duplicates,
+            reordered: audit.reordered,
+            wrong_size: audit.wrong_size,
+            corrupt: audit.corrupt_bodies + audit.corrupt_headers + audit.unknown_flow,
+            forged,
+            strangers: audit.strangers,
+            dropped_socket: found().map(|found| found.dropped_socket).sum(),
+            data_errors: audit.data_errors || forged > 0 || audit.strangers > 0,
+            waiting_ns: found().map(|found| found.waiting_ns).sum(),
+            round_trip_ns: audit.latency_ns.clone(),
+            round_trip_histogram: audit.latencies.clone(),
+        }
+    }
 }
 
 /// What a flood did. `offered = sent + refused`, and the two sides are counted apart: offered
@@ -146,6 +227,8 @@ pub struct FloodReport {
     pub lost_percent: Option<f64>,
     /// The share that may be lost, if a limit was set.
     pub max_loss_percent: Option<f64>,
+    /// What came back, where answers were expected.
+    pub answers: Option<AnswersReport>,
     /// What the server reported, as it is; none without a control connection.
     pub report: Option<serde_json::Value>,
 }
@@ -218,6 +301,7 @@ pub(super) fn assemble(
     obtained: Obtained,
     quantum: u32,
     outcomes: Vec<Outcome>,
+    answers: Option<&AuditReport>,
     stop: &Stop,
 ) -> FloodReport {
     let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
@@ -248,6 +332,7 @@ pub(super) fn assemble(
         }
         None => (EndedBy::Time, failure),
     };
+    let answers = answers.map(|audit| AnswersReport::of(spec, &outcomes, audit, elapsed_ns));
     FloodReport {
         run: spec.run,
         target: spec.target,
@@ -291,6 +376,7 @@ pub(super) fn assemble(
         lost_packets: None,
         lost_percent: None,
         max_loss_percent: spec.max_loss.map(|share| share * 100.0),
+        answers,
         report: None,
     }
 }

@@ -4,12 +4,14 @@ use std::{net::SocketAddr, sync::Arc, thread};
 
 use super::{
     FloodError, FloodSpec,
+    answers::Expected,
     describe::describe,
     generator::{Generator, Live, Obtained, Setup},
     report::{Event, FloodReport, assemble},
     threads::{Senders, text_of},
 };
 use crate::{
+    audit::{Audit, AuditSettings},
     clock::now_ns,
     control::{ClientSettings, ControlClient, RunEnd},
     engine::Blocking,
@@ -50,7 +52,8 @@ pub fn flood(
             Some(control)
         }
     };
-    let setups = setups(spec, &ports);
+    let audit = audit_of_answers(spec)?;
+    let setups = setups(spec, &ports, audit.as_ref());
     let lives: Vec<Live> = setups.iter().map(|_| Live::default()).collect();
     let lease = control.as_ref().map_or_else(Arc::<Lease>::default, ControlClient::lease);
     // While datagrams leave, a server that was asked must give signs of life.
@@ -70,13 +73,19 @@ pub fn flood(
             drop(armed);
             warm_up_sent = outcomes.iter().map(|outcome| outcome.sent).sum();
         }
+        if let Some(audit) = &audit {
+            audit.start(spec.run);
+        }
         if let Some(control) = &control {
             control.start(spec.run)?;
         }
         let armed = armed();
         let outcomes = senders.run(spec.run, quantum, spec.duration, spec.datagrams, &mut watch)?;
         drop(armed);
-        let mut report = assemble(spec, ports, obtained, quantum, outcomes, stop);
+        let sent_per_flow: Vec<u64> =
+            outcomes.iter().flat_map(|outcome| &outcome.sent_per_flow).copied().collect();
+        let answers = audit.as_ref().and_then(|audit| audit.end(spec.run, Some(&sent_per_flow)));
+        let mut report = assemble(spec, ports, obtained, quantum, outcomes, answers.as_ref(), stop);
         report.warm_up_sent = warm_up_sent;
         if let Some(control) = &control {
             let end = RunEnd {
@@ -108,7 +117,8 @@ pub fn settings(spec: &FloodSpec) -> Result<Vec<(&'static str, String)>, FloodEr
     // Connecting a UDP socket sends nothing, so any port serves to try the engine.
     const ANY: [u16; 1] = [9];
     let ports: &[u16] = if spec.ports.is_empty() { &ANY } else { &spec.ports };
-    let setup = setups(spec, ports).swap_remove(0);
+    let audit = audit_of_answers(spec)?;
+    let setup = setups(spec, ports, audit.as_ref()).swap_remove(0);
     // On a thread of its own: it may be bound to a core.
     let obtained = thread::scope(|scope| {
         let opening = scope.spawn(|| Generator::open(&setup).map(|generator| generator.obtained));
@@ -117,12 +127,32 @@ pub fn settings(spec: &FloodSpec) -> Result<Vec<(&'static str, String)>, FloodEr
     Ok(describe(spec, &spec.ports, &obtained, quantum(spec, &obtained)?))
 }
 
-fn setups(spec: &FloodSpec, ports: &[u16]) -> Vec<Setup> {
-    let single_core = thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-    let blocking = match spec.load {
-        Load::Saturation => Blocking::Yes,
-        Load::Paced { .. } => Blocking::No,
+/// The account of the answers, where any are expected: every byte is compared, and every time taken.
+fn audit_of_answers(spec: &FloodSpec) -> Result<Option<Arc<Audit>>, FloodError> {
+    let Some(size_bytes) = spec.reply_bytes() else { return Ok(None) };
+    let audit = Audit::new();
+    let settings = AuditSettings {
+        warm_up_run: spec.warm_up_run(),
+        verify_every: 1,
+        latency_every: 1,
+        ..AuditSettings::new(spec.run, size_bytes, spec.flows_in_all(), true)
     };
+    audit.begin(settings).map_err(FloodError::Spec)?;
+    Ok(Some(audit))
+}
+
+fn setups(spec: &FloodSpec, ports: &[u16], audit: Option<&Arc<Audit>>) -> Vec<Setup> {
+    let single_core = thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    let closed = spec.load == Load::Saturation;
+    // Who waits for room takes no answers meanwhile.
+    let blocking = match closed && spec.replies.is_none() {
+        true => Blocking::Yes,
+        false => Blocking::No,
+    };
+    let answers = audit.zip(spec.replies).map(|(audit, replies)| Expected {
+        audit: Arc::clone(audit),
+        outstanding: closed.then_some(replies.outstanding),
+    });
     let target = |flow: usize| SocketAddr::new(spec.target, ports[flow % ports.len()]);
     (0..spec.generators)
         .map(|number| {
@@ -135,6 +165,7 @@ fn setups(spec: &FloodSpec, ports: &[u16]) -> Vec<Setup> {
                 blocking,
                 core: spec.cores.get(number % spec.cores.len().max(1)).copied(),
                 single_core,
+                answers: answers.clone(),
             }
         })
         .collect()

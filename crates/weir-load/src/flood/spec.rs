@@ -13,7 +13,7 @@ use crate::{
     engine::Head,
     pacing::Load,
     pacing::WINDOW_NS,
-    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX},
+    stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX, STAMP_BYTES},
 };
 
 /// The most generators of one flood.
@@ -28,6 +28,26 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 /// The highest rate that makes sense: ten times what 100 GbE carries.
 const DATAGRAMS_PER_S_MAX: f64 = 1.5e9;
+
+/// The most requests of one flow that may be under way.
+pub const OUTSTANDING_MAX: u32 = 16_384;
+
+/// The answers that a flood expects: then its datagrams are requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replies {
+    /// Bytes of each answer; none for as many as the request has. It is the beginning of the request.
+    pub size_bytes: Option<usize>,
+    /// Requests of each flow that are under way at most, where no pace says when to send (closed loop). With a pace
+    /// (open loop) requests go out at their times, however many are under way.
+    pub outstanding: u32,
+}
+
+impl Default for Replies {
+    /// Answers of the request's size, 64 under way.
+    fn default() -> Self {
+        Self { size_bytes: None, outstanding: 64 }
+    }
+}
 
 /// What a flood is to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +68,8 @@ pub struct FloodSpec {
     pub size_bytes: usize,
     /// Written over the beginning of each datagram, stamp included; empty for nothing.
     pub head: Head,
+    /// The answers that are expected and verified; none from a sink.
+    pub replies: Option<Replies>,
     /// Flows of each generator.
     pub flows: usize,
     /// Generators (threads), at most [`GENERATORS_MAX`].
@@ -84,6 +106,7 @@ impl FloodSpec {
             engine: None,
             size_bytes: 64,
             head: Head::default(),
+            replies: None,
             flows: 1,
             generators: 1,
             load: Load::Saturation,
@@ -158,6 +181,7 @@ impl FloodSpec {
                 "an interval of {interval:?} (--interval); it must be {INTERVAL_MIN:?} or more"
             ));
         }
+        self.check_replies()?;
         if self.datagrams == Some(0) {
             return wrong("0 datagrams (--blockcount, --bytes) is no flood; give 1 or more".into());
         }
@@ -173,6 +197,41 @@ impl FloodSpec {
             ));
         }
         Ok(())
+    }
+
+    /// Whether the answers can be told apart, and are no more than what is sent.
+    fn check_replies(&self) -> Result<(), FloodError> {
+        let Some(Replies { outstanding, .. }) = self.replies else { return Ok(()) };
+        let wrong = |text: String| Err(FloodError::Spec(text));
+        let reply_bytes = self.reply_bytes().unwrap_or_default();
+        if !(STAMP_BYTES..=self.size_bytes).contains(&reply_bytes) {
+            return wrong(format!(
+                "answers of {reply_bytes} bytes (--reply-size) to datagrams of {} (--length): an answer needs {STAMP_BYTES} \
+                 bytes at least, for the stamp that tells it from others, and has no more than its request",
+                self.size_bytes
+            ));
+        }
+        if !self.head.is_empty() {
+            return wrong(
+                "a head (--head) overwrites the stamp by which answers are told apart; leave it or --reply out".into(),
+            );
+        }
+        if !(1..=OUTSTANDING_MAX).contains(&outstanding) {
+            return wrong(format!(
+                "{outstanding} requests under way (--outstanding); it must be 1 to {OUTSTANDING_MAX}"
+            ));
+        }
+        if self.engine.as_deref() == Some("xdp") {
+            return wrong(
+                "the engine xdp sends past the sockets, to which answers come; take another for requests".into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Bytes of each answer, where answers are expected.
+    pub fn reply_bytes(&self) -> Option<usize> {
+        self.replies.map(|replies| replies.size_bytes.unwrap_or(self.size_bytes))
     }
 
     /// Run id of the warm-up, if there is one.
@@ -192,6 +251,7 @@ impl FloodSpec {
             window_ms: WINDOW_NS / 1_000_000,
             duration_ms: (self.duration.as_millis() as u64).max(1),
             datagrams: self.datagrams,
+            reply_bytes: self.reply_bytes(),
         }
     }
 }

@@ -28,6 +28,17 @@ impl Waiter {
         Self { yields: single_core }
     }
 
+    /// Lets a moment pass before the next look at something that may come at any time: not at all, or where a server
+    /// may share the core, by yielding it.
+    #[inline]
+    pub fn pause(&self) {
+        if self.yields {
+            thread::yield_now();
+        } else {
+            hint::spin_loop();
+        }
+    }
+
     /// Waits until `until_ns` or until a stop is requested; gives the time then.
     #[inline]
     pub fn wait(&self, until_ns: u64, stop: &Stop) -> u64 {

@@ -14,6 +14,8 @@ pub mod setting {
     pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
     /// The work for each datagram, as asked for.
     pub const WORK: &str = "work";
+    /// Bytes of an answer at most, as asked for.
+    pub const REPLY_BYTES: &str = "reply-bytes";
     /// Name and version of what receives.
     pub const LIBRARY: &str = "library";
 }
@@ -55,6 +57,18 @@ pub struct Serve {
     /// `x = 1664525 x + 1013904223` in 32 bits.
     #[serde(default)]
     pub work_steps: Option<u32>,
+    /// Each datagram is to be answered with its beginning, so many bytes at most; none: it is a sink. Whoever answers
+    /// repeats the number in its settings ([`setting::REPLY_BYTES`]).
+    #[serde(default)]
+    pub reply_bytes: Option<usize>,
+}
+
+impl Serve {
+    /// What a datagram is answered with, if it is.
+    #[inline]
+    pub fn reply<'a>(&self, datagram: &'a [u8]) -> Option<&'a [u8]> {
+        Some(&datagram[..datagram.len().min(self.reply_bytes?)])
+    }
 }
 
 /// The answer to [`Ask::Serve`].

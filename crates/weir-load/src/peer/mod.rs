@@ -39,6 +39,10 @@
 //! short for a stamp, its count is a claim, and its row has no rank. A wrong one makes the run invalid. Its
 //! counts are also held against one another, the generator's and the kernel's. Its own latencies are not used.
 //!
+//! Where "serve" has `"reply_bytes":64`, it sends that much of the beginning of each datagram back to its source, from
+//! the socket that it came in on, and says `"reply-bytes":"64"` in its settings. The generator verifies each answer, so
+//! nothing more has to be shown then.
+//!
 //! Settings, as texts: "receive-offload" must be "true" if it was asked for, "work" must repeat
 //! the work asked for, or the row is left out as one that cannot do this. Well known besides:
 //! "receive-buffer-bytes" (SO_RCVBUF as obtained), and "library", name and version of what

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use weir::socket::{MOST_BUSY_POLL, ReceiveBuffer};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Held, Rate, Work};
+use weir_load::flood::{OUTSTANDING_MAX, Replies};
 use weir_load::quantity::{parse_count, parse_percent, parse_rate, parse_size, parse_time};
 
 use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
@@ -17,7 +18,7 @@ use crate::serve::parse_receive_buffer;
 pub const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
-const IGNORED_BY_MEMORY: [&str; 26] = [
+const IGNORED_BY_MEMORY: [&str; 29] = [
     "rounds",
     "peer",
     "peer_head",
@@ -29,6 +30,9 @@ const IGNORED_BY_MEMORY: [&str; 26] = [
     "threads",
     "ports",
     "parallel",
+    "reply",
+    "reply_size",
+    "outstanding",
     "generators",
     "rcvbuf",
     "load",
@@ -115,6 +119,26 @@ pub struct UdpArgs {
     /// state that all threads share under a lock [default: 0].
     #[arg(long, value_delimiter = ',')]
     pub(super) work: Vec<Work>,
+
+    /// Servers that answer each datagram, instead of sinks. At saturation so many requests are under way (closed
+    /// loop, --outstanding), and rows are ranked by answers per second; paced, each request goes out at its time (open
+    /// loop), and they are ranked by round trip. Every answer is verified byte for byte.
+    #[arg(long)]
+    pub(super) reply: bool,
+
+    /// Bytes of an answer, 32 to the length of the datagram: its beginning (k = 1024) [default: all of it].
+    #[arg(long, requires = "reply", value_parser = parse_size)]
+    pub(super) reply_size: Option<usize>,
+
+    #[arg(
+        long, requires = "reply",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(OUTSTANDING_MAX)),
+        help = format!(
+            "Requests of each flow that are under way in a closed loop [default: {}]",
+            Replies::default().outstanding
+        )
+    )]
+    pub(super) outstanding: Option<u32>,
 
     /// Numbers of threads: a row for each, of every design that has this option and does not set it in
     /// --design.
@@ -337,6 +361,9 @@ mod tests {
             &["--receive-offload=no"],
             &["--busy-poll", "50us"],
             &["--on", "veth"],
+            &["--reply"],
+            &["--reply", "--reply-size", "32"],
+            &["--reply", "--outstanding", "8"],
         ] {
             assert!(!are_for_all(words), "{words:?}");
         }

@@ -81,6 +81,18 @@ pub struct ServePeer {
     #[arg(long, hide = true)]
     max_time: Option<String>,
 
+    /// Send every datagram back to its source.
+    #[arg(long)]
+    echo: bool,
+
+    /// Answer with so many bytes of a datagram's beginning instead of all (k = 1024).
+    #[arg(long, requires = "echo", value_parser = parse_size)]
+    reply_size: Option<usize>,
+
+    /// As `weir serve udp`; a peer has no such limit.
+    #[arg(long, hide = true, requires = "echo")]
+    replies_per_s: Option<String>,
+
     /// Verify every byte of every datagram instead of samples.
     #[arg(long)]
     verify_all: bool,
@@ -119,15 +131,11 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
         receive_offload: args.receive_offload,
         receive_buffer_bytes: args.rcvbuf,
         work_steps: (!args.work.is_none()).then_some(args.work.steps),
+        reply_bytes: args.echo.then(|| args.reply_size.unwrap_or(args.size)),
     };
     // This thread stays until the end, and the program goes with it.
     let (program, ready) = Program::start(&args.command, &asked)?;
-    let watch = Arc::new(PeerWatch::new(
-        program,
-        ready,
-        (args.verify_all, args.receive_offload),
-        sender.clone(),
-    )?);
+    let watch = Arc::new(PeerWatch::new(program, ready, &asked, args.verify_all, sender.clone())?);
     let settings = ControlSettings {
         any_build: args.any_build,
         key: super::key(None)?,
@@ -227,5 +235,6 @@ fn conclude(args: &ServePeer, watch: &PeerWatch) -> Result<u8, Failure> {
 fn must_say(asked: &Serve) -> Vec<(&'static str, String)> {
     let offload = asked.receive_offload.then(|| (setting::RECEIVE_OFFLOAD, "true".to_owned()));
     let work = asked.work_steps.map(|steps| (setting::WORK, steps.to_string()));
-    offload.into_iter().chain(work).collect()
+    let reply = asked.reply_bytes.map(|bytes| (setting::REPLY_BYTES, bytes.to_string()));
+    offload.into_iter().chain(work).chain(reply).collect()
 }

@@ -12,7 +12,7 @@ use weir_lab::child::ChildError;
 use weir_lab::wire::{self, Window};
 use weir_load::audit::AuditSettings;
 use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
-use weir_load::peer::{Count, Ready};
+use weir_load::peer::{Count, Ready, Serve};
 use weir_load::stamp::STAMP_BYTES;
 
 use super::super::account::both;
@@ -41,6 +41,8 @@ pub struct PeerWatch {
     verify_all: bool,
     /// Whether it was asked to receive several datagrams as one.
     receive_offload: bool,
+    /// Bytes that it answers with at most, if it answers.
+    reply_bytes: Option<usize>,
     talks: bool,
     events: Sender<Event>,
     state: Mutex<WatchState>,
@@ -80,15 +82,15 @@ struct Course {
 }
 
 impl PeerWatch {
-    /// Watches a program that listens. Whether every byte is to be verified, and whether several datagrams
-    /// may come as one, was `asked` for.
+    /// Watches a program that listens, as it was `asked` to; `verify_all`: whether every byte is to be verified.
     pub fn new(
         program: Program,
         ready: Ready,
-        asked: (bool, bool),
+        asked: &Serve,
+        verify_all: bool,
         events: Sender<Event>,
     ) -> Result<Self, Failure> {
-        let (verify_all, receive_offload) = asked;
+        let Serve { receive_offload, reply_bytes, .. } = *asked;
         let talks = program.talks();
         let state = WatchState {
             program: Some(program),
@@ -101,7 +103,7 @@ impl PeerWatch {
             last: None,
         };
         let state = Mutex::new(state);
-        Ok(Self { ready, verify_all, receive_offload, talks, events, state })
+        Ok(Self { ready, verify_all, receive_offload, reply_bytes, talks, events, state })
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
@@ -399,6 +401,16 @@ impl Receiver for PeerWatch {
         drop(state);
         self.tell(Event::RunBegan);
         Ok(vec![at.port()])
+    }
+
+    fn answers(&self, run: &AgreedRun, reply_bytes: usize) -> Result<(), String> {
+        match self.reply_bytes.map(|most| most.min(run.ask.size_bytes)) {
+            Some(own) if own == reply_bytes => Ok(()),
+            Some(own) => {
+                Err(format!("it answers with {own} bytes, not {reply_bytes}; give --reply-size"))
+            }
+            None => Err("it answers nothing; start it with --echo".into()),
+        }
     }
 
     fn start(&self, _run: &AgreedRun) {

@@ -17,7 +17,7 @@ fn what_a_server_has_not_taken_yet_is_still_to_come() {
     const SENT: u64 = 5;
     let (audit, work) = (Audit::new(), Arc::new(Mutex::new(1)));
     let (auditors, labour) = (Arc::clone(&audit), Labour::of(&work));
-    let handlers = move |_| Measured::new(auditors.auditor(), labour.clone(), false, None);
+    let handlers = move |_| Measured::new(auditors.auditor(), labour.clone(), None, None);
     let design = AnyDesign::parse("blocking").expect("a design of every system");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::bind(any).start(design, handlers).expect("loopback can be bound");
@@ -34,6 +34,7 @@ fn what_a_server_has_not_taken_yet_is_still_to_come() {
             warm_up_ms: 0,
             warm_up_run: None,
             window_ms: 10,
+            reply_bytes: None,
         },
         peer: any.ip(),
         local: any.ip(),

@@ -84,6 +84,15 @@ pub enum Shown {
     Step,
 }
 
+/// What is answered, where the server is no sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replies {
+    /// Requests of each flow that are under way, where no rate says when to send.
+    pub outstanding: u32,
+    /// Bytes of an answer; `None` for as many as its request has.
+    pub size_bytes: Option<u32>,
+}
+
 /// One load. Rows are compared only under the same one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
@@ -93,6 +102,8 @@ pub struct Load {
     pub size_bytes: u32,
     /// What the handler does with each.
     pub work: Work,
+    /// What the server answers; `None` for a sink.
+    pub replies: Option<Replies>,
     /// How many ports the server listens on.
     pub ports: u16,
     /// How many flows (source ports) each generator sends from.
@@ -121,6 +132,7 @@ impl Load {
             rate: Rate::Saturation,
             size_bytes,
             work: Work::default(),
+            replies: None,
             ports: 1,
             flows: 1,
             generators: 1,
@@ -194,6 +206,12 @@ impl Load {
         let mut text = format!("{} B", self.size_bytes);
         let several =
             |n: u16, what: &str| if n > 1 { format!(", {n} {what}") } else { String::new() };
+        if let Some(Replies { size_bytes, .. }) = self.replies {
+            text.push_str(", each answered");
+            if let Some(bytes) = size_bytes {
+                text.push_str(&format!(" with {bytes} B"));
+            }
+        }
         if !self.work.is_none() {
             text.push_str(&format!(", work {}", self.work));
         }
@@ -213,7 +231,12 @@ impl Load {
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rate {
-            Rate::Saturation => write!(f, "saturation")?,
+            Rate::Saturation => match self.replies {
+                None => write!(f, "saturation")?,
+                Some(Replies { outstanding, .. }) => {
+                    write!(f, "closed loop of {outstanding} requests per flow")?;
+                }
+            },
             Rate::PerSecond(rate) => write!(f, "paced at {rate}/s")?,
             Rate::OfMaximum(share) => {
                 write!(f, "paced at {} % of each row's maximum", percent(share))?;
@@ -280,6 +303,18 @@ mod tests {
         let peer = Row::parse_peer("talks=x").unwrap();
         assert!(idle.takes(&peer) && !held.takes(&peer));
         assert!(held.takes(&Row::parse("epoll").unwrap()));
+    }
+
+    #[test]
+    fn a_load_with_answers_says_so() {
+        let replies = Some(Replies { outstanding: 64, size_bytes: None });
+        let load = Load { replies, ..Load::saturation(64) };
+        let text = load.to_string();
+        assert_eq!(text, "closed loop of 64 requests per flow, 64 B, each answered");
+        let replies = Some(Replies { outstanding: 64, size_bytes: Some(32) });
+        let paced = Load { replies, ..load.at(Rate::PerSecond(50_000)) };
+        assert_eq!(paced.to_string(), "paced at 50000/s, 64 B, each answered with 32 B");
+        assert!(!paced.is_like(&load) && load.is_like(&load.at(Rate::PerSecond(5))));
     }
 
     #[test]

@@ -6,21 +6,24 @@ use crate::udp::ledger::Ledger;
 use crate::udp::plan::Load;
 use crate::udp::results::{Results, Udp};
 use crate::udp::sample::{
-    BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_MAX,
-    LATENCY_P50, LATENCY_P99, LATENCY_P999, LOCKED, MEMORY, OFFERED, PACE, PERCENT_OF_SENT,
-    RECEIVED, REGISTERED, SENT_IN, SERVER_CPU, SOCKET_BUFFER, TAKEN, THREADS_CPU, THREADS_STARTED,
-    THREADS_USED,
+    ANSWERS, BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, GENERATOR_WAITING,
+    KERNEL_ENTRIES, LATENCY_MAX, LATENCY_P50, LATENCY_P99, LATENCY_P999, LOCKED, MEMORY, Metric,
+    OFFERED, PACE, PERCENT_OF_SENT, RECEIVED, REGISTERED, SENT_IN, SERVER_CPU, SOCKET_BUFFER,
+    TAKEN, THREADS_CPU, THREADS_STARTED, THREADS_USED,
 };
 
 /// The columns of a load: the result first, then why.
 pub fn of(results: &Results, load: usize) -> Vec<Column<Udp>> {
     let of = results.loads[load];
-    let mut columns = match (of.burst(), of.is_paced()) {
-        (Some(_), _) => burst(),
-        (None, true) => latency(),
-        (None, false) => throughput(),
+    let mut columns = match (of.burst(), of.is_paced(), of.replies.is_some()) {
+        (Some(_), _, _) => burst(),
+        (None, true, false) => latency(),
+        (None, false, false) => throughput(),
+        (None, true, true) => round_trips(),
+        (None, false, true) => answers(),
     };
-    let after = columns.iter().position(|column| column.heading == CPU.heading);
+    let heads = [CPU.heading, PER_ANSWER];
+    let after = columns.iter().position(|column| heads.contains(&column.heading));
     if let (Some(_), Some(after)) = (&results.own.link, after) {
         columns.insert(after + 1, Column::of(&THREADS_CPU));
     }
@@ -92,6 +95,79 @@ fn latency() -> Vec<Column<Udp>> {
     ]
 }
 
+/// What a closed loop of requests shows.
+fn answers() -> Vec<Column<Udp>> {
+    vec![
+        threads(),
+        Column::bounded(&ANSWERS),
+        Column::spread(&ANSWERS),
+        Column::to_best(),
+        Column::to_measure("× trad.\n", "the same to the figure of the traditional design"),
+        per_answer(),
+        round_trip("round trip\np50 µs", &LATENCY_P50),
+        round_trip("\np99 µs", &LATENCY_P99),
+        Column::limited_by(),
+        Column::of(&GENERATOR_WAITING),
+        batches(),
+        Column::entries(&KERNEL_ENTRIES),
+        Column::of(&CONTEXT_SWITCHES),
+        Column::of(&MEMORY),
+        missing(),
+    ]
+}
+
+/// What paced requests show.
+fn round_trips() -> Vec<Column<Udp>> {
+    vec![
+        threads(),
+        Column::of(&OFFERED),
+        round_trip("round trip\np50 µs", &LATENCY_P50),
+        Column::spread(&LATENCY_P50),
+        Column::to_best(),
+        round_trip("\np99 µs", &LATENCY_P99),
+        round_trip("\np99.9 µs", &LATENCY_P999),
+        round_trip("\nmax µs", &LATENCY_MAX),
+        Column::of(&SERVER_CPU),
+        per_answer(),
+        Column::limited_by(),
+        Column::of(&PACE),
+        Column::entries(&KERNEL_ENTRIES),
+        Column::of(&CONTEXT_SWITCHES),
+        missing(),
+    ]
+}
+
+/// The heading of CPU time where answers are expected.
+const PER_ANSWER: &str = "CPU\nns/answer";
+
+fn per_answer() -> Column<Udp> {
+    let about = "CPU time of the server's process per answer that arrived";
+    Column { heading: PER_ANSWER, about: about.into(), ..Column::of(&CPU) }
+}
+
+fn round_trip(heading: &'static str, metric: &'static Metric) -> Column<Udp> {
+    let about = "from the time at which a request was due, in a closed loop from the call that sent it, until its answer \
+                 was taken";
+    Column { heading, about: about.into(), ..Column::of(metric) }
+}
+
+/// Requests without an answer, and which way they or it were lost.
+fn missing() -> Column<Udp> {
+    let about = "percent of the requests that were not answered: lost on the way there / answers not given or lost on \
+                 the way back";
+    Column::figure("not answered\nthere/back", about, |at| {
+        let Some(replies) = at.cell().replies() else { return UNKNOWN.into() };
+        let sent = (replies.answered + replies.missing).max(1) as f64;
+        let share = |count: u64| match count as f64 / sent * 100.0 {
+            0.0 => "0".into(),
+            percent if percent < 0.1 => "<0.1".into(),
+            percent => format!("{percent:.1}"),
+        };
+        let (there, missing) = (replies.requests_lost, replies.missing);
+        format!("{}/{} %", share(there), share(missing.saturating_sub(there)))
+    })
+}
+
 fn threads() -> Column<Udp> {
     let about = "those that handled any datagram, of all that were started";
     let parts = Column::parts("threads\nused/all", &[&THREADS_USED, &THREADS_STARTED]);
@@ -105,7 +181,8 @@ fn batches() -> Column<Udp> {
 
 /// The latency of the first paced load.
 fn borrowed(at: &At<Udp>) -> String {
-    let Some(load) = at.results.loads.iter().position(Load::is_paced) else {
+    let is_paced_sink = |load: &Load| load.is_paced() && load.replies.is_none();
+    let Some(load) = at.results.loads.iter().position(is_paced_sink) else {
         return UNKNOWN.into();
     };
     let of = |metric| Some((LATENCY_P50.text)(at.results.median(load, at.row, metric)?));

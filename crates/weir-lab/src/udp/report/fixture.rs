@@ -72,6 +72,7 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
     };
     let at = Circumstances {
         burst: false,
+        answered: false,
         when: When {
             block: block as u32,
             core_to_core_ns: Some(if block == 3 { 170.0 } else { 27.0 }),

@@ -62,6 +62,9 @@ pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
                 "counts": ledger,
             })
         }),
+        "replies": cell.replies().map(|replies| {
+            json!({ "unexplained": replies.unexplained(), "counts": replies })
+        }),
     })
 }
 
@@ -96,10 +99,11 @@ pub(super) fn load_value(load: &Load) -> Value {
         more["burst"] = json!({ "datagrams": datagrams, "held": held.to_string() });
     }
     let asked = json!({
-        "kind": match (load.burst(), load.is_paced()) {
-            (Some(_), _) => "burst",
-            (None, true) => "paced",
-            (None, false) => "saturation",
+        "kind": match (load.burst(), load.is_paced(), load.replies) {
+            (Some(_), _, _) => "burst",
+            (None, true, _) => "paced",
+            (None, false, None) => "saturation",
+            (None, false, Some(_)) => "closed_loop",
         },
         "offered_per_s": match load.rate {
             Rate::PerSecond(rate) => Some(rate),
@@ -118,6 +122,10 @@ pub(super) fn load_value(load: &Load) -> Value {
             _ => Value::Null,
         },
         "size_bytes": load.size_bytes,
+        "replies": load.replies.map(|replies| json!({
+            "outstanding": (!load.is_paced()).then_some(replies.outstanding),
+            "size_bytes": replies.size_bytes.unwrap_or(load.size_bytes),
+        })),
         "work": load.work.steps,
         "work_shared": load.work.shared,
         "ports": load.ports,

@@ -66,6 +66,10 @@ impl Reported for Udp {
                                   INVALID: its data or its ledger is wrong, see below the table";
     const RATIO_FIELD: Option<&'static str> = Some("ratio_to_traditional");
 
+    fn one(load: &Load) -> &'static str {
+        if load.replies.is_some() { "answer" } else { Self::UNIT.one }
+    }
+
     fn title(row: &Row) -> String {
         row.to_string()
     }

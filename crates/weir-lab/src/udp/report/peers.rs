@@ -20,7 +20,12 @@ pub fn against(results: &Results, load: usize, offloaded: bool) -> Option<Agains
     };
     let (own, peer) = (best(false)?, best(true)?);
     let ratio = results.against(load, metric, (own, peer));
-    Some(Against { metric, name: "the datagrams/s", own, peer, ratio })
+    let name = match (results.loads[load].is_paced(), results.loads[load].replies) {
+        (true, _) => "the median round trip",
+        (false, None) => "the datagrams/s",
+        (false, Some(_)) => "the answers/s",
+    };
+    Some(Against { metric, name, own, peer, ratio })
 }
 
 /// In words.

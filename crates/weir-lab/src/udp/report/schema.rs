@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::report::schema::parts::{Against, Dated, Difference, Estimate, Group};
 use crate::udp::kernel_memory::Probe;
 use crate::udp::ledger::Ledger;
+use crate::udp::replies::Replies;
 use crate::udp::results::Udp;
 use crate::wire::Latency;
 
@@ -97,13 +98,15 @@ pub struct BurstRow {
 
 #[derive(JsonSchema)]
 pub struct AskedOfUdp {
-    /// saturation, paced or burst.
+    /// saturation, paced, burst or closed_loop.
     kind: String,
     offered_per_s: Option<u64>,
     share_of_maximum: Option<f64>,
     share_of_partial_drop_rate: Option<f64>,
     search: Option<Search>,
     size_bytes: u32,
+    /// What the server answers; null for a sink.
+    replies: Option<AskedReplies>,
     work: u32,
     work_shared: bool,
     ports: u16,
@@ -118,6 +121,14 @@ pub struct AskedOfUdp {
     rcvbuf: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     burst: Option<Burst>,
+}
+
+/// The answers that are expected of a server.
+#[derive(JsonSchema)]
+pub struct AskedReplies {
+    /// Requests of each flow under way; null where requests are paced.
+    outstanding: Option<u32>,
+    size_bytes: u32,
 }
 
 /// Datagrams sent at once.
@@ -163,6 +174,8 @@ pub struct UdpRow {
     load: AskedOfUdp,
     peer: Option<UdpPeer>,
     ledger: Option<Account>,
+    /// What became of the answers; null where none was expected.
+    replies: Option<AccountOfReplies>,
     latency_of_all_runs_ns: Option<Latency>,
     ratio_to_traditional: Option<Difference>,
 }
@@ -187,6 +200,14 @@ pub struct Account {
     /// Those of them that are lost for certain, where the system does not tell what was dropped at sockets; they
     /// make no run invalid. null where it tells.
     lost_place_unknown: Option<u64>,
+}
+
+/// What became of the answers.
+#[derive(JsonSchema)]
+pub struct AccountOfReplies {
+    counts: Replies,
+    /// Answers given that neither arrived nor are known to be dropped; null where the server does not say what it gave.
+    unexplained: Option<i64>,
 }
 
 #[derive(JsonSchema)]

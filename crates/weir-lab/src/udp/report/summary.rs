@@ -3,13 +3,14 @@
 use crate::experiment::cell::{Better, Status};
 use crate::experiment::ranking::{Lead, Ranking, no_ratio_because};
 use crate::experiment::verdict::Limit;
+use crate::report::Reported as _;
 use crate::report::number::{microseconds, percent, si, whole};
 use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, none, times};
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
-use crate::udp::results::Results;
+use crate::udp::results::{Results, Udp};
 use crate::udp::sample::{
-    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, RECEIVED,
+    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99,
 };
 
 /// The sentences for a load whose figure is datagrams per second.
@@ -23,7 +24,8 @@ pub fn of_throughput(
         return vec![nobody(ranking, "", "figure")];
     };
     let traditional = results.measure();
-    let rate = format!("{} datagrams/s", si(winner.median));
+    let one = Udp::one(&results.loads[load]);
+    let rate = format!("{} {one}s/s", si(winner.median));
     let among = of_the_ranked(results, load, offloaded);
     let mut name = results.rows[winner.row].to_string();
     if traditional == Some(winner.row) {
@@ -32,7 +34,7 @@ pub fn of_throughput(
     let to_traditional = winner.to_traditional.zip(traditional);
     let against = to_traditional.map(|(difference, t)| {
         let cells = &results.cells[load];
-        let because = || no_ratio_because(&cells[winner.row], &cells[t], &RECEIVED);
+        let because = || no_ratio_because(&cells[winner.row], &cells[t], results.ranked_by(load));
         against(&difference, &results.rows[t].to_string(), ranking.noise_floor, because)
     });
     let lead = leads(ranking, &name, among, &rate).unwrap_or_default();

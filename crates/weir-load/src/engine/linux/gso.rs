@@ -80,7 +80,7 @@ impl Engine for Gso {
     }
 }
 
-fn set_option(lane: &Lane, level: i32, option: i32, value: i32) -> io::Result<()> {
+pub(super) fn set_option(lane: &Lane, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: the descriptor is the lane's open socket, and the value is an int of the
     // length stated that outlives the call.
     let result = unsafe {

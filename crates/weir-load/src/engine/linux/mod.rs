@@ -1,10 +1,12 @@
 //! The engines of Linux, the best first; behind `send`, which always works, what must be asked for.
 
+mod answers;
 mod gso;
 mod sendmmsg;
 mod uring;
 mod xdp;
 
+pub use answers::Answers;
 pub use xdp::receive_together;
 
 use weir::Unavailable;

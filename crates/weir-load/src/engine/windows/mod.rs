@@ -1,7 +1,9 @@
 //! The engines of Windows, the best first; and those that only Linux has.
 
+mod answers;
 mod uso;
 
+pub use answers::Answers;
 use weir::Unavailable;
 
 use super::{About, Lane, Opened, send};

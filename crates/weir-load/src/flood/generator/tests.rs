@@ -63,6 +63,7 @@ fn run_under(
         lanes: vec![Lane::connect(target, 0, Blocking::No).expect("loopback is reachable")],
         engine: Box::new(Said { answer, batches: Arc::clone(&batches) }),
         waiter: Waiter::for_current_thread(false),
+        taker: None,
         obtained: obtained.clone(),
     };
     let start_ns = now_ns() + 100_000;
@@ -79,7 +80,8 @@ fn run_under(
     let stop = Stop::new();
     let outcome = generator.run(&phase, &Live::default(), &stop, lease);
     let spec = FloodSpec { load, datagrams: Some(100), ..FloodSpec::new(target.ip()) };
-    let report = assemble(&spec, vec![target.port()], obtained, quantum, vec![outcome], &stop);
+    let (ports, outcomes) = (vec![target.port()], vec![outcome]);
+    let report = assemble(&spec, ports, obtained, quantum, outcomes, None, &stop);
     drop(generator);
     let batches = Arc::into_inner(batches).expect("the engine is gone");
     (report, start_ns, batches.into_inner().expect("no panic"))

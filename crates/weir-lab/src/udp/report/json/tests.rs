@@ -29,7 +29,7 @@ fn the_document_has_what_the_schema_says() {
         hybrid["load"],
         json!({
             "kind": "saturation", "offered_per_s": null, "share_of_maximum": null,
-            "share_of_partial_drop_rate": null, "search": null, "size_bytes": 64,
+            "share_of_partial_drop_rate": null, "search": null, "size_bytes": 64, "replies": null,
             "work": 0, "work_shared": false, "ports": 1, "flows": 1, "generators": 1, "receive_offload": false, "send_offload": true,
             "rcvbuf_bytes": 212_992, "busy_poll_us": null,
         }),

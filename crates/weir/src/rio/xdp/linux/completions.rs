@@ -137,14 +137,24 @@ impl<T: Sharing> XdpCompletions<T> {
         Ok(received)
     }
 
+    /// Sends what had to wait. Nothing tells when there is room again: the sends under way may all have been taken
+    /// back, so that no completion follows, and what the kernel did not take then would wait for the next datagram.
+    fn send_blocked(&self, counters: &Counters) -> io::Result<()> {
+        for port in &self.common.ports {
+            port.transmit.with(|transmit| match transmit.is_blocked() {
+                true => transmit.kick(port.socket(), || counters.kernel_entries.one()),
+                false => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+
     /// Sends what had to wait, and takes what was sent.
     fn dequeue_sends(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<()> {
+        self.send_blocked(counters)?;
         let common = &self.common;
         for port in &common.ports {
             port.transmit.with(|transmit| {
-                if transmit.is_blocked() {
-                    transmit.kick(port.socket(), || counters.kernel_entries.one())?;
-                }
                 while out.room() > 0
                     && let Some((slice, socket, result)) = transmit.take(&common.table)
                 {
@@ -156,8 +166,7 @@ impl<T: Sharing> XdpCompletions<T> {
                     out.push(Completion { slice, socket, outcome });
                 }
                 transmit.release();
-                io::Result::Ok(())
-            })?;
+            });
         }
         Ok(())
     }
@@ -337,6 +346,9 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
                 // A poster's kick: look again what there is to wait for.
                 Woken::ByWaker if !self.common.signals.take_woken() => {}
                 Woken::TimedOut => {
+                    if sending {
+                        self.send_blocked(counters)?;
+                    }
                     if by.is_some_and(|by| Instant::now() >= by) {
                         return Ok(Woken::TimedOut);
                     }
