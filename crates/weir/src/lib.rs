@@ -15,6 +15,8 @@ pub mod error;
 #[forbid(unsafe_code)]
 pub mod filter;
 #[forbid(unsafe_code)]
+pub mod gather;
+#[forbid(unsafe_code)]
 mod left;
 #[forbid(unsafe_code)]
 mod lifecycle;
@@ -24,6 +26,8 @@ pub mod machine;
 pub mod memory;
 #[forbid(unsafe_code)]
 pub mod options;
+#[forbid(unsafe_code)]
+mod pause;
 pub mod port;
 pub mod privilege;
 pub mod process;

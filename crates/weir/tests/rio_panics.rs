@@ -81,6 +81,14 @@ impl<Q: CompletionQueue> CompletionQueue for PanickingQueue<Q> {
         self.queue.wait(at_least, timeout, counters)
     }
 
+    fn gather(&mut self, enough: u32, at_most: Duration, counters: &Counters) -> io::Result<Woken> {
+        self.queue.gather(enough, at_most, counters)
+    }
+
+    fn gathers(&self) -> String {
+        self.queue.gathers()
+    }
+
     fn waker(&self) -> Waker {
         self.queue.waker()
     }

@@ -19,13 +19,14 @@ use weir::stream::{Keepalive, StreamOptions};
 use weir::tcp::{
     AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, WhenFull,
 };
+use weir::wake::Waker;
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
 use super::metrics::{self, About, MetricsArgs};
 use super::watch::Event;
-use super::{LOOK_EVERY, stop_on_request, text};
+use super::{stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use report::{Report, Totals};
@@ -181,6 +182,8 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     stop_on_request(args.end_with_input, &sender)?;
     let mut ready = settings(args, &running, descriptors, &unbound);
     ready.extend(listener.as_ref().map(|listener| ("metrics".to_owned(), listener.url())));
+    let ended = sender.clone();
+    running.on_end(Waker::new(move || drop(ended.send(Event::Stop))));
     let running = Arc::new(running);
     let about = About::of(&design, &asked, &ready);
     let pages = metrics::tcp::pages(about, Arc::clone(&running));
@@ -441,15 +444,15 @@ impl Watched<'_> {
         let mut next_line = every.map(|every| Instant::now() + every);
         let mut then = before.clone();
         loop {
-            let look = Instant::now() + LOOK_EVERY;
-            let until = next_line.map_or(look, |line| line.min(look));
-            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            // Without lines to print nothing wakes this thread: a server at rest costs nothing.
+            let event = match next_line {
+                Some(line) => events.recv_timeout(line.saturating_duration_since(Instant::now())),
+                None => events.recv().map_err(RecvTimeoutError::from),
+            };
+            match event {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Event::Asked(word)) => self.asked(&word),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            }
-            if !self.running.is_running() {
-                return;
             }
             if let (Some(every), Some(at)) = (every, next_line)
                 && Instant::now() >= at

@@ -121,6 +121,41 @@ impl Alarm {
         }
     }
 
+    /// Sleeps although there are completions, until there are `enough`, the time is over, or a [`Waker`] was used.
+    /// With `sleep_on` it may sleep on where none came in the time, until one does: something must be under way then.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) answered.
+    pub fn gather(
+        &self,
+        ring: &Ring,
+        completions: &mut Completions,
+        enough: u32,
+        at_most: Duration,
+        sleep_on: bool,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        let began = Instant::now();
+        let mut left = at_most;
+        loop {
+            if self.was_asked() {
+                return Ok(Woken::ByWaker);
+            }
+            if completions.len() >= enough as usize || left.is_zero() {
+                return Ok(Woken::Ready);
+            }
+            let slice = left.min(LOOK_AGAIN);
+            counters.kernel_entries.one();
+            ring.enter_gathering(enough, slice, sleep_on)?;
+            let now = at_most.saturating_sub(began.elapsed());
+            if left - now.min(left) < slice {
+                // Enough, an alarm, or a signal: who waits looks what it was.
+                return Ok(if self.was_asked() { Woken::ByWaker } else { Woken::Ready });
+            }
+            left = now;
+        }
+    }
+
     /// The two entries that arm the alarm, to be pushed together. Completions of both carry
     /// `token`; that of the second says that it must be armed again.
     pub fn entries(&self, token: Token) -> [squeue::Entry; 2] {

@@ -25,13 +25,22 @@ pub(crate) use crate::{
 };
 
 use io_uring::{EnterFlags, IoUring, types};
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// A ring: the part of it that any thread may use at any time.
 pub(crate) struct Ring {
     io: IoUring,
     flags: setup::Flags,
+    /// Whether the kernel has a minimum wait, once tried.
+    minimum_wait: OnceLock<bool>,
 }
+
+/// Longer than a wait that is given a minimum sleeps on with nothing there; it begins again then.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// How an entry into the kernel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +57,7 @@ pub(crate) enum Entered {
 impl Ring {
     /// Splits a ring that was set up into what all may use and its two halves.
     pub fn split(io: IoUring, flags: setup::Flags) -> (Arc<Self>, Submissions, Completions) {
-        let ring = Arc::new(Self { io, flags });
+        let ring = Arc::new(Self { io, flags, minimum_wait: OnceLock::new() });
         let submissions = Submissions::new(Arc::clone(&ring));
         let completions = Completions::new(Arc::clone(&ring));
         (ring, submissions, completions)
@@ -83,18 +92,43 @@ impl Ring {
             // SAFETY: without EXT_ARG the argument is a signal mask, and there is none.
             unsafe { submitter.enter::<libc::sigset_t>(to_submit, at_least, flags.bits(), None) }
         };
-        match result {
-            Ok(_) => Ok(Entered::Done),
-            Err(e) => match e.raw_os_error() {
-                Some(libc::ETIME) => Ok(Entered::TimedOut),
-                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(Entered::TryAgain),
-                Some(libc::EBADR) => Err(io::Error::new(
-                    io::ErrorKind::OutOfMemory,
-                    "the kernel lost completions for lack of memory (EBADR)",
-                )),
-                _ => Err(e),
-            },
+        ended(result)
+    }
+
+    /// Enters the kernel and sleeps until there are `enough` completions, or `at_most` is over. With `sleep_on`, and
+    /// where the kernel has a minimum wait (IORING_ENTER_EXT_ARG's min_wait_usec, Linux 6.12), it sleeps on if there
+    /// are none by then, until there is one, without waking the thread in between.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn enter_gathering(
+        &self,
+        enough: u32,
+        at_most: Duration,
+        sleep_on: bool,
+    ) -> io::Result<Entered> {
+        if !(sleep_on && self.has_minimum_wait()) {
+            return self.enter(0, enough, Some(at_most), false);
         }
+        ended(self.enter_minimum(enough, at_most))
+    }
+
+    /// Whether the kernel has a minimum wait, found by trying. To be called by a thread that may enter the kernel
+    /// with this ring.
+    pub fn has_minimum_wait(&self) -> bool {
+        // A wait for nothing, which ends at once: it looks at its arguments all the same.
+        *self.minimum_wait.get_or_init(|| self.enter_minimum(0, Duration::from_micros(1)).is_ok())
+    }
+
+    fn enter_minimum(&self, enough: u32, at_most: Duration) -> io::Result<usize> {
+        // Without another time the minimum would end the wait even with nothing there.
+        let time = types::Timespec::from(LONG);
+        let minimum_us = u32::try_from(at_most.as_micros()).unwrap_or(u32::MAX).max(1);
+        let args = types::SubmitArgs::new().timespec(&time).min_wait_usec(minimum_us);
+        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        // SAFETY: `args` is the io_uring_getevents_arg that EXT_ARG announces, and it and the time it points at live
+        // through the call.
+        unsafe { self.io.submitter().enter(0, enough, flags.bits(), Some(&args)) }
     }
 
     /// Enables a ring that was set up disabled. With SINGLE_ISSUER the calling thread becomes
@@ -232,6 +266,22 @@ impl Ring {
     /// Entries of the submission queue and of the completion queue.
     pub fn sizes(&self) -> (u32, u32) {
         (self.io.params().sq_entries(), self.io.params().cq_entries())
+    }
+}
+
+/// How an entry ended, from what io_uring_enter(2) answered.
+fn ended(result: io::Result<usize>) -> io::Result<Entered> {
+    match result {
+        Ok(_) => Ok(Entered::Done),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::ETIME) => Ok(Entered::TimedOut),
+            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(Entered::TryAgain),
+            Some(libc::EBADR) => Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "the kernel lost completions for lack of memory (EBADR)",
+            )),
+            _ => Err(e),
+        },
     }
 }
 

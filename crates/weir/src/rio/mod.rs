@@ -239,6 +239,17 @@ pub trait CompletionQueue: Sized {
         counters: &Counters,
     ) -> io::Result<Woken>;
 
+    /// Lets datagrams gather, so that one wake-up serves many: sleeps although there are some, until `at_most` is over,
+    /// or `enough` can be dequeued as far as the provider can tell, or it is woken. Where nothing came by then it may
+    /// sleep on until something has. An error of the queue ends it at the next dequeue or wait.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn gather(&mut self, enough: u32, at_most: Duration, counters: &Counters) -> io::Result<Woken>;
+
+    /// How [`gather`](Self::gather) does it, in words: to be stated beside every figure.
+    fn gathers(&self) -> String;
+
     /// Something that ends a wait, now or the next one, from any thread.
     fn waker(&self) -> Waker;
 

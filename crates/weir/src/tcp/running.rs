@@ -5,6 +5,7 @@ use crate::{
     Error,
     counters::{self, os::ThreadId, stream::Snapshot},
     timer,
+    wake::Waker,
 };
 use std::{
     net::SocketAddr,
@@ -102,6 +103,12 @@ impl Running {
     /// Whether it still runs. A server stops by itself only when it failed.
     pub fn is_running(&self) -> bool {
         !self.common.shared.stopping()
+    }
+
+    /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
+    /// not look.
+    pub fn on_end(&self, waker: Waker) {
+        self.common.shared.add_waker(waker);
     }
 
     /// Changes a tunable value while the server runs.

@@ -13,6 +13,7 @@ use crate::{
     lifecycle::{Lifecycle, lock},
     memory::Region,
     socket::{Gauge, SocketState},
+    wake::Waker,
 };
 use std::{
     marker::PhantomData,
@@ -181,6 +182,12 @@ impl<H> Running<H> {
     /// Whether it still runs. A server stops by itself only when it failed.
     pub fn is_running(&self) -> bool {
         !self.server.shared.stopping()
+    }
+
+    /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
+    /// not look.
+    pub fn on_end(&self, waker: Waker) {
+        self.server.shared.add_waker(waker);
     }
 
     /// Changes a tunable value while the server runs.

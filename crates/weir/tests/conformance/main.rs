@@ -14,6 +14,7 @@ mod errors;
 mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
+mod gathering;
 mod offload;
 mod once;
 #[path = "../suite/programs.rs"]
@@ -47,13 +48,15 @@ pub fn main() {
     .concat();
     for subject in support::subjects() {
         let more = if subject.offloads() { offload::CHECKS } else { &[] };
+        let groups = if subject.gathers() { gathering::CHECKS } else { &[] };
+        let adapts = if subject.adapts() { gathering::CHECKS_OF_ADAPTIVE } else { &[] };
         let row = Row {
             name: subject.name(),
             unavailable: subject.unavailable(),
             required: required(|name| subject.is_called(name)),
             subject,
         };
-        suite.add(row, checks.iter().chain(more));
+        suite.add(row, checks.iter().chain(more).chain(groups).chain(adapts));
     }
     suite.run(Vec::new());
 }

@@ -156,6 +156,17 @@ impl Subject {
         self.design.known_options().iter().any(|option| option.name == name)
     }
 
+    /// Whether its waits can let datagrams gather here.
+    pub fn gathers(&self) -> bool {
+        self.design.clone().set("gather", "200us,64").is_ok()
+    }
+
+    /// Whether it can sleep ahead of what it expects here.
+    pub fn adapts(&self) -> bool {
+        let mut design = self.design.clone();
+        design.set("adaptive", "true").is_ok() && design.check().is_ok()
+    }
+
     /// Starts a server that logs what it gets.
     pub fn log(&self, server: &Server) -> (Running<Boxed>, Arc<Log>) {
         self.log_with(server, Answer::Nothing)

@@ -386,8 +386,33 @@ impl<T: Sharing> PlainCompletions<T> {
         Ok(datagrams)
     }
 
-    /// Prepares a wait. True: there is something already.
-    fn about_to_wait(&mut self) -> bool {
+    /// Waits until there is something, of datagrams only if they are watched for.
+    fn wait_watching(
+        &mut self,
+        for_datagrams: bool,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        loop {
+            if self.about_to_wait(for_datagrams) {
+                self.signals.no_longer_waiting();
+                return Ok(Woken::Ready);
+            }
+            let woken = self.poll.wait(left, counters);
+            self.signals.no_longer_waiting();
+            match woken? {
+                // A poster's kick: look again what there is to wait for.
+                Woken::ByWaker if !self.signals.take_woken() => {}
+                woken => return Ok(woken),
+            }
+            left = by.map(|by| by.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Prepares a wait, for datagrams or not. True: there is something already.
+    fn about_to_wait(&mut self, for_datagrams: bool) -> bool {
         let mut starved = false;
         let mut done = false;
         self.signals.about_to_look();
@@ -402,7 +427,7 @@ impl<T: Sharing> PlainCompletions<T> {
             }
             let hungry = inbox.slices.is_empty();
             starved |= hungry;
-            self.poll.want(index, !hungry, blocked);
+            self.poll.want(index, for_datagrams && !hungry, blocked);
         }
         self.signals.looked(starved);
         done
@@ -436,22 +461,23 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Woken> {
-        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut left = timeout;
-        loop {
-            if self.about_to_wait() {
-                self.signals.no_longer_waiting();
-                return Ok(Woken::Ready);
-            }
-            let woken = self.poll.wait(left, counters);
-            self.signals.no_longer_waiting();
-            match woken? {
-                // A poster's kick: look again what there is to wait for.
-                Woken::ByWaker if !self.signals.take_woken() => {}
-                woken => return Ok(woken),
-            }
-            left = by.map(|by| by.saturating_duration_since(Instant::now()));
+        self.wait_watching(true, timeout, counters)
+    }
+
+    fn gather(
+        &mut self,
+        _enough: u32,
+        at_most: Duration,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        match self.wait_watching(false, Some(at_most), counters)? {
+            Woken::ByWaker => Ok(Woken::ByWaker),
+            Woken::Ready | Woken::TimedOut => Ok(Woken::Ready),
         }
+    }
+
+    fn gathers(&self) -> String {
+        "a timed poll that watches no socket for datagrams".into()
     }
 
     fn waker(&self) -> Waker {

@@ -268,6 +268,48 @@ fn wakers_end_this_wait_or_the_next() {
     waker.wake(); // after the queue has gone
 }
 
+/// Far longer than anything here takes.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+#[test]
+fn datagrams_gather_for_a_time_and_do_not_end_it() {
+    let mut b = bench::<OneThread>(&["127.0.0.1:0"], NEEDS);
+    b.post(0, 8);
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..3 {
+        peer.send_to(b"early", b.addresses[0]).unwrap();
+    }
+    let (began, time) = (Instant::now(), Duration::from_millis(5));
+    let before = b.counters.kernel_entries.get();
+    assert_eq!(b.completions.gather(2, time, &b.counters).unwrap(), Woken::Ready);
+    assert!(began.elapsed() >= time);
+    assert_eq!(b.counters.kernel_entries.get(), before + 1);
+    assert_eq!(b.dequeue().len(), 3);
+    assert!(!b.completions.gathers().is_empty());
+    b.stop();
+}
+
+#[test]
+fn a_waker_ends_gathering_and_sends_that_are_done_do() {
+    let mut b = bench::<HandOver>(&["127.0.0.1:0"], NEEDS);
+    b.post(0, 1);
+    let waker = b.completions.waker();
+    let other = thread::spawn(move || waker.wake());
+    let counters = Counters::default();
+    assert_eq!(b.completions.gather(64, FOR_EVER, &counters).unwrap(), Woken::ByWaker);
+    other.join().unwrap();
+    let to = b.addresses[0];
+    b.send(to, b"to myself");
+    thread::scope(|scope| {
+        let (completions, requests) = (&mut b.completions, &mut b.requests[0]);
+        let waiting =
+            scope.spawn(|| completions.gather(64, FOR_EVER, &Counters::default()).unwrap());
+        requests.commit(&Counters::default()).unwrap();
+        assert_eq!(waiting.join().unwrap(), Woken::Ready);
+    });
+    b.stop();
+}
+
 #[test]
 fn without_slices_it_waits_without_spinning_and_datagrams_are_kept() {
     let mut b = bench::<OneThread>(&["127.0.0.1:0"], NEEDS);

@@ -401,6 +401,34 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
         }
     }
 
+    fn gather(
+        &mut self,
+        _enough: u32,
+        at_most: Duration,
+        _counters: &Counters,
+    ) -> io::Result<Woken> {
+        let shared = &self.at.shared;
+        let _entered = shared.dequeuing.enter();
+        let by = Instant::now() + at_most;
+        let mut state = self.at.state::<T>();
+        loop {
+            state.check_wire()?;
+            if std::mem::take(&mut state.woken) {
+                return Ok(Woken::ByWaker);
+            }
+            let left = by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Woken::Ready);
+            }
+            let waited = shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|e| e.into_inner()).0;
+        }
+    }
+
+    fn gathers(&self) -> String {
+        "a timed wait that datagrams do not end".into()
+    }
+
     fn waker(&self) -> Waker {
         let shared = Arc::downgrade(&self.at.shared);
         Waker::new(move || {

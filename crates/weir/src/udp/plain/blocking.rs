@@ -12,6 +12,7 @@ use super::engine;
 use crate::{
     Error,
     design::design,
+    gather::Gather,
     memory::Slice,
     socket::{Arrival, DatagramSocket, Mode},
     udp::{Handler, Job, Running, Worker},
@@ -24,6 +25,8 @@ design! {
     options {
         /// Threads that receive on each address.
         threads: u32 = 1, 1..=256;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |_| crate::socket::PROVIDER;
     availability: |_| Ok(());
@@ -31,7 +34,7 @@ design! {
 
 impl Blocking {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        engine::start_blocking(job, self.threads, 1, engine::one, receive)
+        engine::start_blocking(job, self.threads, 1, self.gather, engine::one, receive)
     }
 }
 
@@ -41,15 +44,16 @@ fn receive<H: Handler>(
     socket: &DatagramSocket,
     number: u32,
     buffer: &mut Slice,
-) -> Result<(), Error> {
-    match socket.receive(buffer.payload_mut(), Mode::Wait, &worker.counters) {
+    mode: Mode,
+) -> Result<usize, Error> {
+    match socket.receive(buffer.payload_mut(), mode, &worker.counters) {
         Ok(Some(arrival)) => {
             worker.counters.dequeued(arrival.datagrams());
             handle(worker, socket, number, buffer.payload_mut(), &arrival);
-            Ok(())
+            Ok(arrival.datagrams())
         }
-        Ok(None) => Ok(()),
-        Err(e) => worker.receive_failed(e),
+        Ok(None) => Ok(0),
+        Err(e) => worker.receive_failed(e).map(|()| 0),
     }
 }
 

@@ -13,6 +13,7 @@ use super::engine::{self, Buffers};
 use crate::{
     Error,
     design::design,
+    gather::Gather,
     socket::{DatagramSocket, Mode},
     udp::{Handler, Job, Running, Worker},
 };
@@ -26,6 +27,8 @@ design! {
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
         batch: u32 = 64, 1..=1024;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |_| crate::socket::PROVIDER;
     availability: |_| Ok(());
@@ -35,7 +38,7 @@ impl BlockingBatch {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
         let buffers = |region: &_| Buffers::new(region, self.batch as usize);
-        engine::start_blocking(job, self.threads, self.batch, buffers, receive)
+        engine::start_blocking(job, self.threads, self.batch, self.gather, buffers, receive)
     }
 }
 
@@ -45,13 +48,11 @@ fn receive<H: Handler>(
     socket: &DatagramSocket,
     number: u32,
     buffers: &mut Buffers,
-) -> Result<(), Error> {
-    match buffers.receive(worker, socket, Mode::Wait) {
-        Ok(0) => {}
-        Ok(filled) => {
-            engine::handle(worker, socket, number, buffers, filled);
-        }
-        Err(e) => worker.receive_failed(e)?,
+    mode: Mode,
+) -> Result<usize, Error> {
+    match buffers.receive(worker, socket, mode) {
+        Ok(0) => Ok(0),
+        Ok(filled) => Ok(engine::handle(worker, socket, number, buffers, filled)),
+        Err(e) => worker.receive_failed(e).map(|()| 0),
     }
-    Ok(())
 }

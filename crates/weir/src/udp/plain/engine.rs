@@ -3,22 +3,25 @@
 
 use crate::{
     Error,
+    gather::{Gather, Gathering},
     memory::{Region, Slice},
+    pause::Pause,
     readiness::{Epoll, Trigger},
     socket::{DatagramSocket, Headers, Mode, Peer, Span},
     udp::{Handler, Job, Running, Worker},
     wake::Waker,
 };
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
-/// Starts so many threads at each socket. Each takes its buffers from a pool of `slices` for each thread; `turn` waits in
-/// a call to its socket, whose number is given, and handles what that brings.
+/// Starts so many threads at each socket. Each takes its buffers from a pool of `slices` for each thread; `turn` calls
+/// its socket, whose number is given, and handles what that brings. It says how many datagrams that is.
 pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
     mut job: Job<H>,
     threads: u32,
     slices: u32,
+    gather: Gather,
     buffers: impl Fn(&Arc<Region>) -> B,
-    turn: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<(), Error>
+    turn: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B, Mode) -> Result<usize, Error>
     + Copy
     + Send
     + 'static,
@@ -32,11 +35,23 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
         let mut buffers = buffers(&region);
         job.spawn(move |worker| {
             let ending = socket.clone();
-            worker.ready(Some(Waker::new(move || ending.end_receiving())));
+            let mut groups = Groups::new(worker, gather);
+            let wake = groups.as_ref().map(Groups::waker);
+            worker.ready(Some(Waker::new(move || {
+                ending.end_receiving();
+                wake.iter().for_each(Waker::wake);
+            })));
             while !worker.stopping() {
                 worker.collect_errors();
-                worker.counters.waits.one();
-                turn(worker, &socket, number as u32, &mut buffers)?;
+                if let Some(groups) = &mut groups {
+                    let mut take = |worker: &mut _, mode| {
+                        turn(worker, &socket, number as u32, &mut buffers, mode)
+                    };
+                    take_group(worker, groups, &mut take)?;
+                } else {
+                    worker.counters.waits.one();
+                    turn(worker, &socket, number as u32, &mut buffers, Mode::Wait)?;
+                }
             }
             Ok(())
         })?;
@@ -44,14 +59,75 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
     job.run()
 }
 
+/// Lets datagrams gather, takes what has come, and only where that is nothing waits in the call for the next one.
+fn take_group<H: Handler>(
+    worker: &mut Worker<H>,
+    groups: &mut Groups,
+    take: &mut impl FnMut(&mut Worker<H>, Mode) -> Result<usize, Error>,
+) -> Result<(), Error> {
+    groups.wait(worker);
+    let mut came = 0;
+    while came < ONE_GROUP {
+        match take(worker, Mode::Try)? {
+            0 => break,
+            some => came += some,
+        }
+    }
+    if came == 0 && !worker.stopping() {
+        worker.counters.waits.one();
+        came = take(worker, Mode::Wait)?;
+    }
+    groups.took(came);
+    Ok(())
+}
+
+/// After so many datagrams of one group a thread looks whether it is to stop.
+const ONE_GROUP: usize = 65_536;
+
+/// The groups of a thread that lets datagrams gather.
+struct Groups {
+    gathering: Gathering,
+    pause: Pause,
+}
+
+impl Groups {
+    /// For the calling thread; `None` where that was not asked for.
+    fn new<H: Handler>(worker: &mut Worker<H>, asked: Gather) -> Option<Self> {
+        let how = "a timed sleep of the thread beside its sockets";
+        let gathering = asked.begin(how, |name, value| worker.state(name, value))?;
+        Some(Self { gathering, pause: Pause::new() })
+    }
+
+    /// What ends its sleep at a stop.
+    fn waker(&self) -> Waker {
+        self.pause.waker()
+    }
+
+    /// Sleeps while datagrams gather, if that pays.
+    fn wait<H: Handler>(&mut self, worker: &Worker<H>) {
+        let time = self.gathering.wait(Instant::now());
+        if !time.is_zero() {
+            worker.counters.waits.one();
+            worker.counters.kernel_entries.one();
+            self.pause.sleep(time);
+        }
+    }
+
+    /// Takes note of what was received after it.
+    fn took(&mut self, datagrams: usize) {
+        self.gathering.dequeued(datagrams, Instant::now);
+    }
+}
+
 /// Starts so many threads, each with a set of its own that holds every socket. `drain` receives from a socket that is
-/// ready, whose number is given, without waiting.
+/// ready, whose number is given, without waiting. It says how many datagrams that were.
 pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
     mut job: Job<H>,
     threads: u32,
     slices: u32,
+    gather: Gather,
     buffers: impl Fn(&Arc<Region>) -> B,
-    drain: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<(), Error>
+    drain: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<usize, Error>
     + Copy
     + Send
     + 'static,
@@ -70,14 +146,26 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
         }
         let (sockets, mut buffers) = (sockets.clone(), buffers(&region));
         job.spawn(move |worker| {
-            worker.ready(Some(set.waker()));
+            let mut groups = Groups::new(worker, gather);
+            let (of_set, of_groups) = (set.waker(), groups.as_ref().map(Groups::waker));
+            worker.ready(Some(Waker::new(move || {
+                of_set.wake();
+                of_groups.iter().for_each(Waker::wake);
+            })));
             while !worker.stopping() {
                 worker.collect_errors();
+                if let Some(groups) = &mut groups {
+                    groups.wait(worker);
+                }
                 worker.counters.waits.one();
                 set.wait(None, &worker.counters)
                     .map_err(|e| Error::io("waiting for readiness", e))?;
+                let mut came = 0;
                 for number in set.ready() {
-                    drain(worker, &sockets[number as usize], number, &mut buffers)?;
+                    came += drain(worker, &sockets[number as usize], number, &mut buffers)?;
+                }
+                if let Some(groups) = &mut groups {
+                    groups.took(came);
                 }
             }
             Ok(())

@@ -13,6 +13,7 @@ use super::engine;
 use crate::{
     Error,
     design::design,
+    gather::Gather,
     readiness::Epoll as EpollSet,
     socket::{DatagramSocket, Mode},
     udp::{Handler, Job, Running, Worker},
@@ -27,6 +28,8 @@ design! {
         threads: u32 = 1, 1..=256;
         /// Most datagrams received from a socket for one wake-up.
         drain: u32 = 64, 1..=65_536;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
 }
 
@@ -38,6 +41,7 @@ impl Epoll {
             job,
             self.threads,
             1,
+            self.gather,
             engine::one,
             move |worker, socket, number, buffer| {
                 handle(worker, socket, number, buffer.payload_mut(), drain)
@@ -54,7 +58,7 @@ fn handle<H: Handler>(
     number: u32,
     buffer: &mut [u8],
     drain: u32,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let mut received = 0;
     for _ in 0..drain {
         let arrival = match socket.receive(buffer, Mode::Try, &worker.counters) {
@@ -76,5 +80,5 @@ fn handle<H: Handler>(
     }
     worker.counters.dequeued(received);
     worker.batch_end();
-    Ok(())
+    Ok(received)
 }

@@ -12,6 +12,7 @@ use super::engine::{self, Buffers};
 use crate::{
     Error,
     design::design,
+    gather::Gather,
     readiness::Epoll as EpollSet,
     socket::{DatagramSocket, Mode},
     udp::{Handler, Job, Running, Worker},
@@ -28,6 +29,8 @@ design! {
         batch: u32 = 64, 1..=1024;
         /// Datagrams received from a socket for one wake-up after which the next has its turn.
         drain: u32 = 256, 1..=65_536;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
 }
 
@@ -41,6 +44,7 @@ impl EpollBatch {
             job,
             self.threads,
             self.batch,
+            self.gather,
             buffers,
             move |worker, socket, number, buffers| handle(worker, socket, number, buffers, drain),
         )
@@ -54,7 +58,7 @@ fn handle<H: Handler>(
     number: u32,
     buffers: &mut Buffers,
     drain: usize,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let mut taken = 0;
     while taken < drain {
         let filled = match buffers.receive(worker, socket, Mode::Try) {
@@ -74,5 +78,5 @@ fn handle<H: Handler>(
             break;
         }
     }
-    Ok(())
+    Ok(taken)
 }

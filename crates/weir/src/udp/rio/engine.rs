@@ -8,10 +8,13 @@
 //! at a time posts. Then the first thread starts the queues and stops them; all threads live until the end, since on
 //! io_uring a receive that is armed ends with the thread that armed it.
 
+use super::gathered::Gathered;
 use crate::{
     Error,
+    gather::Gather,
     lifecycle::contain,
     memory::{Region, Slice},
+    pause,
     rio::{
         Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Peer,
         Provider, RequestQueue, Span, Started, Threading, turn::Turns,
@@ -27,6 +30,7 @@ use std::{
     io,
     panic::resume_unwind,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    time::Duration,
 };
 
 /// Posts that are committed together where nothing else is asked for: all of a batch.
@@ -37,6 +41,8 @@ pub(super) struct Ready<O> {
     pub(super) region: Arc<Region>,
     pub(super) opened: O,
     pub(super) needs: Needs,
+    /// What is asked of the waits.
+    pub(super) gather: Gather,
 }
 
 /// Makes the region as the provider wants it cut, and opens the queues.
@@ -45,11 +51,12 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     provider: &P,
     outstanding: u32,
     per_dequeue: u32,
+    gather: Gather,
 ) -> Result<Ready<P::Opened>, Error> {
     let sends = job.limits.replies_outstanding;
     let (payload, offload) = (job.slice_bytes(), job.receive_offload());
     let needs = Needs { payload, receives: outstanding, sends, per_dequeue, offload };
-    let ready = open_at(job, provider, &job.endpoints, needs)?;
+    let ready = open_at(job, provider, &job.endpoints, needs, gather)?;
     job.bound(ready.opened.local_addresses());
     job.watch(ready.opened.sockets());
     job.state_memory(std::slice::from_ref(&ready.region));
@@ -62,13 +69,14 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
     provider: &P,
     endpoints: &[Endpoint],
     needs: Needs,
+    gather: Gather,
 ) -> Result<Ready<P::Opened>, Error> {
     let layout = provider.layout(&needs)?;
     let region = Region::new(layout, needs.receives.saturating_add(needs.sends), job.region)?;
     let mut endpoints = endpoints.to_vec();
     make_room(&mut endpoints, needs.receives, needs.payload);
     let opened = provider.open(&endpoints, &region, &needs)?;
-    Ok(Ready { region, opened, needs })
+    Ok(Ready { region, opened, needs, gather })
 }
 
 /// What a provider granted.
@@ -242,20 +250,22 @@ pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
     outstanding: u32,
     per_dequeue: u32,
     defer: u32,
-    turn: impl FnMut(&mut OwnQueue<'_, H, P::Cq>) -> Result<(), Error> + Send + 'static,
+    gather: Gather,
+    turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error> + Send + 'static,
 ) -> Result<Running<H>, Error> {
-    let ready = open(&mut job, &provider, outstanding, per_dequeue)?;
+    let ready = open(&mut job, &provider, outstanding, per_dequeue, gather)?;
     job.spawn(move |worker| run_alone(worker, &provider, ready, defer, turn))?;
     job.run()
 }
 
 /// A design of one thread that has the queues for itself: it differs from the others in its `turn`, what the thread
-/// does again and again.
+/// does again and again. One that `waits` has the option `gather`.
 macro_rules! design_of_one_thread {
     (
         $Design:ident $name:literal;
         summary: $summary:literal;
         origin: $origin:literal;
+        $(waits: $gather:ident;)?
         turn: $turn:ident;
     ) => {
         $crate::udp::rio::rio_design! {
@@ -272,6 +282,11 @@ macro_rules! design_of_one_thread {
                 dequeue_max: u32 = 1000, 1..=65_536;
                 /// Posts that are deferred and committed together, at most, as with RIO_MSG_DEFER.
                 defer: u32 = $crate::udp::rio::engine::A_WHOLE_BATCH, 1..=65_536;
+                $(
+                    /// How long datagrams may gather before a wait ends, and how many are enough.
+                    $gather: $crate::gather::Gather =
+                        $crate::gather::Gather::NONE, $crate::gather::Gather::LIMITS;
+                )?
             }
         }
 
@@ -290,12 +305,14 @@ macro_rules! design_of_one_thread {
             ) -> Result<$crate::udp::Running<H>, $crate::Error> {
                 $crate::options::Options::check(&self)?;
                 let Self { outstanding, dequeue_max, defer, .. } = self;
+                let gathers = [$(self.$gather,)? $crate::gather::Gather::NONE];
                 $crate::udp::rio::engine::start_alone(
                     job,
                     provider,
                     outstanding,
                     dequeue_max,
                     defer,
+                    gathers[0],
                     $turn,
                 )
             }
@@ -311,10 +328,12 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     provider: &P,
     ready: Ready<P::Opened>,
     defer: u32,
-    mut turn: impl FnMut(&mut OwnQueue<'_, H, P::Cq>) -> Result<(), Error>,
+    mut turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let Ready { region, opened, needs } = ready;
-    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
+    let Ready { region, opened, needs, gather } = ready;
+    let Started { completions, mut requests, granted } = provider.start(opened)?;
+    let mut completions =
+        Gathered::new(completions, gather, |name, value| worker.state(name, value));
     let result = contain(|| {
         post_all(worker, &region, &needs, &mut requests)?;
         announce(worker, &granted, Some(completions.waker()));
@@ -370,6 +389,14 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
         counters.waits.one();
         self.completions.wait(1, None, counters).map(drop).map_err(wait_failed)
     }
+
+    /// The same, for a time at most.
+    pub(super) fn wait_for(&mut self, time: Duration) -> Result<(), Error> {
+        let counters = &self.worker.counters;
+        counters.notifies.one();
+        counters.waits.one();
+        self.completions.wait(1, Some(time), counters).map(drop).map_err(wait_failed)
+    }
 }
 
 /// What the threads share: the right to dequeue, and the request queues under their lock.
@@ -395,22 +422,25 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
     provider: P,
     ready: Ready<P::Opened>,
     threads: usize,
-    first: First<H, P::Cq>,
-    other: Other<H, P::Cq>,
+    first: First<H, Gathered<P::Cq>>,
+    other: Other<H, Gathered<P::Cq>>,
 ) -> Result<(), Error> {
     // When every other thread has dropped its end of `left`, the queues are the first thread's
     // again.
     let (left, others_left) = mpsc::channel::<()>();
     let (mut invitations, mut invited) = (Vec::new(), Vec::new());
     for _ in 1..threads {
-        let (sender, receiver) = mpsc::channel::<Arc<SharedQueue<P::Cq>>>();
+        let (sender, receiver) = mpsc::channel::<Arc<SharedQueue<Gathered<P::Cq>>>>();
         invitations.push(sender);
         invited.push((receiver, left.clone()));
     }
     drop(left);
+    let gather = ready.gather;
     job.spawn(move |worker| {
-        let Ready { region, opened, needs } = ready;
+        let Ready { region, opened, needs, .. } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
+        let completions =
+            Gathered::new(completions, gather, |name, value| worker.state(name, value));
         let posted = post_all(worker, &region, &needs, &mut requests);
         let shared = Arc::new(SharedQueue {
             turns: Turns::new(completions, threads),
@@ -448,6 +478,9 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
             worker.ready(None);
             // The first thread failed to start, and says why, if it never answers.
             let Ok(shared) = shared.recv() else { return Ok(()) };
+            if !gather.is_none() {
+                pause::end_in_time(); // the first thread has told what comes of that
+            }
             other(worker, &shared)
         })?;
     }

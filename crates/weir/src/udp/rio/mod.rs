@@ -1,6 +1,7 @@
 //! Designs on registered I/O. What all do stands in [`engine`].
 
 mod engine;
+mod gathered;
 mod return_queue;
 mod rio_event;
 mod rio_event_polled;
@@ -10,6 +11,7 @@ mod rio_polled;
 mod rio_port;
 mod rio_reader;
 mod rio_sharded;
+mod spin;
 
 pub use return_queue::reader;
 pub use rio_event::RioEvent;

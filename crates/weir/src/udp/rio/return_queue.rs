@@ -5,10 +5,14 @@
 //! the region, and what a thread collects has room for a batch and the copies that answer a
 //! datagram, so nothing is allocated once the server runs.
 
-use super::engine::{self, Done, Next, SharedQueue};
+use super::{
+    engine::{self, Done, Next, SharedQueue},
+    gathered::Gathered,
+};
 use crate::{
     Error,
     counters::Counters,
+    gather::Gather,
     memory::Region,
     rio::{Batch, CompletionQueue, HandOver, Provider},
     sync::{Condvar, Mutex, MutexGuard},
@@ -139,12 +143,13 @@ pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
     threads: u32,
     outstanding: u32,
     per_dequeue: u32,
-    run: impl Fn(&mut Worker<H>, &SharedQueue<P::Cq>, &ReturnQueue) -> Result<(), Error>
+    gather: Gather,
+    run: impl Fn(&mut Worker<H>, &SharedQueue<Gathered<P::Cq>>, &ReturnQueue) -> Result<(), Error>
     + Send
     + Sync
     + 'static,
 ) -> Result<Running<H>, Error> {
-    let ready = engine::open(&mut job, &provider, outstanding, per_dequeue)?;
+    let ready = engine::open(&mut job, &provider, outstanding, per_dequeue, gather)?;
     let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
     let filled = Arc::clone(&returned);
     engine::spawn_sharing(

@@ -16,6 +16,7 @@ design_of_one_thread! {
     RioEvent "rio-event";
     summary: "one thread waits for registered I/O to complete and takes everything that has completed";
     origin: "RIO event, Holgate 2011";
+    waits: gather;
     turn: turn;
 }
 

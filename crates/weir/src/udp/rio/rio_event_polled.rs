@@ -16,6 +16,7 @@ design_of_one_thread! {
     RioEventPolled "rio-event-polled";
     summary: "one thread dequeues in a loop and sleeps only after an empty dequeue";
     origin: "RIO event polled, Holgate 2012";
+    waits: gather;
     turn: turn;
 }
 

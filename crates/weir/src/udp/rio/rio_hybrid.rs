@@ -7,7 +7,8 @@
 //! So few threads touch the state, the caches stay warm, and hardly any thread wakes another.
 //!
 //! It polls `spin` longer after the last datagram before it waits: that buys latency (no wake-up)
-//! with CPU time. It fails where the threshold is above what a dequeue ever brings: then one
+//! with CPU time. With `adaptive` it buys less of it where datagrams come regularly: it sleeps for most of the gap, and
+//! polls when the next one is expected (see `spin`); and none where polling seldom meets one. It fails where the threshold is above what a dequeue ever brings: then one
 //! thread does all the work, however overwhelmed. With one thread there is nobody to give the
 //! queue to, and the queue may use what only works on one thread.
 //!
@@ -22,10 +23,13 @@
 use super::{
     engine::{self, Done, SharedQueue, dequeue_failed, wait_failed},
     rio_design,
+    spin::{Adaptive, Fixed, Idle},
 };
 use crate::{
     Error,
-    options::{Microseconds, MicrosecondsValue, Options as _},
+    gather::Gather,
+    options::{Microseconds, MicrosecondsValue, Named, Options as _},
+    pause::{self, FINE_TIMERS},
     rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn},
     udp::{Design, Handler, Job, Running, Worker},
 };
@@ -41,7 +45,7 @@ rio_design! {
     RioHybrid "rio-hybrid";
     summary: "one thread busy-polls registered I/O while that pays; others join when batches get too large";
     origin: "RIO hybrid, Holgate 2012";
-    options with threshold_within_dequeue {
+    options with possible {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads that may take part.
@@ -57,11 +61,19 @@ rio_design! {
         /// Posts that are deferred and committed together, at most, as with RIO_MSG_DEFER; with several threads under one
         /// lock.
         defer: u32 = engine::A_WHOLE_BATCH, 1..=65_536;
+        /// Whether to sleep ahead of datagrams that come regularly, and to poll only where that pays; never longer
+        /// than spin in a gap between two.
+        adaptive: bool = false, Named(&["true", "false"]);
     }
     hands_over: |design| design.threads > 1;
 }
 
-fn threshold_within_dequeue(options: &RioHybrid) -> Result<(), Error> {
+fn possible(options: &RioHybrid) -> Result<(), Error> {
+    if options.adaptive && !FINE_TIMERS {
+        let problem =
+            "timers end too late on this system to sleep ahead of a datagram: leave it at false";
+        return Err(Error::option("adaptive", problem));
+    }
     within_dequeue(options.threshold, options.dequeue_max)
 }
 
@@ -87,30 +99,39 @@ impl RioHybrid {
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
+        let tuning =
+            Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0, self.adaptive);
         let Self { outstanding, dequeue_max, defer, .. } = self;
         if !Design::hands_over(&self) {
-            let mut spin = Spin::default();
+            let mut spin = tuning.spin();
+            let gather = Gather::NONE; // it polls, which is the opposite
             return engine::start_alone(
                 job,
                 provider,
                 outstanding,
                 dequeue_max,
                 defer,
+                gather,
                 move |queue| {
                     if queue.dequeue()? {
-                        spin.reset();
-                        queue.handle()
-                    } else if spin.again(&tuning) {
-                        Ok(())
-                    } else {
-                        spin.reset();
-                        queue.wait()
+                        spin.arrived(&tuning);
+                        return queue.handle();
+                    }
+                    match spin.empty(&tuning) {
+                        Idle::Poll => Ok(()),
+                        Idle::Sleep(time) => queue.wait_for(time),
+                        Idle::Wait => queue.wait(),
                     }
                 },
             );
         }
-        let ready = engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
+        let ready = engine::open::<HandOver, P, H>(
+            &mut job,
+            &provider,
+            outstanding,
+            dequeue_max,
+            Gather::NONE,
+        )?;
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
             run_together(worker, shared, &tuning, defer)
         };
@@ -120,11 +141,12 @@ impl RioHybrid {
     }
 }
 
-/// What may be changed while the server runs.
+/// What may be changed while the server runs, and how it polls.
 #[derive(Clone)]
 pub(super) struct Tuning {
     threshold: Arc<AtomicU64>,
     spin_us: Arc<AtomicU64>,
+    adaptive: bool,
 }
 
 impl Tuning {
@@ -133,37 +155,71 @@ impl Tuning {
         threshold: u32,
         dequeue_max: u32,
         spin_us: u64,
+        adaptive: bool,
     ) -> Self {
         Self {
             threshold: job.tunable("threshold", threshold.into(), 1, dequeue_max.into()),
             spin_us: job.tunable("spin", spin_us, 0, 1_000_000),
+            adaptive,
         }
+    }
+
+    fn spin(&self) -> Spin {
+        match self.adaptive {
+            false => Spin::Fixed(Fixed::default()),
+            true => Spin::Adaptive { policy: Adaptive::default(), ends_in_time: false },
+        }
+    }
+
+    /// How long to poll after the last datagram.
+    fn time(&self) -> Duration {
+        Duration::from_micros(self.spin_us.load(Relaxed))
     }
 }
 
-/// Polls on for a while after the last datagram.
-#[derive(Default)]
-struct Spin {
-    empty_since: Option<Instant>,
+/// What a thread does that finds nothing.
+enum Spin {
+    Fixed(Fixed),
+    Adaptive {
+        policy: Adaptive,
+        /// Whether this thread's timed waits were made to end in time.
+        ends_in_time: bool,
+    },
 }
 
 impl Spin {
-    /// Whether to look again rather than wait, after an empty dequeue.
+    /// What to do after an empty dequeue.
     #[inline]
-    fn again(&mut self, tuning: &Tuning) -> bool {
-        let spin_us = tuning.spin_us.load(Relaxed);
-        if spin_us == 0 {
-            return false;
+    fn empty(&mut self, tuning: &Tuning) -> Idle {
+        let time = tuning.time();
+        if time.is_zero() {
+            return Idle::Wait;
         }
         let now = Instant::now();
-        let since = *self.empty_since.get_or_insert(now);
-        std::hint::spin_loop();
-        now - since < Duration::from_micros(spin_us)
+        let idle = match self {
+            Self::Fixed(policy) => policy.empty(now, time),
+            Self::Adaptive { policy, ends_in_time } => {
+                let idle = policy.empty(now, time);
+                if matches!(idle, Idle::Sleep(_)) && !std::mem::replace(ends_in_time, true) {
+                    // What came of it shows in how late the sleeps end, and the policy goes by that.
+                    pause::end_in_time();
+                }
+                idle
+            }
+        };
+        if idle == Idle::Poll {
+            std::hint::spin_loop();
+        }
+        idle
     }
 
+    /// A dequeue brought something.
     #[inline]
-    fn reset(&mut self) {
-        self.empty_since = None;
+    fn arrived(&mut self, tuning: &Tuning) {
+        match self {
+            Self::Fixed(policy) => policy.arrived(),
+            Self::Adaptive { policy, .. } => policy.arrived(Instant::now(), tuning.time()),
+        }
     }
 }
 
@@ -204,7 +260,7 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
     mut handle: impl FnMut(&mut Worker<H>, &mut Batch) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut batch = Batch::new(shared.per_dequeue);
-    let mut spin = Spin::default();
+    let mut spin = tuning.spin();
     let counters = Arc::clone(&worker.counters);
     let mut held: Option<Turn<'_, Q>> = None;
     while !worker.stopping() {
@@ -219,16 +275,21 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
         counters.dequeued(received);
         worker.collect_errors();
         if batch.is_empty() {
-            if spin.again(tuning) {
-                held = Some(turn);
-                continue;
-            }
-            spin.reset();
-            counters.notifies.one();
-            held = turn.wait(&counters).map_err(wait_failed)?;
+            held = match spin.empty(tuning) {
+                Idle::Poll => Some(turn),
+                Idle::Sleep(time) => {
+                    counters.waits.one();
+                    turn.queue().wait(1, Some(time), &counters).map_err(wait_failed)?;
+                    Some(turn)
+                }
+                Idle::Wait => {
+                    counters.notifies.one();
+                    turn.wait(&counters).map_err(wait_failed)?
+                }
+            };
             continue;
         }
-        spin.reset();
+        spin.arrived(tuning);
         match after(received as u64, tuning.threshold.load(Relaxed)) {
             Turning::GivenUp => turn.notify(&counters),
             Turning::Kept => held = Some(turn),

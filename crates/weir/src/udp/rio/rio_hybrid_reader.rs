@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Error,
+    gather::Gather,
     options::{Microseconds, MicrosecondsValue, Options as _},
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
@@ -60,10 +61,10 @@ impl RioHybridReader {
     ) -> Result<Running<H>, Error> {
         self.check()?;
         let Self { threads, outstanding, dequeue_max, .. } = self;
-        let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0);
+        let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0, false);
         let run =
             move |worker: &mut _, shared: &_, returned: &_| run(worker, shared, &tuning, returned);
-        return_queue::start(job, provider, threads, outstanding, dequeue_max, run)
+        return_queue::start(job, provider, threads, outstanding, dequeue_max, Gather::NONE, run)
     }
 }
 

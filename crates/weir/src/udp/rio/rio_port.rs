@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     Error,
+    gather::Gather,
     options::Options as _,
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
@@ -41,6 +42,8 @@ rio_design! {
         dequeue_max: u32 = 1000, 1..=65_536;
         /// Slices posted each time the lock is taken.
         posts_per_lock: u32 = 1000, 1..=65_536;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |_| true;
     parks_threads: |design| design.threads > 1;
@@ -57,7 +60,8 @@ impl RioPort {
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let ready =
+            engine::open(&mut job, &provider, self.outstanding, self.dequeue_max, self.gather)?;
         let posts_per_lock = self.posts_per_lock as usize;
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
             run(worker, shared, posts_per_lock)

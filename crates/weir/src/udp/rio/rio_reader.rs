@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     Error,
+    gather::Gather,
     options::Options as _,
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
@@ -35,6 +36,8 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |_| true;
 }
@@ -50,8 +53,8 @@ impl RioReader {
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let Self { threads, outstanding, dequeue_max, .. } = self;
-        return_queue::start(job, provider, threads, outstanding, dequeue_max, run)
+        let Self { threads, outstanding, dequeue_max, gather, .. } = self;
+        return_queue::start(job, provider, threads, outstanding, dequeue_max, gather, run)
     }
 }
 

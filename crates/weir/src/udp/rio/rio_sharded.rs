@@ -26,6 +26,7 @@ use crate::{
     Error, Unavailable,
     affinity::{allowed_cores, pin_where_permitted},
     design::design,
+    gather::Gather,
     options::{Options as _, named},
     rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, Shard, SocketOptions},
@@ -49,6 +50,8 @@ design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
+        /// How long datagrams may gather before a wait ends, and how many are enough.
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |design| design.provider.about().name;
     availability: |design| {
@@ -160,7 +163,7 @@ impl RioSharded {
         for (number, core) in (0..).zip(&pins) {
             let shard = core.map(|core| Shard { number, of: self.threads as u16, core });
             endpoints.iter_mut().for_each(|endpoint| endpoint.options.steer_by_core = shard);
-            let ready = engine::open_at(&job, &provider, &endpoints, needs)?;
+            let ready = engine::open_at(&job, &provider, &endpoints, needs, self.gather)?;
             // The first one may have had its port chosen by the system; the others follow it.
             for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
                 endpoint.address = address;

@@ -370,6 +370,12 @@ impl<T: Sharing> UringCompletions<T> {
         self.sweeping.as_mut().map(Sweeping::begin).is_some()
     }
 
+    /// Whether nothing is armed while datagrams gather. Else each would have the thread woken that armed a receive,
+    /// unless its work is deferred: that is put off until enough of it has come together.
+    fn gathers_by_sweeping(&self) -> bool {
+        self.sweeping.is_some() && !self.common.ring.defers()
+    }
+
     /// Whether the next dequeue sweeps.
     pub(super) fn sweeps(&self) -> bool {
         self.sweeping.as_ref().is_some_and(Sweeping::on)
@@ -538,6 +544,47 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         self.attention(counters)?;
         let Self { common, completions, .. } = self;
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
+    }
+
+    fn gather(&mut self, enough: u32, at_most: Duration, counters: &Counters) -> io::Result<Woken> {
+        let sweeps = self.gathers_by_sweeping();
+        if sweeps {
+            if self.receives.len() > 0 && self.cancels == 0 {
+                self.cancel_all(counters);
+            }
+            self.can_receive(0); // forgets past alarms
+            self.submit_arms(0, false, counters)?;
+            self.sweep_from_now_on();
+        } else {
+            if let Some(sweeping) = &mut self.sweeping {
+                sweeping.stop();
+            }
+            self.arm_again(counters)?;
+        }
+        self.attention(counters)?;
+        let Self { common, completions, .. } = self;
+        // What is swept brings no completion by itself, which a sleep could be ended by.
+        let sleep_on = !sweeps;
+        common.alarm.gather(&common.ring, completions, enough, at_most, sleep_on, counters)
+    }
+
+    fn gathers(&self) -> String {
+        let ring = &self.common.ring;
+        let wait = match (self.gathers_by_sweeping(), ring.has_minimum_wait()) {
+            (true, _) => "io_uring_enter with a time-out",
+            (false, true) => "io_uring_enter with a minimum wait",
+            (false, false) => "io_uring_enter with a time-out (this kernel has no minimum wait)",
+        };
+        let receives = if self.gathers_by_sweeping() {
+            "no receive is armed meanwhile, and a sweep takes what has come"
+        } else if ring.defers() {
+            "datagrams stay in the socket meanwhile, so only the time ends it"
+        } else if ring.has_kernel_thread() {
+            "the kernel's thread receives meanwhile"
+        } else {
+            "the kernel interrupts the sleep for each datagram, to receive it"
+        };
+        format!("{wait}; {receives}")
     }
 
     fn waker(&self) -> Waker {

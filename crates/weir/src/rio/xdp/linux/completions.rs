@@ -221,18 +221,30 @@ impl<T: Sharing> XdpCompletions<T> {
         done
     }
 
+    /// Waits for the wake event and for the devices.
     fn poll(&mut self, timeout: Duration, counters: &Counters) -> io::Result<Woken> {
+        self.poll_first(self.entries.len(), timeout, counters)
+    }
+
+    /// Waits for the first of these: 1 for the wake event alone.
+    fn poll_first(
+        &mut self,
+        entries: usize,
+        timeout: Duration,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
         let timeout = TimeSpec::from(timeout);
         for entry in &mut self.entries {
             entry.revents = 0; // a call that fails writes none
         }
         counters.kernel_entries.one();
-        // SAFETY: entries and time-out outlive the call; no signal mask. The descriptors are open
-        // as long as the queue.
+        debug_assert!((1..=self.entries.len()).contains(&entries), "the wake event is the first");
+        // SAFETY: entries and time-out outlive the call, and there are so many; no signal mask. The descriptors are
+        // open as long as the queue.
         let ready = unsafe {
             libc::ppoll(
                 self.entries.as_mut_ptr(),
-                self.entries.len() as libc::nfds_t,
+                entries as libc::nfds_t,
                 timeout.as_ref(),
                 std::ptr::null(),
             )
@@ -365,6 +377,38 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
                 woken => return Ok(woken),
             }
         }
+    }
+
+    fn gather(
+        &mut self,
+        _enough: u32,
+        at_most: Duration,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        let by = Instant::now() + at_most;
+        self.count_drops_at_times(counters);
+        let mut left = at_most;
+        while !left.is_zero() {
+            self.common.signals.about_to_look();
+            self.common.signals.looked(false);
+            let sending = self.common.sends_out.get() > 0;
+            let most = if sending { left.min(LOOK_AFTER_SENDS) } else { left };
+            let woken = self.poll_first(1, most, counters);
+            self.common.signals.no_longer_waiting();
+            match woken? {
+                Woken::ByWaker if self.common.signals.take_woken() => return Ok(Woken::ByWaker),
+                // A poster's kick, or sends to look after.
+                Woken::ByWaker => break,
+                Woken::Ready | Woken::TimedOut if sending => break,
+                Woken::Ready | Woken::TimedOut => {}
+            }
+            left = by.saturating_duration_since(Instant::now());
+        }
+        Ok(Woken::Ready)
+    }
+
+    fn gathers(&self) -> String {
+        "a timed poll that does not watch the devices".into()
     }
 
     fn waker(&self) -> Waker {

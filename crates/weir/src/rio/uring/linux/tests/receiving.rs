@@ -22,6 +22,8 @@ under_every_form!(
     local_address_and_time_where_asked,
     more_slices_than_the_kernel_holds,
     a_waker_ends_a_wait,
+    a_waker_ends_gathering,
+    datagrams_gather,
     completions_that_find_no_room,
 );
 
@@ -242,6 +244,58 @@ fn a_waker_ends_a_wait<T: Sharing>(polling: Polling) {
     let time = Duration::from_millis(1);
     while rig.queue.wait(1, Some(time), &rig.counters).unwrap() == Woken::Ready {
         rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+    }
+    rig.stop();
+}
+
+/// They do not end it, unless the provider can tell that there are enough.
+fn datagrams_gather<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(64);
+    let sender = peer(rig.at[0]);
+    let tells = matches!(polling, Polling::Interrupt | Polling::KernelThread);
+    for round in 0..4 {
+        if round % 2 == 1 {
+            rig.queue.wait(1, Some(Duration::ZERO), &rig.counters).unwrap(); // armed again
+        }
+        for _ in 0..5 {
+            sender.send_to(&[7], rig.at[0]).unwrap();
+        }
+        let (enough, time) =
+            if tells && round > 1 { (3, FOR_EVER) } else { (64, Duration::from_millis(5)) };
+        let mut came = 0;
+        let by = Instant::now() + PATIENCE;
+        while came < 5 {
+            assert!(Instant::now() < by, "{came} came");
+            let time = if came == 0 { time } else { Duration::from_millis(1) };
+            let woken = rig.queue.gather(enough, time, &rig.counters).unwrap();
+            assert_eq!(woken, Woken::Ready);
+            came += rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+            for completion in rig.batch.drain().collect::<Vec<_>>() {
+                rig.requests[0].receive(completion.slice).unwrap();
+            }
+            rig.requests[0].commit(&rig.counters).unwrap();
+        }
+    }
+    assert!(rig.queue.gathers().contains("io_uring_enter"));
+    rig.stop();
+}
+
+/// Far longer than anything here takes.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+fn a_waker_ends_gathering<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(4);
+    for _ in 0..3 {
+        let waker = rig.queue.waker();
+        let other = thread::spawn(move || waker.wake());
+        while rig.queue.gather(20, FOR_EVER, &rig.counters).unwrap() != Woken::ByWaker {
+            // What an earlier alarm left behind counts as ready.
+            rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+            assert!(rig.batch.is_empty());
+        }
+        other.join().unwrap();
     }
     rig.stop();
 }

@@ -1,0 +1,265 @@
+//! Waiting in groups: one wake-up for many datagrams.
+//!
+//! A thread that sleeps until a datagram comes is woken for each of them while they come slowly enough for it to fall
+//! asleep in between. With `gather` it sleeps on although something has come, for so long that several are there when
+//! it wakes: the datagrams wait a little, and the wake-up is shared. It pays where wake-ups are what a datagram costs
+//! most, and costs up to the time that was asked for of every datagram's latency.
+//!
+//! [`Gather`] is what is asked for. When to gather, and how long, is decided by [`Gathering`], which reads no clock.
+
+use crate::{
+    options::Limit,
+    pause::{self, FINE_TIMERS},
+};
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+/// What a wait may be asked for: how long datagrams may gather, and how many of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gather {
+    /// The longest that a datagram waits for others; zero for no gathering.
+    pub at_most: Duration,
+    /// So many are enough.
+    pub enough: u32,
+}
+
+/// Microseconds that may be asked for.
+const TIMES_US: std::ops::RangeInclusive<u64> = 1..=1_000_000;
+
+/// Datagrams that may be asked for: one needs no others.
+const NUMBERS: std::ops::RangeInclusive<u32> = 2..=65_536;
+
+impl Gather {
+    /// Every datagram is received as soon as possible.
+    pub const NONE: Self = Self { at_most: Duration::ZERO, enough: 0 };
+
+    /// The values that the option takes.
+    pub const LIMITS: GatherLimits = GatherLimits;
+
+    /// Whether datagrams are to gather at all.
+    pub fn is_none(self) -> bool {
+        self.at_most.is_zero()
+    }
+
+    /// What decides when, if datagrams are to gather; and has the calling thread's timed waits end in time. What came
+    /// of both is told to `state`, with `how`: what the wait is.
+    pub(crate) fn begin(self, how: &str, state: impl FnOnce(&str, String)) -> Option<Gathering> {
+        if self.is_none() {
+            return None;
+        }
+        let slack = pause::end_in_time();
+        state("gathers-by", format!("{how}; {slack}"));
+        Some(Gathering::new(self, Instant::now()))
+    }
+}
+
+impl fmt::Display for Gather {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_none() {
+            true => f.write_str("none"),
+            false => write!(f, "{}us,{}", self.at_most.as_micros(), self.enough),
+        }
+    }
+}
+
+impl FromStr for Gather {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text == "none" {
+            return Ok(Self::NONE);
+        }
+        let (time, enough) = text.split_once(',').ok_or(())?;
+        let (number, us) = match time.strip_suffix("ms") {
+            Some(number) => (number, 1000),
+            None => (time.strip_suffix("us").unwrap_or(time), 1),
+        };
+        let number: u64 = number.parse().map_err(drop)?;
+        let at_most = Duration::from_micros(number.checked_mul(us).ok_or(())?);
+        // No time and a number is neither one nor the other.
+        let enough = enough.parse().map_err(drop)?;
+        if at_most.is_zero() { Err(()) } else { Ok(Self { at_most, enough }) }
+    }
+}
+
+/// What the option `gather` takes.
+pub struct GatherLimits;
+
+impl Limit<Gather> for GatherLimits {
+    fn allows(&self, value: &Gather) -> bool {
+        let within = u64::try_from(value.at_most.as_micros())
+            .is_ok_and(|us| TIMES_US.contains(&us) && NUMBERS.contains(&value.enough));
+        value.is_none() || (FINE_TIMERS && within)
+    }
+
+    fn text(&self) -> String {
+        if !FINE_TIMERS {
+            return "none, since waits with a time-out end too late on this system: at the next tick of its clock, \
+                    which is milliseconds away"
+                .into();
+        }
+        let (times, numbers) = (TIMES_US, NUMBERS);
+        format!(
+            "none, or the longest time and enough datagrams, as 200us,64 ({}-{} us, {}-{} datagrams)",
+            times.start(),
+            times.end(),
+            numbers.start(),
+            numbers.end(),
+        )
+    }
+}
+
+/// Decides how long the next wait gathers, from what came before it.
+///
+/// Datagrams are expected to come as they did since the wait before. From that follows in what time enough of them
+/// are there, and the group is given that time, at most what was asked for, counted from the last dequeue: whatever
+/// came since then waits already. So a thread that is not done with one group before the next is there does not sleep.
+/// Where fewer than two are expected in the time, there is nothing to share, and the wait ends with the next datagram;
+/// so it does after a wait that brought nothing. So silence costs no wake-ups, and a lone datagram no time.
+#[derive(Debug, Clone)]
+pub(crate) struct Gathering {
+    asked: Gather,
+    /// When the wait before began.
+    waited: Instant,
+    /// When something was last dequeued.
+    dequeued: Instant,
+    /// Datagrams that came since the wait before.
+    came: u64,
+}
+
+/// With fewer in a group the wake-up is not shared.
+const WORTH_SHARING: f64 = 2.0;
+
+impl Gathering {
+    pub fn new(asked: Gather, now: Instant) -> Self {
+        Self { asked, waited: now, dequeued: now, came: 0 }
+    }
+
+    /// So many datagrams are enough.
+    pub fn enough(&self) -> u32 {
+        self.asked.enough
+    }
+
+    /// Takes note of what a dequeue brought. `now` is asked for where it brought something.
+    #[inline]
+    pub fn dequeued(&mut self, datagrams: usize, now: impl FnOnce() -> Instant) {
+        if datagrams > 0 {
+            self.came += datagrams as u64;
+            self.dequeued = now();
+        }
+    }
+
+    /// A wait begins: how long it is to gather. Zero: until the next datagram.
+    pub fn wait(&mut self, now: Instant) -> Duration {
+        let came = std::mem::take(&mut self.came);
+        let since = now.saturating_duration_since(std::mem::replace(&mut self.waited, now));
+        if came == 0 || since.is_zero() {
+            return Duration::ZERO;
+        }
+        let per_s = came as f64 / since.as_secs_f64();
+        let enough_in = f64::from(self.asked.enough) / per_s;
+        let time = self.asked.at_most.as_secs_f64().min(enough_in);
+        if per_s * time < WORTH_SHARING {
+            return Duration::ZERO;
+        }
+        let gathered = now.saturating_duration_since(self.dequeued);
+        Duration::from_secs_f64(time).saturating_sub(gathered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ASKED: Gather = Gather { at_most: Duration::from_micros(200), enough: 64 };
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    #[test]
+    fn it_is_read_as_it_is_written() {
+        for text in ["none", "200us,64", "1us,2", "1000000us,65536"] {
+            assert_eq!(text.parse::<Gather>().unwrap().to_string(), text);
+        }
+        assert_eq!("200,64".parse(), Ok(ASKED));
+        assert_eq!("1ms,64".parse(), Ok(Gather { at_most: us(1000), ..ASKED }));
+        for wrong in ["", "200us", "200us,", ",64", "0us,64", "0,0", "2s,64", "200us,64,1", "-1,64"]
+        {
+            assert_eq!(wrong.parse::<Gather>(), Err(()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn its_limits_are_told() {
+        let allows = |text: &str| Gather::LIMITS.allows(&text.parse().unwrap());
+        assert!(allows("none"));
+        assert_eq!(allows("200us,64"), FINE_TIMERS);
+        for wrong in ["1000001us,64", "200us,1", "200us,0", "200us,65537"] {
+            assert!(!allows(wrong), "{wrong}");
+        }
+        let text = Limit::<Gather>::text(&Gather::LIMITS);
+        assert!(text.contains(if FINE_TIMERS { "200us,64" } else { "tick" }), "{text}");
+    }
+
+    /// Waits one after the other, each with what came since the one before and how long that took, all of it
+    /// dequeued at the end.
+    fn waits(course: &[(usize, u64)]) -> Vec<Duration> {
+        let mut now = Instant::now();
+        let mut gathering = Gathering::new(ASKED, now);
+        let wait = |&(came, took): &(usize, u64)| {
+            now += us(took);
+            gathering.dequeued(came, || now);
+            gathering.wait(now)
+        };
+        course.iter().map(wait).collect()
+    }
+
+    #[test]
+    fn as_long_as_asked_or_until_enough_are_expected() {
+        // 50,000, 320,000 and 640,000 a second.
+        assert_eq!(waits(&[(10, 200), (64, 200), (128, 200)]), [us(200), us(200), us(100)]);
+    }
+
+    #[test]
+    fn a_lone_datagram_silence_and_the_first_after_it_wait_for_nothing() {
+        assert_eq!(waits(&[(1, 1000), (0, 200), (0, 1_000_000), (1, 500_000)]), [us(0); 4]);
+    }
+
+    #[test]
+    fn what_came_while_a_group_was_handled_has_waited() {
+        let start = Instant::now();
+        let mut gathering = Gathering::new(ASKED, start);
+        gathering.dequeued(10, || start + us(200));
+        assert_eq!(gathering.wait(start + us(230)), us(170));
+        gathering.dequeued(300, || start + us(400));
+        assert_eq!(
+            gathering.wait(start + us(700)),
+            us(0),
+            "a thread that cannot keep up does not sleep"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_longer_than_asked_and_never_where_nothing_can_be_shared(
+            course in proptest::collection::vec((0usize..2000, 0u64..10_000), 1..50),
+        ) {
+            for (&(came, took), wait) in course.iter().zip(waits(&course)) {
+                prop_assert!(wait <= ASKED.at_most);
+                if wait > Duration::ZERO {
+                    // At the rate seen the group that this wait ends has two at least, and no more than enough; to
+                    // the nanosecond.
+                    let per_s = came as f64 / us(took).as_secs_f64();
+                    let (expected, of_a_ns) = (per_s * wait.as_secs_f64(), per_s * 1e-9);
+                    prop_assert!(expected >= WORTH_SHARING - of_a_ns, "{}", expected);
+                    prop_assert!(expected <= f64::from(ASKED.enough) + of_a_ns, "{}", expected);
+                }
+            }
+        }
+    }
+}

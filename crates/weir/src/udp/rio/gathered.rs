@@ -1,0 +1,76 @@
+//! A completion queue that lets datagrams gather before a wait ends, where that was asked for. The rule goes with the
+//! queue from thread to thread: datagrams come to it, not to a thread.
+
+use crate::{
+    counters::Counters,
+    gather::{Gather, Gathering},
+    rio::{Batch, CompletionQueue, Stopped, Woken, turn::TurnPort},
+    wake::Waker,
+};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+/// A queue, and when its waits let datagrams gather.
+pub(super) struct Gathered<Q> {
+    queue: Q,
+    gathering: Option<Gathering>,
+}
+
+impl<Q: CompletionQueue> Gathered<Q> {
+    /// The queue, with what is asked of its waits. What came of it is told to `state`.
+    pub(super) fn new(queue: Q, asked: Gather, state: impl FnOnce(&str, String)) -> Self {
+        let gathering = asked.begin(&queue.gathers(), state);
+        Self { queue, gathering }
+    }
+}
+
+impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
+    type Rq = Q::Rq;
+
+    #[inline]
+    fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
+        let received = self.queue.dequeue(out, counters)?;
+        if let Some(gathering) = &mut self.gathering {
+            gathering.dequeued(received, Instant::now);
+        }
+        Ok(received)
+    }
+
+    fn wait(
+        &mut self,
+        at_least: u32,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        if let Some(gathering) = &mut self.gathering {
+            let at_most = gathering.wait(Instant::now());
+            // A wait with a time-out is for something else than the next datagram.
+            if !at_most.is_zero() && timeout.is_none() {
+                return self.queue.gather(gathering.enough(), at_most, counters);
+            }
+        }
+        self.queue.wait(at_least, timeout, counters)
+    }
+
+    fn gather(&mut self, enough: u32, at_most: Duration, counters: &Counters) -> io::Result<Woken> {
+        self.queue.gather(enough, at_most, counters)
+    }
+
+    fn gathers(&self) -> String {
+        self.queue.gathers()
+    }
+
+    fn waker(&self) -> Waker {
+        self.queue.waker()
+    }
+
+    fn turn_port(&self) -> Option<Box<dyn TurnPort>> {
+        self.queue.turn_port()
+    }
+
+    fn stop(self, requests: Vec<Q::Rq>, by: Instant) -> Stopped {
+        self.queue.stop(requests, by)
+    }
+}

@@ -1,0 +1,98 @@
+//! Waiting in groups, and sleeping ahead of what is expected, for the designs that have it.
+
+use crate::support::*;
+use std::{sync::Arc, thread, time::Duration};
+use weir::udp::{Running, Server};
+
+pub const CHECKS: &[Check] = &[
+    ("gathers_groups", gathers_groups),
+    ("gathers_a_lone_datagram", gathers_a_lone_datagram),
+    ("gathers_until_a_stop", gathers_until_a_stop),
+];
+
+/// The longest that may be asked for: far longer than the datagrams here are apart.
+const LONG: &str = "1000000us,65536";
+
+/// Starts a server that lets datagrams gather, and logs them.
+fn log(subject: &Subject, gather: &str) -> (Running<Boxed>, Arc<Log>) {
+    let mut design = subject.design();
+    design.set("gather", gather).unwrap();
+    let server = Server::bind(any_port());
+    let (server, log) = subject.try_log_design(design, &server, Answer::Nothing).unwrap();
+    let settings = server.effective();
+    let told = |name| settings.iter().find(|(known, _)| known == name).map(|(_, value)| &**value);
+    assert_eq!(told("gather"), Some(gather));
+    assert!(told("gathers-by").is_some_and(|how| how.contains("slack")), "it is told how");
+    (server, log)
+}
+
+/// Datagrams that come one by one, each after the thread went to sleep again, wake it a few times and not each time.
+fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
+    const COUNT: usize = 100;
+    let (server, log) = log(subject, LONG);
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    let mut sent = Tally::new();
+    for number in 0..COUNT {
+        let bytes = pattern(number, 100);
+        sender.send_to(&bytes, to).unwrap();
+        *sent.entry((sender.local_addr().unwrap(), bytes)).or_default() += 1;
+        thread::sleep(Duration::from_millis(1)); // the pace, not a wait for something
+    }
+    log.wait_for(COUNT);
+    let total = stop(server, &log);
+    assert_same(&log.seen(), &sent);
+    // Without gathering each has its own wait. Threads that share a socket have some each.
+    assert!(total.waits < COUNT as u64 / 2, "{} waits for {COUNT} datagrams", total.waits);
+    Ok(())
+}
+
+fn gathers_a_lone_datagram(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log) = log(subject, "500us,64");
+    let to = server.local_addresses()[0];
+    let sent = send_all(&senders(1, to), to, [100; 5], 1, &log);
+    stop(server, &log);
+    assert_same(&log.seen(), &sent);
+    Ok(())
+}
+
+/// A stop finds it asleep with datagrams that wait: those that it did not take are dropped, as with every stop.
+fn gathers_until_a_stop(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log) = log(subject, LONG);
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for number in 0..5 {
+        sender.send_to(&pattern(number, 100), to).unwrap();
+    }
+    log.wait_for(1);
+    let total = stop(server, &log);
+    assert!((1..=5).contains(&total.datagrams));
+    Ok(())
+}
+
+/// Of the designs that can sleep ahead of what they expect.
+pub const CHECKS_OF_ADAPTIVE: &[Check] = &[("sleeps_ahead", sleeps_ahead)];
+
+/// Regular datagrams, silence, a burst and regular ones again: every one is handled, and the stop finds it asleep.
+fn sleeps_ahead(subject: &Subject) -> Result<(), Skipped> {
+    let mut design = subject.design();
+    design.set("adaptive", "true").unwrap();
+    let server = Server::bind(any_port());
+    let (server, log) = subject.try_log_design(design, &server, Answer::Nothing).unwrap();
+    let to = server.local_addresses()[0];
+    let senders = senders(1, to);
+    let mut sent = Tally::new();
+    let regular = |sent: &mut Tally| {
+        for _ in 0..50 {
+            add(sent, send_all(&senders, to, [100], 1, &log));
+            thread::sleep(Duration::from_millis(1)); // the pace, not a wait for something
+        }
+    };
+    regular(&mut sent);
+    thread::sleep(Duration::from_millis(100)); // the silence
+    add(&mut sent, send_all(&senders, to, [100; 30], WINDOW, &log));
+    regular(&mut sent);
+    stop(server, &log);
+    assert_same(&log.seen(), &sent);
+    Ok(())
+}
