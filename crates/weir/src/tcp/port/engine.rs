@@ -4,8 +4,11 @@
 //!
 //! Completions of one connection come to several threads, so each connection stands behind a lock of its
 //! own, as behind the original's critical section. Whoever has one of its completions takes that lock, calls
-//! the handler, and starts what the connection wants next; the other locks ([`shared`](super::shared))
-//! are taken under it for a few steps each, never the other way round.
+//! the handler, and starts what the connection wants next; the other locks are taken under it for a few steps each,
+//! never the other way round.
+//!
+//! Apart stand the accepts, with what re-arms them ([`accepts`](super::accepts)); the order of several receives of a
+//! connection ([`receive_order`](super::receive_order)); the table of slots, and the pool of slices.
 
 use super::{accepts::Accepts, pool::Pool, receive_order::ReceiveOrder, slots::Slots};
 use crate::{
