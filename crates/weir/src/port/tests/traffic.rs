@@ -233,8 +233,11 @@ fn an_echo_moves_the_slice_that_it_received() {
 }
 
 /// `count` datagrams from three senders to `threads` threads, never more under way than the
-/// socket's buffer holds: every one arrives, once.
+/// socket's buffer holds: every one arrives, once. An eighth of them where checks are made once (WEIR_EACH_ONCE), as in
+/// the conformance suites.
 pub fn every_datagram_once(provider: Native, needs: Needs, per_take: usize, count: usize) {
+    let is_each_once = std::env::var_os("WEIR_EACH_ONCE").is_some();
+    let count = if is_each_once { count.div_ceil(8) } else { count };
     let bench = bench(provider, needs);
     let (seen, received) = (Mutex::new(HashSet::new()), AtomicUsize::new(0));
     let posted = std::sync::Barrier::new(2);

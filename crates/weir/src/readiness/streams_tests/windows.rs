@@ -37,18 +37,22 @@ fn a_connection_keeps_the_number_of_a_listener_that_was_closed<M: Mechanism>() {
     let other = listener();
     // Another test may get the number, or an event: so waiting for a connection makes its event now.
     drop(Pair::at(&other));
-    let (mut set, mut second, listener, first) = (0..1000)
+    let (mut set, first) = (M::make(), Pair::new());
+    set.watch(&first.stream, 0, Interest::RECEIVE).unwrap();
+    let (listener, mut second) = (0..1000)
         .find_map(|_| {
-            let (mut set, listener, first) = (M::make(), listener(), Pair::new());
-            set.watch(&first.stream, 0, Interest::RECEIVE).unwrap();
+            let listener = listener();
             set.listen(&listener, 0xffff_0000);
             let peer = TcpStream::connect(other.local_address()).unwrap();
             let number = listener.native().as_raw_socket();
             listener.end_accepting();
             let accepted = other.accept(Mode::Wait, &Counters::default()).unwrap();
-            let stream = accepted.expect("it connects").stream;
-            let again = stream.native().raw() == number as SOCKET;
-            again.then(|| (set, Pair { stream, peer }, listener, first))
+            let pair = Pair { stream: accepted.expect("it connects").stream, peer };
+            if pair.stream.native().raw() == number as SOCKET {
+                return Some((listener, pair));
+            }
+            set.forget_listener(&listener);
+            None
         })
         .expect("a system gives numbers again");
     set.watch(&second.stream, 1, Interest::RECEIVE).unwrap();
