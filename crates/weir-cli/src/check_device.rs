@@ -6,7 +6,6 @@ use clap::Args;
 use weir::device::{AnyDesign, Direction};
 use weir_lab::device::check;
 
-
 /// Options of the process that checks one design.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
