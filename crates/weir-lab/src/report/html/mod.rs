@@ -280,7 +280,7 @@ fn comparison(study: &Study, in_full: usize) -> Markup {
             }
             (crossings(study))
             (answers(study))
-            (meanings(&study.kind))
+            (meanings(study.kind))
         }
     }
 }
