@@ -118,35 +118,36 @@ impl Table {
     }
 }
 
+/// Costs in round numbers, near those of a machine of 2026.
+#[cfg(test)]
+pub(crate) const ROUND: Costs = Costs {
+    call: 100.0,
+    clock: 25.0,
+    lock: 15.0,
+    lock_spin: 1500.0,
+    hop: 50.0,
+    wake: 5000.0,
+    wake_call: 1000.0,
+    switch: 1500.0,
+    slice: 2_800_000.0,
+    enqueue: 30.0,
+    handle: 20.0,
+    moved: 100.0,
+    receive: 500.0,
+    receive_hold: 60.0,
+    dequeue: 150.0,
+    dequeue_each: 350.0,
+    completion: 40.0,
+    post: 10.0,
+    take: 200.0,
+    take_each: 450.0,
+    port_post: 50.0,
+    work_step: 1.0,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Costs in round numbers, near those of a machine of 2026.
-    pub(crate) const ROUND: Costs = Costs {
-        call: 100.0,
-        clock: 25.0,
-        lock: 15.0,
-        lock_spin: 1500.0,
-        hop: 50.0,
-        wake: 5000.0,
-        wake_call: 1000.0,
-        switch: 1500.0,
-        slice: 2_800_000.0,
-        enqueue: 30.0,
-        handle: 20.0,
-        moved: 100.0,
-        receive: 500.0,
-        receive_hold: 60.0,
-        dequeue: 150.0,
-        dequeue_each: 350.0,
-        completion: 40.0,
-        post: 10.0,
-        take: 200.0,
-        take_each: 450.0,
-        port_post: 50.0,
-        work_step: 1.0,
-    };
 
     #[test]
     fn a_table_has_every_cost_once_and_possible() {
@@ -164,5 +165,3 @@ mod tests {
         }
     }
 }
-#[cfg(test)]
-pub(crate) use tests::ROUND;

@@ -202,14 +202,17 @@ fn distinct(rows: &[Row], of: impl Fn(&Row) -> f64) -> Vec<f64> {
     all
 }
 
+/// An axis of a picture: what it shows, a row's figure, and how that is written.
+type Side<'a, T> = (&'a str, fn(&Row) -> T, fn(f64) -> String);
+
 /// A line for each design; `None` if there are not two places across.
 fn lines<'a>(
     plot: &'static str,
     id: String,
     title: String,
     about: String,
-    across: (&str, fn(&Row) -> f64, fn(f64) -> String),
-    up: (&str, fn(&Row) -> Option<f64>, fn(f64) -> String),
+    across: Side<'_, f64>,
+    up: Side<'_, Option<f64>>,
     rows: impl Iterator<Item = &'a Row>,
 ) -> Option<Picture> {
     let rows: Vec<&Row> = rows.collect();
