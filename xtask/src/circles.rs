@@ -19,7 +19,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::layers::{Condition, attribute, behind_item, is};
 
 /// The crates that are checked, by their roots below `crates`.
-const ROOTS: [&str; 3] = ["weir-load/src/lib.rs", "weir-lab/src/lib.rs", "weir-cli/src/main.rs"];
+const ROOTS: [&str; 4] =
+    ["weir/src/lib.rs", "weir-load/src/lib.rs", "weir-lab/src/lib.rs", "weir-cli/src/main.rs"];
 
 /// Prints the circles of all crates, and says failure if there is any.
 pub fn check() -> anyhow::Result<ExitCode> {

@@ -76,7 +76,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("weir-cli/src/load.rs", "Windows", "the help of an option that is another call there"),
     ("weir-lab/src/udp/report/mod.rs", "Windows", "the machine of figures that others published"),
     (
-        "weir-lab/src/report/html/tables.rs",
+        "weir-lab/src/udp/report/pictures.rs",
         "Windows",
         "the machine of figures that others published",
     ),

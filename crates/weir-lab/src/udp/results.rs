@@ -8,7 +8,8 @@ use super::ledger::Ledger;
 use super::plan::{Load, Rate};
 use super::replies::Replies;
 use super::sample::{
-    ANSWERS, Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample, TAKEN,
+    ANSWERS, Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVE_BUFFER, RECEIVED,
+    Sample, TAKEN,
 };
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
@@ -224,9 +225,6 @@ impl Results {
         calibrations.find(|calibration| calibration.is_of(load))
     }
 }
-
-/// The server's setting that says how large the receive buffers of its sockets are, in bytes.
-pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
 
 /// Warns of settings that must be equal for figures to be compared, and are not: some of them over
 /// all loads, the others among the rows that are compared under one load.

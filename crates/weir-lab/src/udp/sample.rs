@@ -12,9 +12,11 @@ use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_o
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
 use crate::udp::replies::Replies;
-use crate::udp::results::RECEIVE_BUFFER;
 use crate::udp::verdict::{Evidence, OfAnswers, judge};
 use crate::wire::{Answers, Audit, Batches, FloodReport, Latency, ServerReport};
+
+/// The server's setting that says how large the receive buffers of its sockets are, in bytes.
+pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
 
 /// The circumstances of a run, that neither child knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -12,8 +12,9 @@ use crate::udp::offload::{Gain, of_load as gains_of};
 use crate::udp::plan::{Goal, Load, Rate, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
-use crate::udp::results::{RECEIVE_BUFFER, Results};
+use crate::udp::results::Results;
 use crate::udp::sample::Cell;
+use crate::udp::sample::RECEIVE_BUFFER;
 
 /// What a load has besides.
 pub(super) fn of_load(results: &Results, index: usize) -> Value {

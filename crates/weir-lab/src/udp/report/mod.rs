@@ -31,7 +31,8 @@ use crate::report::table::both_sides;
 use crate::report::{Answer, Reported};
 use crate::udp::plan::{Load, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
-use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
+use crate::udp::results::{Results, Udp};
+use crate::udp::sample::RECEIVE_BUFFER;
 use crate::udp::sample::{
     BATCH_P50, CONTEXT_SWITCHES, CPU, Cell, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99,
     PERCENT_OF_SENT, Sample, THREADS_USED,

@@ -9,6 +9,7 @@
 //!
 //! Origin: ioctl(2); misc devices, linux/miscdevice.h.
 
+use super::target::NOTHING;
 use super::{Descriptor, outcome};
 use crate::{
     Error, Unavailable,
@@ -20,9 +21,6 @@ use crate::{
     wake::Waker,
 };
 use std::{io, os::fd::RawFd, path::Path, sync::Arc};
-
-/// Where it is, unless somebody has moved it.
-pub const PATH: &str = "/dev/nothing";
 
 /// `struct nothing_settings`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,8 +101,8 @@ pub(super) fn open(what: &str) -> Result<Arc<Descriptor>, Unavailable> {
         let advice = "build and load its driver (drivers/nothing/README.md), as root";
         Unavailable::new(what, reason).advise(advice)
     };
-    let path = Path::new(PATH);
-    let other = || unavailable(format!("{PATH} is another device"));
+    let path = Path::new(NOTHING);
+    let other = || unavailable(format!("{NOTHING} is another device"));
     let judge = |found: &_| match found {
         super::Found::Nothing => Ok(Kind::Nothing),
         _ => Err(other().into()),
