@@ -1,5 +1,5 @@
-//! Accepting, for designs that learn when a connection waits: which are accepted, which are refused, and when accepting
-//! pauses for a while.
+//! Accepting: which connections are accepted, which are refused, and when accepting pauses for a while. Designs that
+//! learn when a connection waits accept here; a ring, which accepts by requests, takes the pauses alone.
 
 use super::{Handler, Worker};
 use crate::{

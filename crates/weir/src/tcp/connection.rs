@@ -33,15 +33,15 @@ pub struct Connection<H> {
     /// The peer sends no more.
     ended: bool,
     /// The handler sends no more.
-    finished: bool,
+    pub(super) finished: bool,
     /// The server stops, and the handler was told so.
-    stopped: bool,
+    pub(super) stopped: bool,
     /// When the handler asked to be called ([`NEVER`] for no call).
     alarm: Tick,
     /// The handler asked to receive nothing for now.
     receive_paused: bool,
     /// The handler still has output to come: its end is waited for.
-    holds: bool,
+    pub(super) holds: bool,
     /// Its turn has not come: it is not served yet.
     waits: bool,
     /// The end of sending (a FIN) was sent to the peer.
@@ -49,7 +49,7 @@ pub struct Connection<H> {
     /// Whether receiving pauses, for counting.
     paused: bool,
     /// Bytes to be received before it finishes, where it is to finish after so many.
-    left: Option<NonZeroUsize>,
+    pub(super) left: Option<NonZeroUsize>,
 }
 
 /// The tick of a call that was not asked for.
@@ -249,18 +249,6 @@ impl<H: Handler> Connection<H> {
         self.fin_sent
     }
 
-    /// The server stops: nothing more is to be handled than so many bytes, which the system has received
-    /// already; then the handler is told, and it finishes.
-    pub fn finish_after(&mut self, worker: &mut Worker<H>, bytes: usize) {
-        self.left = NonZeroUsize::new(bytes);
-        if self.left.is_some() || self.finished || self.stopped {
-            return;
-        }
-        self.call(worker, Echo::Nothing, |handler, output| handler.on_stop(output));
-        self.stopped = true;
-        self.finished |= !self.holds;
-    }
-
     /// Whether as much waits for the peer as may.
     #[inline]
     fn is_full(&self, limits: &Limits) -> bool {
@@ -399,7 +387,7 @@ impl<H: Handler> Connection<H> {
 
     /// Calls the handler, and answers whether it asked for an echo.
     #[inline]
-    fn call(
+    pub(super) fn call(
         &mut self,
         worker: &mut Worker<H>,
         echo: Echo,

@@ -1,11 +1,26 @@
-//! How a stop of the server becomes the end of a connection: by a number of bytes, for designs whose connections have a
-//! stream each.
+//! How a stop of the server becomes the end of a connection: by a number of bytes. What the system had acknowledged when
+//! the server stopped is still handled; then the handler is told, and once nothing waits to be sent, the connection wants
+//! to end sending ([`Connection::wants`]) and is over when the peer has ended, too.
 
-use super::{Connection, Handler, Reason, Worker};
+use super::{Connection, Handler, Reason, Worker, handler::Echo};
 use crate::stream::Stream;
-use std::io;
+use std::{io, num::NonZeroUsize};
 
-/// Has a connection finish after so many bytes more, as far as the system told. Where it did not, some that it has
+impl<H: Handler> Connection<H> {
+    /// The server stops: nothing more is to be handled than so many bytes, which the system has received
+    /// already; then the handler is told, and it finishes.
+    pub fn finish_after(&mut self, worker: &mut Worker<H>, bytes: usize) {
+        self.left = NonZeroUsize::new(bytes);
+        if self.left.is_some() || self.finished || self.stopped {
+            return;
+        }
+        self.call(worker, Echo::Nothing, |handler, output| handler.on_stop(output));
+        self.stopped = true;
+        self.finished |= !self.holds;
+    }
+}
+
+/// The same for a connection with a stream of its own: as many bytes as the system says. Where it did not, some that it has
 /// acknowledged would be lost unnoticed: so the connection is reset.
 pub(super) fn finish_after<H: Handler>(
     worker: &mut Worker<H>,

@@ -1,6 +1,7 @@
 //! What every design on a completion port does, from top to bottom: it opens the port and starts its threads; a thread
 //! takes what has finished and runs the timers; each completion goes to its connection (an accept brings one), under
-//! that connection's lock; what was received is handled, and what the connection wants next is started; the stop.
+//! that connection's lock; what was received is handled, and what the connection wants next is started; sends beyond
+//! those that the port allows wait in order; the stop.
 //!
 //! Completions of one connection come to several threads, so each connection stands behind a lock of its
 //! own, as behind the original's critical section. Whoever has one of its completions takes that lock, calls

@@ -19,7 +19,7 @@ const DISCARDED: usize = 256;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 impl<T: Sharing> UringCompletions<T> {
-    /// Ends a self. Slices that the kernel still holds at the deadline are left to it.
+    /// Ends the queue. Slices that the kernel still holds at the deadline are left to it.
     pub(super) fn end(mut self, mut requests: Vec<UringRequests<T>>, by: Instant) -> Stopped {
         // What is counted here is nobody's: the run is over.
         let counters = Counters::default();
