@@ -5,7 +5,7 @@
 //! it wakes: the datagrams wait a little, and the wake-up is shared. It pays where wake-ups are what a datagram costs
 //! most, and costs up to the time that was asked for of every datagram's latency.
 //!
-//! [`Gather`] is what is asked for. When to gather, and how long, is decided by [`Gathering`], which reads no clock.
+//! [`Gather`] is what is asked for. When to gather, and how long, is decided by `Gathering`, which reads no clock.
 
 use crate::{
     options::Limit,

@@ -69,9 +69,7 @@ pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
 
     /// Whether a row ran under a load, and did nothing of what it is for.
     fn nothing_arrived(results: &Results<Self>, load: usize, row: usize) -> bool {
-        let metric = results.ranked_by(load);
-        let usual = median(&results.cells[load][row].values(metric));
-        metric.better == Better::Higher && usual.is_some_and(|rate| rate <= 0.0)
+        results.rate_is_zero(load, row)
     }
 
     /// Which descriptors a row under a load takes: whoever has them, and how many.
@@ -235,6 +233,13 @@ impl<K: Study> Results<K> {
     pub fn passed(&self) -> Vec<usize> {
         let passed = |row: &usize| self.conformance[*row] == Conformance::Passed;
         (0..self.rows.len()).filter(passed).collect()
+    }
+
+    /// Whether the rate that a row is ranked by was 0.
+    pub fn rate_is_zero(&self, load: usize, row: usize) -> bool {
+        let metric = self.ranked_by(load);
+        let usual = median(&self.cells[load][row].values(metric));
+        metric.better == Better::Higher && usual.is_some_and(|rate| rate <= 0.0)
     }
 
     /// How a row under a load ended.

@@ -250,7 +250,8 @@ mod tests {
         let off: Vec<_> =
             check.rows.iter().map(|row| (row.limited_by_server, row.off_percent)).collect();
         assert!(off[0].0 && off[0].1.abs() < 4.0, "{off:?}");
-        assert!(!off[1].0 && off[1].1.abs() < 4.0, "{off:?}");
+        // Trains of datagrams find the buffer full now and then.
+        assert!(!off[1].0 && off[1].1.abs() < 10.0, "{off:?}");
         assert!(off[2].0 && off[2].1 > 100.0, "{off:?}");
         let reasons: Vec<_> = check.left_out.iter().map(|of| of.reason.as_str()).collect();
         assert!(
