@@ -33,8 +33,9 @@ named! {
 named! {
     /// When the pages of memory come into being.
     pub enum Commit {
-        /// All at the start, and they stay: a burst then meets no page fault, and memory that cannot be had is found
-        /// out before the first datagram. Locked as far as the limit on locked memory permits (RLIMIT_MEMLOCK).
+        /// All at the start, and they stay: a burst then meets no page fault. Locked where the limit on locked memory
+        /// permits (RLIMIT_MEMLOCK); as [`Commit::Touched`] where that would take more than half of the memory that the
+        /// machine, and the process's control group, have left. What came of it is in [`Obtained::commit`].
         Locked = "locked",
         /// Each when it is first touched: a server that is hardly used takes little.
         Touched = "touched",
@@ -93,12 +94,17 @@ pub enum Committed {
         /// The limit.
         limit_bytes: Option<u64>,
     },
+    /// Pages come as they are touched, though all were asked for at the start: there is too little memory for that.
+    TooLittle {
+        /// What was left, if that is known.
+        left_bytes: Option<u64>,
+    },
 }
 
 impl Committed {
     /// Whether all pages were there from the start.
     pub fn at_start(self) -> bool {
-        self != Self::Touched
+        matches!(self, Self::Locked | Self::Unlocked { .. })
     }
 }
 
@@ -110,6 +116,14 @@ impl fmt::Display for Committed {
             Self::Unlocked { limit_bytes: None } => {
                 f.write_str("committed at the start; not locked: this system does not lock it")
             }
+            Self::TooLittle { left_bytes: None } => f.write_str(
+                "as it is touched: the system has too little for all of it at the start",
+            ),
+            Self::TooLittle { left_bytes: Some(left) } => write!(
+                f,
+                "as it is touched: {left} bytes are left, of which half at most are committed at the start (ask for fewer \
+                 outstanding receives, or give the program more memory)"
+            ),
             Self::Unlocked { limit_bytes: Some(limit) } => write!(
                 f,
                 "committed at the start; not locked: {limit} bytes may be locked (raise `ulimit -l`, or give the \

@@ -1,6 +1,10 @@
 //! Pages from the heap: no huge pages, no NUMA node, none locked.
 
-use super::super::{Commit, Committed, NumaNode, Obtained, RegionOptions};
+use super::{
+    super::{Commit, Committed, NumaNode, Obtained, RegionOptions},
+    may_be_committed,
+};
+use crate::machine;
 use std::{alloc, io, ptr::NonNull};
 
 pub struct Pages {
@@ -24,8 +28,12 @@ impl Pages {
         // SAFETY: the layout has a size of at least 1 (the region asks for no less).
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
             .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let left_bytes = machine::memory_left_bytes();
         let commit = match options.commit {
             Commit::Touched => Committed::Touched,
+            Commit::Locked if !may_be_committed(layout.size(), left_bytes) => {
+                Committed::TooLittle { left_bytes }
+            }
             Commit::Locked => {
                 for at in (0..layout.size()).step_by(PAGE_BYTES) {
                     // SAFETY: inside what was just allocated, which is filled with zeroes and which nobody else knows yet.
