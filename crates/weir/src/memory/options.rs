@@ -106,6 +106,16 @@ impl Committed {
     pub fn at_start(self) -> bool {
         matches!(self, Self::Locked | Self::Unlocked { .. })
     }
+
+    /// What came of several: what is true of the one that obtained least.
+    pub(crate) fn of_all(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().min_by_key(|commit| match commit {
+            Self::Touched => 0,
+            Self::TooLittle { .. } => 1,
+            Self::Unlocked { .. } => 2,
+            Self::Locked => 3,
+        })
+    }
 }
 
 impl fmt::Display for Committed {
@@ -130,5 +140,21 @@ impl fmt::Display for Committed {
                  program CAP_IPC_LOCK)"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_obtained_what_the_least_of_them_did() {
+        let little = Committed::TooLittle { left_bytes: Some(5) };
+        let unlocked = Committed::Unlocked { limit_bytes: None };
+        assert_eq!(Committed::of_all([Committed::Locked, little, unlocked]), Some(little));
+        assert_eq!(Committed::of_all([Committed::Locked, unlocked]), Some(unlocked));
+        assert_eq!(Committed::of_all([]), None);
+        assert!(unlocked.at_start() && !little.at_start());
+        assert!(little.to_string().contains("5 bytes are left"));
     }
 }
