@@ -340,6 +340,8 @@ pub struct FloodReport {
     pub windows_within: Option<u64>,
     /// The engine used.
     pub engine: Option<String>,
+    /// Generators (threads) that sent.
+    pub generators: u64,
     /// What came back, where answers were expected.
     pub answers: Option<Answers>,
     /// The receiver's report, if the control channel delivered one.

@@ -417,6 +417,8 @@ enum Echo {
     Twice(u64),
     /// Every so-many-th answer goes to another flow, once there is one.
     ToAnother(u64),
+    /// The first so many are answered; from then on the last datagram comes back again and again.
+    Babbles(u64),
 }
 
 /// A server that answers, as long as it lives; it counts what it received.
@@ -442,6 +444,13 @@ impl Echoes {
                 let Ok((size, from)) = socket.recv_from(&mut buffer) else { continue };
                 count += 1;
                 let is_one = |every: u64| count % every == 0;
+                if let Echo::Babbles(first) = echo
+                    && count > first
+                {
+                    while !ends.load(Ordering::Acquire) {
+                        let _ = socket.send_to(&buffer[..size], from);
+                    }
+                }
                 let (mut len, mut times, mut to) = (size, 1, from);
                 match echo {
                     Echo::Beginning(most) => len = len.min(most),
@@ -536,6 +545,28 @@ fn what_is_wrong_with_an_answer_is_found() {
     let astray = ask(Echo::ToAnother(2));
     assert!(astray.forged > 0 && astray.data_errors, "{astray:?}");
     assert_eq!(astray.answered + astray.missing, 2000);
+}
+
+#[test]
+fn a_server_that_never_falls_silent_is_not_listened_to_for_ever() {
+    let (report, _) = Echoes::open(Echo::Babbles(100)).ask(|spec| {
+        (spec.flows, spec.datagrams) = (1, Some(150));
+        spec.replies = Some(Replies { size_bytes: None, outstanding: 200 });
+    });
+    let answers = report.answers.expect("answers were expected");
+    assert_eq!((answers.answered, answers.missing), (101, 49), "the last one is an answer once");
+    assert!(answers.duplicates > 0 && answers.data_errors, "{answers:?}");
+}
+
+#[test]
+fn what_comes_after_the_last_request_is_an_answer_but_no_rate() {
+    let (report, _) = Echoes::open(Echo::Right).ask(|spec| {
+        // All leave at once, so that none is answered before the last has left.
+        (spec.flows, spec.datagrams) = (1, Some(1));
+    });
+    let answers = report.answers.expect("answers were expected");
+    assert_eq!((answers.answered, answers.answered_in_time), (1, 0));
+    assert!(answers.answers_per_s.abs() < f64::EPSILON, "{answers:?}");
 }
 
 #[test]

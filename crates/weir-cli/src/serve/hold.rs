@@ -42,7 +42,9 @@ impl Hold {
     /// A run has started: its first datagram begins the hold.
     pub fn arm(&self) {
         if self.held != Held::No {
-            *self.lock() = State::Armed;
+            // Under the lock, so that it stays on only as long as the state says.
+            let mut state = self.lock();
+            *state = State::Armed;
             self.on.store(true, Ordering::Release);
         }
     }

@@ -33,13 +33,14 @@ pub struct Said {
     /// Whether the generator signalled the end: else nobody knows the secret that proofs are checked by.
     pub end_signalled: bool,
     /// Datagrams that it answered, where it was to answer: the generator has held each answer against what it sent,
-    /// proof of reading included, so nothing of that is the program's word.
+    /// proof of reading included, so nothing of that is the program's word. Who answered none has proved nothing.
     pub answered: Option<u64>,
 }
 
 /// Judges a run.
 pub fn of(peer: &PeerReport, said: Said) -> Belief {
-    if let (Some(answered), false) = (said.answered, peer.talks) {
+    let answered = said.answered.filter(|answered| *answered > 0);
+    if let (Some(answered), false) = (answered, peer.talks) {
         return match answered <= said.sent {
             true => Belief::Proved,
             false => {
@@ -59,7 +60,7 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
     }
     match peer.proof {
         Some(_) => Belief::Proved,
-        None if said.answered.is_some() => Belief::Proved,
+        None if answered.is_some() => Belief::Proved,
         None if !said.end_signalled => Belief::Claimed(
             "not checked: the end of the run was not signalled, and proofs of reading are checked with what \
              that signal carries"
@@ -193,6 +194,13 @@ mod tests {
             matches!(&more, Belief::Disproved(why) if why.contains("has answered 901")),
             "{more:?}"
         );
+        let none = Said { answered: Some(0), ..SAID };
+        for peer in [silent, PeerReport { proof: None, ..honest() }] {
+            assert!(
+                matches!(of(&peer, none), Belief::Claimed(_)),
+                "it has answered none: {peer:?}"
+            );
+        }
         // What it returns of its own is still checked.
         let wrong = Checked { mask: 0, right: 899, wrong: 1, ..Checked::default() };
         let wrong = PeerReport { proof: Some(wrong), ..honest() };

@@ -158,7 +158,7 @@ impl Sample {
         let generator_waiting = answers.and_then(|answers| {
             divide(
                 answers.waiting_ns as f64,
-                flood.elapsed_ns as f64 * at.generator_cores.max(1) as f64,
+                flood.elapsed_ns as f64 * flood.generators.max(1) as f64,
             )
         });
         let ledger = Ledger {
@@ -200,6 +200,7 @@ impl Sample {
                 generator_waiting,
                 requests_lost: replies.requests_lost,
                 missing: replies.missing,
+                dropped_at_generator: replies.dropped_socket.unwrap_or(0),
             }),
         });
         let latency_ns = match answers {

@@ -65,6 +65,8 @@ pub struct OfAnswers {
     pub requests_lost: u64,
     /// Requests that were not answered.
     pub missing: u64,
+    /// Answers that were dropped at the generator's own sockets.
+    pub dropped_at_generator: u64,
 }
 
 /// Share of its time that a generator must have waited for a server to be the only limit.
@@ -72,7 +74,7 @@ const WAITED: f64 = 0.05;
 
 /// Gives the verdict where answers are expected.
 ///
-/// At a pace it is that of any paced load. In a closed loop nothing need be lost for a limit to be met: whoever never
+/// At a pace it is that of any paced load. In a closed loop nothing need be lost for a limit to be met: whoever hardly
 /// waits for the other is the limit. The generator's waiting is counted; the server's is what is left of its CPU time.
 fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -86,8 +88,13 @@ fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
             "{:.1} % not answered ({} requests lost, {} answers)",
             (1.0 - answers.share) * 100.0,
             answers.requests_lost,
-            answers.missing - answers.requests_lost
+            answers.missing.saturating_sub(answers.requests_lost)
         );
+        // The server gave those: it was the generator that did not take them.
+        if answers.dropped_at_generator > answers.missing / 2 {
+            let reason = format!("{reason}, most of them dropped at the generator's sockets");
+            return verdict(Limit::Generator, true, reason);
+        }
         return match (server, others) {
             (None, Some(others)) => {
                 verdict(Limit::Others, true, format!("{reason}, while {others}"))
@@ -106,7 +113,7 @@ fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
     let waits = waiting >= WAITED;
     let generator = match waits {
         true => format!("the generator waited for {} of its time", percent(waiting)),
-        false => "the generator never waited".to_owned(),
+        false => format!("the generator waited for no more than {} of its time", percent(waiting)),
     };
     match (server, waits, others) {
         (Some(_), true, _) => verdict(Limit::Server, false, generator + &server_busy),
@@ -363,6 +370,7 @@ mod tests {
                 generator_waiting: Some(waiting),
                 requests_lost: 0,
                 missing: ((1.0 - share) * 1e6) as u64,
+                dropped_at_generator: 0,
             };
             // It spins while it waits.
             let generator_cpu = Some(1.0);
@@ -378,6 +386,15 @@ mod tests {
         assert_eq!(limit(&of(0.5, 0.01, 1.0)), (Limit::Generator, true));
         assert_eq!(limit(&of(0.5, 0.4, 1.0)), (Limit::Load, true));
         assert_eq!(limit(&of(0.5, 0.4, 0.9)), (Limit::Server, false));
+        let dropped = |count| {
+            let of = of(1.0, 0.4, 0.9);
+            let answers = of.answers.map(|of| OfAnswers { dropped_at_generator: count, ..of });
+            judge(&Evidence { answers, ..of })
+        };
+        assert_eq!(dropped(40_000).limited_by, Limit::Server);
+        let of_generator = dropped(90_000);
+        assert_eq!((of_generator.limited_by, of_generator.lower_bound), (Limit::Generator, true));
+        assert!(of_generator.reason.contains("generator's sockets"), "{of_generator:?}");
         let others = Evidence { load_of_others: Some(0.9), ..of(0.5, 0.4, 1.0) };
         assert_eq!(limit(&others), (Limit::Others, true));
         let paced = Evidence { paced: true, ..of(0.5, 0.9, 1.0) };

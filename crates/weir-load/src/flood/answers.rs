@@ -101,6 +101,11 @@ impl Taker {
         self.windows[lane].sent(first, sent, numbers);
     }
 
+    /// Nothing is sent any more: answers taken from now on come late, also where it was over before its time.
+    pub(super) fn over(&mut self, now_ns: u64) {
+        self.end_ns = self.end_ns.min(now_ns);
+    }
+
     /// Different requests answered in this phase.
     pub(super) fn answered(&self) -> u64 {
         self.found.answered

@@ -183,12 +183,20 @@ impl Generator {
         }
         let mut failure = went.err();
         if let Some(taker) = taker {
-            // What is still under way may come, and so may what was given up.
+            // What is still under way may come, and so may what was given up. Who sends something else does not keep it
+            // waiting.
             now = outcome.ended_ns;
+            taker.over(now);
             let mut until_ns = now + ANSWERS_WITHIN_NS;
-            while failure.is_none() && taker.answered() < outcome.sent && now < until_ns {
+            let at_most_ns = now + ANSWERS_AT_MOST_NS;
+            while failure.is_none()
+                && taker.answered() < outcome.sent
+                && now < until_ns.min(at_most_ns)
+            {
+                let before = taker.answered();
                 match taker.take(lanes, now) {
-                    Ok(true) => until_ns = now + ANSWERS_WITHIN_NS,
+                    Ok(true) if taker.answered() > before => until_ns = now + ANSWERS_WITHIN_NS,
+                    Ok(true) => {}
                     Ok(false) => waiter.pause(),
                     Err(error) => failure = Some(no_answer(&error)),
                 }
@@ -206,6 +214,8 @@ impl Generator {
 
 /// How long another answer is waited for at the end while requests are not answered.
 const ANSWERS_WITHIN_NS: u64 = 400_000_000;
+/// How long all of them are waited for, however they come.
+const ANSWERS_AT_MOST_NS: u64 = 5_000_000_000;
 
 type Pace = Option<(Pacer, Windows)>;
 

@@ -80,7 +80,7 @@ pub struct AnswersReport {
     pub answered_in_time: u64,
     /// The same per second.
     pub answers_per_s: f64,
-    /// Requests sent and not answered: at the end answers are waited for until none has come for 0.4 s.
+    /// Requests sent and not answered: at the end answers are waited for until none has come for 0.4 s, for 5 s at most.
     pub missing: u64,
     /// Requests that were under way for 100 ms or more, so that another took their place; some may have been answered
     /// later.

@@ -176,54 +176,89 @@ fn boost() -> Option<Boost> {
     intel.or_else(|| number(BOOST).map(|on| Boost { on: on > 0, path: BOOST, off: '0' }))
 }
 
-/// The smallest limit of this process's control group and of those above it: that of version 2, or of version 1 where
-/// that has the controller of the CPU.
 fn cpu_quota_thousandths() -> Option<Limit> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let controllers = text("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
-    let least = match controllers.split_whitespace().any(|name| name == "cpu") {
-        true => {
-            let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-            least_quota(Path::new("/sys/fs/cgroup"), group, |folder| {
-                quota_thousandths(&text(folder.join("cpu.max").to_str()?)?)
-            })
-        }
-        false => {
-            let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-            let (mounted, group) = version_1_of_cpu(&mounts, &groups)?;
-            least_quota(&mounted, &group, |folder| {
-                let read = |name: &str| text(folder.join(name).to_str()?);
-                // -1 is no limit.
-                let line = format!("{} {}", read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
-                quota_thousandths(&line)
-            })
-        }
+    let in_version_2 = |folder: &Path| quota_thousandths(&read(folder, "cpu.max")?);
+    let in_version_1 = |folder: &Path| {
+        // -1 is no limit.
+        let [quota, period] = ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|of| read(folder, of));
+        quota_thousandths(&format!("{} {}", quota?, period?))
     };
+    let least = least_of_groups("cpu", in_version_2, in_version_1)?;
     Some(least.map_or(Limit::Unlimited, Limit::AtMost))
 }
 
-/// The smallest quota of a group and of those above it, whose files are below this folder.
-fn least_quota(mounted: &Path, group: &str, quota: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
-    let groups = Path::new(group).ancestors();
-    let folder = |group: &Path| mounted.join(group.strip_prefix("/").unwrap_or(group));
-    groups.filter_map(|group| quota(&folder(group))).min()
+/// Memory that this process can still have before others lose theirs or the kernel ends a process: what the machine has
+/// available, or less where a control group may have less. What a group has in the cache of files and has not used for
+/// long is given up first, so it counts as available.
+pub(super) fn memory_left_bytes() -> Option<u64> {
+    let left = |folder: &Path, most: &str, used: &str, unused: &str| {
+        let most: u64 = read(folder, most)?.parse().ok()?;
+        let used: u64 = read(folder, used)?.parse().ok()?;
+        let unused = read(folder, "memory.stat").and_then(|stat| stat_bytes(&stat, unused));
+        Some(most.saturating_sub(used.saturating_sub(unused.unwrap_or(0))))
+    };
+    let in_version_2 = |folder: &Path| {
+        let of = |most| left(folder, most, "memory.current", "inactive_file");
+        ["memory.max", "memory.high"].into_iter().filter_map(of).min()
+    };
+    let in_version_1 = |folder: &Path| {
+        left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    };
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let of_machine = meminfo_bytes(&memory, "MemAvailable");
+    let of_groups = least_of_groups("memory", in_version_2, in_version_1).flatten();
+    of_machine.into_iter().chain(of_groups).min()
 }
 
-/// Where version 1 has its controller of the CPU, and the group of this process below that: in a container the mount
-/// shows only what is below the container's own group.
-fn version_1_of_cpu(mounts: &str, groups: &str) -> Option<(PathBuf, String)> {
-    let has_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
+/// A number of a file of lines `name number`.
+fn stat_bytes(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+fn read(folder: &Path, name: &str) -> Option<String> {
+    text(folder.join(name).to_str()?)
+}
+
+/// The smallest limit of this process's control group and of those above it, by how each version tells it of a group:
+/// that of version 2, or of version 1 where that has the controller. `None` if it is not known whether there is one.
+fn least_of_groups(
+    controller: &str,
+    in_version_2: impl Fn(&Path) -> Option<u64>,
+    in_version_1: impl Fn(&Path) -> Option<u64>,
+) -> Option<Option<u64>> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let controllers = text("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    if controllers.split_whitespace().any(|name| name == controller) {
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        return Some(least_limit(Path::new("/sys/fs/cgroup"), group, in_version_2));
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let (mounted, group) = version_1_of(controller, &mounts, &groups)?;
+    Some(least_limit(&mounted, &group, in_version_1))
+}
+
+/// The smallest limit of a group and of those above it, whose files are below this folder.
+fn least_limit(mounted: &Path, group: &str, limit: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
+    let groups = Path::new(group).ancestors();
+    let folder = |group: &Path| mounted.join(group.strip_prefix("/").unwrap_or(group));
+    groups.filter_map(|group| limit(&folder(group))).min()
+}
+
+/// Where version 1 has this controller, and the group of this process below that: in a container the mount shows only
+/// what is below the container's own group.
+fn version_1_of(controller: &str, mounts: &str, groups: &str) -> Option<(PathBuf, String)> {
+    let has_it = |list: &str| list.split(',').any(|name| name == controller);
     // `4:cpu,cpuacct:/docker/1f2e`
     let group = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, group) = rest.split_once(':')?;
-        has_cpu(controllers).then_some(group)
+        has_it(controllers).then_some(group)
     })?;
     // `33 24 0:29 /docker/1f2e /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct`
     let (root, mounted) = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
-        let is_it = after.next() == Some("cgroup") && has_cpu(after.nth(1)?);
+        let is_it = after.next() == Some("cgroup") && has_it(after.nth(1)?);
         let mut before = before.split(' ').skip(3);
         is_it.then_some(before.next().zip(before.next())?)
     })?;
@@ -347,6 +382,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_is_no_more_than_the_machine_has() {
+        let left = memory_left_bytes().expect("/proc/meminfo tells it");
+        let memory = fs::read_to_string("/proc/meminfo").unwrap();
+        assert!(left > 0 && left < meminfo_bytes(&memory, "MemTotal").unwrap());
+        let stat = "inactive_file_x 1\ninactive_file 4096\ntotal_inactive_file 7\n";
+        assert_eq!(stat_bytes(stat, "inactive_file"), Some(4096));
+        assert_eq!(stat_bytes(stat, "file"), None);
+    }
+
+    #[test]
     fn version_1_is_found_where_it_is_mounted() {
         let groups = "11:memory:/a/b\n4:cpu,cpuacct:/docker/1f/own\n0::/init.scope\n";
         let mount = |root: &str| {
@@ -355,13 +400,13 @@ mod tests {
                  31 24 0:27 {root} /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
             )
         };
-        let found = |root: &str| version_1_of_cpu(&mount(root), groups).unwrap();
+        let found = |root: &str| version_1_of("cpu", &mount(root), groups).unwrap();
         let mounted = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
         assert_eq!(found("/"), (mounted.clone(), "/docker/1f/own".into()));
         assert_eq!(found("/docker/1f"), (mounted.clone(), "/own".into()));
         assert_eq!(found("/elsewhere"), (mounted, "/".into()));
-        assert_eq!(version_1_of_cpu(&mount("/"), "0::/init.scope"), None);
-        assert_eq!(version_1_of_cpu("30 24 0:26 / /x rw - cgroup2 cgroup2 rw", groups), None);
+        assert_eq!(version_1_of("cpu", &mount("/"), "0::/init.scope"), None);
+        assert_eq!(version_1_of("cpu", "30 24 0:26 / /x rw - cgroup2 cgroup2 rw", groups), None);
     }
 
     #[test]
@@ -373,8 +418,8 @@ mod tests {
             "/c/a/b" => None,
             other => panic!("{other}"),
         };
-        assert_eq!(least_quota(Path::new("/c"), "/a/b", quota), Some(1500));
-        assert_eq!(least_quota(Path::new("/c"), "/", quota), Some(4000));
+        assert_eq!(least_limit(Path::new("/c"), "/a/b", quota), Some(1500));
+        assert_eq!(least_limit(Path::new("/c"), "/", quota), Some(4000));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! }
 //! ```
 
-// What this module needs of an OS: describe() -> Machine, instruments() -> Instruments.
+// What this module needs of an OS: describe() -> Machine, instruments() -> Instruments, memory_left_bytes().
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
@@ -39,6 +39,11 @@ pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
 
 use crate::affinity;
+
+/// Memory that this process can still have without swapping, and without the kernel ending a process for it, if known.
+pub(crate) fn memory_left_bytes() -> Option<u64> {
+    native::memory_left_bytes()
+}
 
 /// A limit that the operating system puts on this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -51,6 +51,10 @@ fn processors() -> usize {
     system.dwNumberOfProcessors as usize
 }
 
+pub(super) fn memory_left_bytes() -> Option<u64> {
+    memory().map(|memory| memory.ullAvailPhys)
+}
+
 fn memory() -> Option<MEMORYSTATUSEX> {
     let length = size_of::<MEMORYSTATUSEX>() as u32;
     let mut memory = MEMORYSTATUSEX { dwLength: length, ..Default::default() };

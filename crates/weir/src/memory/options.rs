@@ -33,8 +33,9 @@ named! {
 named! {
     /// When the pages of memory come into being.
     pub enum Commit {
-        /// All at the start, and they stay: a burst then meets no page fault, and memory that cannot be had is found
-        /// out before the first datagram. Locked as far as the limit on locked memory permits (RLIMIT_MEMLOCK).
+        /// All at the start, and they stay: a burst then meets no page fault. Locked where the limit on locked memory
+        /// permits (RLIMIT_MEMLOCK); as [`Commit::Touched`] where that would take more than half of the memory that the
+        /// machine, and the process's control group, have left. What came of it is in [`Obtained::commit`].
         Locked = "locked",
         /// Each when it is first touched: a server that is hardly used takes little.
         Touched = "touched",
@@ -93,12 +94,27 @@ pub enum Committed {
         /// The limit.
         limit_bytes: Option<u64>,
     },
+    /// Pages come as they are touched, though all were asked for at the start: there is too little memory for that.
+    TooLittle {
+        /// What was left, if that is known.
+        left_bytes: Option<u64>,
+    },
 }
 
 impl Committed {
     /// Whether all pages were there from the start.
     pub fn at_start(self) -> bool {
-        self != Self::Touched
+        matches!(self, Self::Locked | Self::Unlocked { .. })
+    }
+
+    /// What came of several: what is true of the one that obtained least.
+    pub(crate) fn of_all(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().min_by_key(|commit| match commit {
+            Self::Touched => 0,
+            Self::TooLittle { .. } => 1,
+            Self::Unlocked { .. } => 2,
+            Self::Locked => 3,
+        })
     }
 }
 
@@ -110,11 +126,35 @@ impl fmt::Display for Committed {
             Self::Unlocked { limit_bytes: None } => {
                 f.write_str("committed at the start; not locked: this system does not lock it")
             }
+            Self::TooLittle { left_bytes: None } => f.write_str(
+                "as it is touched: the system has too little for all of it at the start",
+            ),
+            Self::TooLittle { left_bytes: Some(left) } => write!(
+                f,
+                "as it is touched: {left} bytes are left, of which half at most are committed at the start (ask for fewer \
+                 outstanding receives, or give the program more memory)"
+            ),
             Self::Unlocked { limit_bytes: Some(limit) } => write!(
                 f,
                 "committed at the start; not locked: {limit} bytes may be locked (raise `ulimit -l`, or give the \
                  program CAP_IPC_LOCK)"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_obtained_what_the_least_of_them_did() {
+        let little = Committed::TooLittle { left_bytes: Some(5) };
+        let unlocked = Committed::Unlocked { limit_bytes: None };
+        assert_eq!(Committed::of_all([Committed::Locked, little, unlocked]), Some(little));
+        assert_eq!(Committed::of_all([Committed::Locked, unlocked]), Some(unlocked));
+        assert_eq!(Committed::of_all([]), None);
+        assert!(unlocked.at_start() && !little.at_start());
+        assert!(little.to_string().contains("5 bytes are left"));
     }
 }

@@ -122,7 +122,8 @@ impl<H: Handler> Job<H> {
         self.state("huge-pages-advised", obtained.huge_pages_advised);
         let node = obtained.numa_node.map_or("the system's choice".into(), |n| n.to_string());
         self.state("numa-node", node);
-        self.state("memory", obtained.commit);
+        let commits = regions.iter().map(|region| region.obtained().commit);
+        self.state("memory", Committed::of_all(commits).unwrap_or(obtained.commit));
         let locked = regions.iter().map(|region| region.obtained());
         let locked = locked.filter(|obtained| obtained.commit == Committed::Locked);
         self.state("locked-bytes", locked.map(|obtained| obtained.bytes).sum::<usize>());

@@ -123,7 +123,7 @@ pub struct UdpArgs {
     /// Servers that answer each datagram, instead of sinks. At saturation so many requests are under way (closed
     /// loop, --outstanding), and rows are ranked by answers per second; paced, each request goes out at its time (open
     /// loop), and they are ranked by round trip. Every answer is verified byte for byte.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "burst")]
     pub(super) reply: bool,
 
     /// Bytes of an answer, 32 to the length of the datagram: its beginning (k = 1024) [default: all of it].
@@ -386,6 +386,7 @@ mod tests {
         assert!(of(&["--burst", "1k,5k", "--held", "0,10ms,sent"]).is_ok());
         assert!(of(&["--held", "0"]).is_err(), "of what burst?");
         assert!(of(&["--burst", "1k", "--load", "50k"]).is_err());
+        assert!(of(&["--burst", "1k", "--reply"]).is_err(), "nobody waits for answers to a burst");
     }
 
     #[test]

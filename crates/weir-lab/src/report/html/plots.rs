@@ -129,7 +129,10 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
         bands.push(Band { figure, marks, ..band(row) });
     }
     let axis = Axis::log("µs", &values, metric.text)?;
-    let what = kind.pictures.latency;
+    let what = match load.value["load"]["replies"].is_null() {
+        true => kind.pictures.latency,
+        false => "round trip",
+    };
     Some(Picture {
         plot: "latency",
         id: anchor(study, Some(load), "latency"),

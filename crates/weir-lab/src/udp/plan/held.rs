@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use weir_load::quantity::parse_time;
 
-/// The longest that a server may be held.
-const LONGEST: Duration = Duration::from_secs(10);
+/// The longest that a server may be held: the end of a run is not waited for much longer
+/// ([`ControlSettings::quiet_within`](weir_load::control::ControlSettings::quiet_within)).
+const LONGEST: Duration = Duration::from_secs(3);
 
 /// Until when a server handles nothing of a burst. It begins with the first datagram that a handler is given, and holds
 /// every thread that handles one.
@@ -68,12 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_hold_is_over_before_a_run_is_given_up() {
+        assert!(LONGEST < weir_load::control::ControlSettings::default().quiet_within);
+        assert_eq!("3s".parse(), Ok(Held::For(LONGEST)));
+    }
+
+    #[test]
     fn a_hold_is_read_as_it_is_written() {
         for held in [Held::No, Held::For(Duration::from_millis(10)), Held::UntilSent] {
             assert_eq!(held.to_string().parse(), Ok(held));
         }
         assert_eq!("1ms".parse(), Ok(Held::For(Duration::from_millis(1))));
-        for wrong in ["", "x", "11s", "-1"] {
+        for wrong in ["", "x", "4s", "-1"] {
             let error = wrong.parse::<Held>().unwrap_err();
             assert!(error.contains("sent"), "{error}");
         }

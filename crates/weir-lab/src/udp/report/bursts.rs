@@ -6,6 +6,7 @@ use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, or_unknown, percent_of_100, si};
 use crate::report::words::list;
 use crate::udp::bursts::{self, Bursts};
+use crate::udp::plan::Held;
 use crate::udp::results::Results;
 use crate::udp::sample::{LOCKED, REGISTERED, SOCKET_BUFFER, TAKEN};
 
@@ -26,10 +27,26 @@ pub(super) fn tables(results: &Results, width: usize) -> String {
          as the system reports it.",
         width,
     );
+    if let Some(words) = not_held(results, &all) {
+        paragraph(&mut text, &words, width);
+    }
     for (room, rows) in rooms(results) {
         paragraph(&mut text, &format!("Receive buffer, {room}: {}.", list(&rows)), width);
     }
     text
+}
+
+/// The rows that could not take part where servers were held.
+fn not_held(results: &Results, all: &[Bursts]) -> Option<String> {
+    let peers = results.rows.iter().filter(|row| row.peer.is_some()).map(ToString::to_string);
+    let peers: Vec<String> = peers.collect();
+    let any_held = all.iter().any(|of| of.held != Held::No);
+    (any_held && !peers.is_empty()).then(|| {
+        format!(
+            "No figures where a server is held: {}. Only weir's own servers can be.",
+            list(&peers)
+        )
+    })
 }
 
 fn table(results: &Results, bursts: &Bursts, width: usize) -> String {
@@ -128,4 +145,26 @@ pub(super) fn values(results: &Results) -> Value {
         })
     };
     bursts::all(results).iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::plan::Row;
+    use crate::udp::plan::{Load, Rate};
+    use crate::udp::report::fixture;
+
+    #[test]
+    fn a_row_that_cannot_be_held_says_so() {
+        let mut results = fixture::results();
+        let of = |held| Load::saturation(64).at(Rate::Burst { datagrams: 70, held });
+        results.loads = vec![of(Held::UntilSent)];
+        results.cells.truncate(1);
+        assert!(!tables(&results, 100).contains("No figures"));
+        results.rows[1] = Row::parse_peer("talks=x").unwrap();
+        let said = tables(&results, 100);
+        assert!(said.contains("where a server is held: talks"), "{said}");
+        results.loads = vec![of(Held::No)];
+        assert!(!tables(&results, 100).contains("No figures"));
+    }
 }

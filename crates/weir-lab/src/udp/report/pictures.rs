@@ -61,7 +61,8 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "latency-curve",
                 title: "99th percentile of the latency against offered",
-                about: "One-way latency in µs, on a logarithmic scale. Where it rises steeply, queues fill.",
+                about: "Latency in µs, one way or of servers that answer the round trip, on a logarithmic scale. Where it rises \
+                    steeply, queues fill.",
                 up: ("p99 in µs", microseconds),
                 scale: Upward::Log,
                 y: Y::Of("latency_ns.p99"),

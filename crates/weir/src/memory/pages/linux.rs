@@ -2,11 +2,15 @@
 //! with advice to use huge ones; bound to a NUMA node by mbind(2) where asked; and all of them committed by mlock(2)
 //! at the start, or by MADV_POPULATE_WRITE (Linux 5.14) where they may not be locked.
 
-use super::super::{Commit, Committed, NumaNode, Obtained, PageKind, RegionOptions};
+use super::{
+    super::{Commit, Committed, NumaNode, Obtained, PageKind, RegionOptions},
+    may_be_committed,
+};
+use crate::machine;
 use nix::{
     errno::Errno,
     sys::{
-        mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mlock, mmap_anonymous, munmap},
+        mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mlock, mmap_anonymous, munlock, munmap},
         resource::{Resource, getrlimit},
     },
     unistd::{SysconfVar, sysconf},
@@ -62,31 +66,40 @@ impl Pages {
             }
         }
         if options.commit == Commit::Locked {
-            pages.commit(page_bytes)?;
+            // Reserved huge pages are the process's already.
+            let reserved = pages.obtained.page_bytes == HUGE_PAGE_BYTES;
+            let left_bytes = if reserved { None } else { machine::memory_left_bytes() };
+            pages.obtained.commit = pages.commit(page_bytes, left_bytes);
         }
         Ok(pages)
     }
 
-    /// Has every page there, and locks them where that is permitted.
-    fn commit(&mut self, page_bytes: usize) -> io::Result<()> {
+    /// Has every page there, and locks them where that is permitted. Where there is too little memory nothing is done: a
+    /// server that could start with pages that come as they are touched still does. (The kernel does not refuse to
+    /// commit more than a control group may have: it ends a process of it.)
+    fn commit(&self, page_bytes: usize, left_bytes: Option<u64>) -> Committed {
+        if !may_be_committed(self.obtained.bytes, left_bytes) {
+            return Committed::TooLittle { left_bytes };
+        }
         // SAFETY: the range is our own mapping, and locking it changes no contents.
         if unsafe { mlock(self.base.cast(), self.obtained.bytes) }.is_ok() {
-            self.obtained.commit = Committed::Locked;
-            return Ok(());
+            return Committed::Locked;
         }
+        // A call that failed half way leaves pages that are locked once they come.
+        // SAFETY: as above.
+        let _ = unsafe { munlock(self.base.cast(), self.obtained.bytes) };
         match self.advise(MmapAdvise::MADV_POPULATE_WRITE) {
             Ok(()) => {}
             Err(Errno::EINVAL) => self.touch(page_bytes), // before Linux 5.14
-            Err(cause) => return Err(cause.into()),
+            Err(_) => return Committed::TooLittle { left_bytes: None },
         }
         let limit_bytes = getrlimit(Resource::RLIMIT_MEMLOCK).ok().map(|(soft, _)| soft);
-        self.obtained.commit = Committed::Unlocked { limit_bytes };
-        Ok(())
+        Committed::Unlocked { limit_bytes }
     }
 
     /// Writes to every page, which the kernel has filled with zeroes.
     #[cold]
-    fn touch(&mut self, page_bytes: usize) {
+    fn touch(&self, page_bytes: usize) {
         for at in (0..self.obtained.bytes).step_by(page_bytes) {
             // SAFETY: inside our own mapping, which nobody else knows yet.
             unsafe { self.base.add(at).write_volatile(0) };
@@ -227,6 +240,7 @@ mod tests {
         };
         // A mapping of its own beside others may be shown as one with them.
         let pages = of(Commit::Locked);
+        assert!(pages.obtained().commit.at_start(), "6 MiB are left: {:?}", pages.obtained());
         let obtained = pages.obtained();
         assert!(resident(&pages) >= obtained.bytes, "{obtained:?}");
         let is_locked = flags(&pages).iter().any(|flag| flag == "lo");
@@ -234,6 +248,16 @@ mod tests {
         let touched = of(Commit::Touched);
         assert_eq!(touched.obtained().commit, Committed::Touched);
         assert!(!flags(&touched).iter().any(|flag| flag == "lo"));
+    }
+
+    #[test]
+    fn memory_that_is_not_left_is_not_committed() {
+        let pages = map(PageKind::Normal, NumaNode::Auto).unwrap();
+        let (bytes, page_bytes) = (pages.obtained().bytes, pages.obtained().page_bytes);
+        let left_bytes = Some(2 * bytes as u64 - 1);
+        assert_eq!(pages.commit(page_bytes, left_bytes), Committed::TooLittle { left_bytes });
+        assert!(!flags(&pages).iter().any(|flag| flag == "lo"));
+        assert!(pages.commit(page_bytes, Some(2 * bytes as u64)).at_start());
     }
 
     #[test]

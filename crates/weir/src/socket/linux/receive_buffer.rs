@@ -69,8 +69,12 @@ pub(super) fn ask(socket: &Socket, asked: ReceiveBuffer) -> io::Result<String> {
         return Ok(format!("the system's, which has room for {count} datagrams of {bytes} bytes"));
     }
     let half = wanted.div_ceil(2).min(MOST_ASKED);
+    let most = number_in(RMEM_MAX, 0);
     let forced = force(socket, half).is_ok();
-    if !forced {
+    // A default above what may be asked for is left as it is where room for a number of datagrams is asked for: asking
+    // would make it smaller.
+    let shrinks = datagrams.is_some() && would_shrink(before, half, most);
+    if !forced && !shrinks {
         socket.set_recv_buffer_size(half)?;
     }
     let granted = socket.recv_buffer_size()?;
@@ -90,7 +94,7 @@ pub(super) fn ask(socket: &Socket, asked: ReceiveBuffer) -> io::Result<String> {
         (true, false) => format!(
             "{what}, because net.core.rmem_max is {}: raise it (sysctl -w net.core.rmem_max={half}), or give the \
              program CAP_NET_ADMIN",
-            number_in(RMEM_MAX, 0).map_or("lower".into(), |most| most.to_string())
+            most.map_or("lower".into(), |most| most.to_string())
         ),
     };
     if let Some(most) = all_udp_sockets()
@@ -101,6 +105,11 @@ pub(super) fn ask(socket: &Socket, asked: ReceiveBuffer) -> io::Result<String> {
         );
     }
     Ok(said)
+}
+
+/// Whether asking for so much, where `most` may be asked for, makes a buffer of `before` bytes smaller.
+fn would_shrink(before: usize, asked: usize, most: Option<u64>) -> bool {
+    most.is_some_and(|most| 2 * most.min(asked as u64) < before as u64)
 }
 
 fn force(socket: &Socket, bytes: usize) -> io::Result<()> {
@@ -173,6 +182,15 @@ mod tests {
                 assert!(usage.queued_bytes <= Some(account), "{size} ({cut}): {usage:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_default_above_what_may_be_asked_for_is_kept() {
+        assert!(would_shrink(1 << 20, 1 << 22, Some(212_992)));
+        assert!(!would_shrink(212_992, 1 << 22, Some(212_992)), "doubled, it is more");
+        assert!(
+            !would_shrink(1 << 20, 1 << 22, None) && !would_shrink(1 << 20, 1 << 22, Some(1 << 22))
+        );
     }
 
     #[test]
