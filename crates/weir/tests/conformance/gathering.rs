@@ -1,6 +1,6 @@
 //! Waiting in groups, and sleeping ahead of what is expected, for the designs that have it.
 
-use crate::support::*;
+use super::support::*;
 use std::{sync::Arc, thread, time::Duration};
 use weir::udp::{Running, Server};
 
