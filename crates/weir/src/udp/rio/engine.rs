@@ -333,7 +333,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     let Ready { region, opened, needs, gather } = ready;
     let Started { completions, mut requests, granted } = provider.start(opened)?;
     let mut completions =
-        Gathered::new(completions, gather, |name, value| worker.state(name, value));
+        Gathered::new(completions, gather, needs.receives, |name, value| worker.state(name, value));
     let result = contain(|| {
         post_all(worker, &region, &needs, &mut requests)?;
         announce(worker, &granted, Some(completions.waker()));
@@ -449,7 +449,7 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
     job.spawn(move |worker| {
         let Ready { region, opened, needs, .. } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
-        let completions = Gathered::new(completions, gather, |name, value| {
+        let completions = Gathered::new(completions, gather, needs.receives, |name, value| {
             worker.state(name, value)
         });
         let posted = post_all(worker, &region, &needs, &mut requests);
