@@ -128,6 +128,8 @@ pub(crate) struct Gathering {
     dequeued: Instant,
     /// Datagrams that came since the wait before.
     came: u64,
+    /// The last dequeue may have left some behind, which wait already.
+    left: bool,
 }
 
 /// With fewer in a group the wake-up is not shared.
@@ -135,7 +137,7 @@ const WORTH_SHARING: f64 = 2.0;
 
 impl Gathering {
     pub fn new(asked: Gather, now: Instant) -> Self {
-        Self { asked, waited: now, dequeued: now, came: 0 }
+        Self { asked, waited: now, dequeued: now, came: 0, left: false }
     }
 
     /// So many datagrams are enough.
@@ -143,17 +145,28 @@ impl Gathering {
         self.asked.enough
     }
 
-    /// Takes note of what a dequeue brought. `now` is asked for where it brought something.
+    /// Takes note of what a dequeue brought, and whether it may have left something behind: it took as much as it may,
+    /// say. `now` is asked for where it brought something.
     #[inline]
-    pub fn dequeued(&mut self, datagrams: usize, now: impl FnOnce() -> Instant) {
+    pub fn dequeued(&mut self, datagrams: usize, left: bool, now: impl FnOnce() -> Instant) {
+        self.left = left;
         if datagrams > 0 {
             self.came += datagrams as u64;
             self.dequeued = now();
         }
     }
 
+    /// Whether the last dequeue may have left something behind. Then nothing is to gather before the next one: else a
+    /// dequeue that takes less than a group would fall behind, and never know.
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+
     /// A wait begins: how long it is to gather. Zero: until the next datagram.
     pub fn wait(&mut self, now: Instant) -> Duration {
+        if self.left {
+            return Duration::ZERO;
+        }
         let came = std::mem::take(&mut self.came);
         let since = now.saturating_duration_since(std::mem::replace(&mut self.waited, now));
         if came == 0 || since.is_zero() {
@@ -213,7 +226,7 @@ mod tests {
         let mut gathering = Gathering::new(ASKED, now);
         let wait = |&(came, took): &(usize, u64)| {
             now += us(took);
-            gathering.dequeued(came, || now);
+            gathering.dequeued(came, false, || now);
             gathering.wait(now)
         };
         course.iter().map(wait).collect()
@@ -234,14 +247,27 @@ mod tests {
     fn what_came_while_a_group_was_handled_has_waited() {
         let start = Instant::now();
         let mut gathering = Gathering::new(ASKED, start);
-        gathering.dequeued(10, || start + us(200));
+        gathering.dequeued(10, false, || start + us(200));
         assert_eq!(gathering.wait(start + us(230)), us(170));
-        gathering.dequeued(300, || start + us(400));
+        gathering.dequeued(300, false, || start + us(400));
         assert_eq!(
             gathering.wait(start + us(700)),
             us(0),
             "a thread that cannot keep up does not sleep"
         );
+    }
+
+    /// What is left behind belongs to the same group, which is only as large as the dequeues make it.
+    #[test]
+    fn where_something_was_left_behind_nothing_gathers_before_it_was_taken() {
+        let start = Instant::now();
+        let mut gathering = Gathering::new(ASKED, start);
+        gathering.dequeued(8, true, || start + us(100));
+        assert!(gathering.has_left());
+        assert_eq!(gathering.wait(start + us(100)), us(0));
+        gathering.dequeued(8, false, || start + us(100));
+        // All sixteen came in that time, so 32 are expected in the longest time.
+        assert_eq!((gathering.has_left(), gathering.wait(start + us(100))), (false, us(200)));
     }
 
     proptest! {

@@ -14,6 +14,11 @@ use std::collections::BTreeSet;
 pub const GOAL_PERCENT: f64 = 10.0;
 /// What a datagram of a few bytes takes of a socket's buffer on Linux, besides its bytes.
 const OVERHEAD_BYTES: u64 = 768;
+/// The options that the model has, or whose value makes no difference to it. `batch` is the port's dequeue.
+const OPTIONS: [&str; 7] =
+    ["provider", "threads", "outstanding", "dequeue-max", "batch", "threshold", "spin"];
+/// Options that only differ from what the model has where they have another value than this.
+const SWITCHED_OFF: [(&str, &str); 2] = [("gather", "none"), ("adaptive", "false")];
 /// Datagrams that generators send at once with segmentation offload.
 const TRAIN: u32 = 32;
 
@@ -140,6 +145,14 @@ impl Measured<'_> {
         self.result["options"][name].as_str()?.parse().ok()
     }
 
+    /// An option that was set and that the model does not have.
+    fn option_beyond(&self) -> Option<(&str, &str)> {
+        let set = self.result["options"].as_object().into_iter().flatten();
+        let set = set.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
+        set.into_iter()
+            .find(|option| !OPTIONS.contains(&option.0) && !SWITCHED_OFF.contains(option))
+    }
+
     fn checked(&self, costs: &Costs, seed: u64) -> Result<Checked, String> {
         let course = self.course(costs, seed)?;
         course.check()?;
@@ -172,6 +185,15 @@ impl Measured<'_> {
         let provider = self.text("provider");
         if design.is_rio() && provider != "batch" {
             return Err(format!("the model has registered I/O on provider batch, not {provider}"));
+        }
+        if let Some((name, value)) = self.option_beyond() {
+            return Err(format!("the model does not have --{name} {value}"));
+        }
+        if !load["replies"].is_null() {
+            return Err("the model's servers do not answer".into());
+        }
+        if !(load["kind"] == "saturation" || load["kind"] == "paced") {
+            return Err("the model has no loads but saturation and paced ones".into());
         }
         if load["receive_offload"] == true {
             return Err("the model has no receive offload".into());
@@ -207,8 +229,12 @@ impl Measured<'_> {
             own_work_ns: if shares { 0.0 } else { work_ns },
             shared_work_ns: if shares { work_ns } else { 0.0 },
             buffer: (buffer_bytes / (OVERHEAD_BYTES + size)).max(1) as usize,
-            dequeue_max: self.option("dequeue-max").unwrap_or(1000) as usize,
+            dequeue_max: self
+                .option("dequeue-max")
+                .or_else(|| self.option("batch"))
+                .map_or(default.dequeue_max, |most| most as usize),
             threshold: self.option("threshold").unwrap_or(default.threshold),
+            spin_us: self.option("spin").map_or(default.spin_us, |spin| spin as f64),
             seed,
             ..default
         })
@@ -250,8 +276,8 @@ mod tests {
         let off: Vec<_> =
             check.rows.iter().map(|row| (row.limited_by_server, row.off_percent)).collect();
         assert!(off[0].0 && off[0].1.abs() < 4.0, "{off:?}");
-        // Trains of datagrams find the buffer full now and then.
-        assert!(!off[1].0 && off[1].1.abs() < 10.0, "{off:?}");
+        // All that is sent is received. Of 20,000 in trains of 32 there are 625: three deviations of that number are 12 %.
+        assert!(!off[1].0 && off[1].1.abs() < 12.0, "{off:?}");
         assert!(off[2].0 && off[2].1 > 100.0, "{off:?}");
         let reasons: Vec<_> = check.left_out.iter().map(|of| of.reason.as_str()).collect();
         assert!(
@@ -260,6 +286,42 @@ mod tests {
         );
         assert_eq!((check.within_goal, check.limited_by_server), (1, 2));
         assert!(check.rows[0].cpu_off_percent.unwrap().abs() < 5.0, "{:?}", check.rows[0]);
+    }
+
+    /// What the model leaves out must not be counted against it, nor for it.
+    #[test]
+    fn a_row_with_what_the_model_does_not_have_is_left_out() {
+        let with = |name: &str, value: &str| {
+            let mut result = result("rio-hybrid", "batch", 1e6, 1e6);
+            result["options"][name] = json!(value);
+            result
+        };
+        let mut answered = result("blocking", "sockets", 1e6, 1e6);
+        answered["load"]["replies"] = json!({"outstanding": 64, "size_bytes": 64});
+        let mut burst = result("blocking", "sockets", 1e6, 1e6);
+        burst["load"]["kind"] = json!("burst");
+        let rows = [
+            with("adaptive", "true"),
+            with("gather", "200us,64"),
+            with("defer", "8"),
+            answered,
+            burst,
+            with("adaptive", "false"),
+            with("spin", "20"),
+        ];
+        let check = check(&document(rows.into()), &ROUND, 1).unwrap();
+        let reasons: Vec<_> = check.left_out.iter().map(|of| of.reason.as_str()).collect();
+        assert_eq!(
+            reasons,
+            [
+                "the model does not have --adaptive true",
+                "the model does not have --gather 200us,64",
+                "the model does not have --defer 8",
+                "the model's servers do not answer",
+                "the model has no loads but saturation and paced ones",
+            ]
+        );
+        assert_eq!(check.rows.len(), 2);
     }
 
     #[test]

@@ -116,8 +116,11 @@ impl Ring {
     /// Whether the kernel has a minimum wait, found by trying. To be called by a thread that may enter the kernel
     /// with this ring.
     pub fn has_minimum_wait(&self) -> bool {
-        // A wait for nothing, which ends at once: it looks at its arguments all the same.
-        *self.minimum_wait.get_or_init(|| self.enter_minimum(0, Duration::from_micros(1)).is_ok())
+        *self.minimum_wait.get_or_init(|| {
+            // A wait for nothing, which ends at once: it looks at its arguments all the same.
+            let refused = self.enter_minimum(0, Duration::from_micros(1)).err();
+            refused.is_none_or(|e| e.raw_os_error() != Some(libc::EINVAL))
+        })
     }
 
     fn enter_minimum(&self, enough: u32, at_most: Duration) -> io::Result<usize> {

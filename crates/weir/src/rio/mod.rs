@@ -250,6 +250,12 @@ pub trait CompletionQueue: Sized {
     /// How [`gather`](Self::gather) does it, in words: to be stated beside every figure.
     fn gathers(&self) -> String;
 
+    /// Whether the last dequeue may have left datagrams behind although it had room for them: then the next one comes
+    /// before anything gathers.
+    fn may_have_left(&self) -> bool {
+        false
+    }
+
     /// Something that ends a wait, now or the next one, from any thread.
     fn waker(&self) -> Waker;
 

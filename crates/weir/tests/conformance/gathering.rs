@@ -7,6 +7,7 @@ use weir::udp::{Running, Server};
 pub const CHECKS: &[Check] = &[
     ("gathers_groups", gathers_groups),
     ("gathers_a_lone_datagram", gathers_a_lone_datagram),
+    ("gathers_more_than_is_taken_at_a_time", gathers_more_than_is_taken_at_a_time),
     ("gathers_until_a_stop", gathers_until_a_stop),
 ];
 
@@ -51,6 +52,36 @@ fn gathers_a_lone_datagram(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = log(subject, "500us,64");
     let to = server.local_addresses()[0];
     let sent = send_all(&senders(1, to), to, [100; 5], 1, &log);
+    stop(server, &log);
+    assert_same(&log.seen(), &sent);
+    Ok(())
+}
+
+/// What is taken at a time is less than a group: the rest does not wait as long again. If it did, this would take longer
+/// than anybody's patience.
+fn gathers_more_than_is_taken_at_a_time(subject: &Subject) -> Result<(), Skipped> {
+    let mut design = subject.design();
+    for option in ["drain", "batch", "dequeue-max"] {
+        if design.known_options().iter().any(|known| known.name == option) {
+            design.set(option, "3").unwrap();
+        }
+    }
+    design.set("gather", LONG).unwrap();
+    let server = Server::bind(any_port());
+    let (server, log) = subject.try_log_design(design, &server, Answer::Nothing).unwrap();
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    let (mut sent, mut count) = (Tally::new(), 0);
+    // The first of them teach it that there is something to wait for.
+    for more in [10, 200] {
+        for number in count..count + more {
+            let bytes = pattern(number, 16);
+            sender.send_to(&bytes, to).unwrap();
+            *sent.entry((sender.local_addr().unwrap(), bytes)).or_default() += 1;
+        }
+        count += more;
+        log.wait_for(count);
+    }
     stop(server, &log);
     assert_same(&log.seen(), &sent);
     Ok(())

@@ -77,12 +77,20 @@ fn take_group<H: Handler>(
         worker.counters.waits.one();
         came = take(worker, Mode::Wait)?;
     }
-    groups.took(came);
+    groups.took(came, came >= ONE_GROUP);
     Ok(())
 }
 
 /// After so many datagrams of one group a thread looks whether it is to stop.
 const ONE_GROUP: usize = 65_536;
+
+/// What a wake-up brought from a socket.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Drained {
+    pub(super) datagrams: usize,
+    /// The bound was reached, so the socket may have more.
+    pub(super) left: bool,
+}
 
 /// The groups of a thread that lets datagrams gather.
 struct Groups {
@@ -113,21 +121,21 @@ impl Groups {
         }
     }
 
-    /// Takes note of what was received after it.
-    fn took(&mut self, datagrams: usize) {
-        self.gathering.dequeued(datagrams, Instant::now);
+    /// Takes note of what was received after it, and whether there may be more.
+    fn took(&mut self, datagrams: usize, left: bool) {
+        self.gathering.dequeued(datagrams, left, Instant::now);
     }
 }
 
 /// Starts so many threads, each with a set of its own that holds every socket. `drain` receives from a socket that is
-/// ready, whose number is given, without waiting. It says how many datagrams that were.
+/// ready, whose number is given, without waiting.
 pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
     mut job: Job<H>,
     threads: u32,
     slices: u32,
     gather: Gather,
     buffers: impl Fn(&Arc<Region>) -> B,
-    drain: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<usize, Error>
+    drain: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<Drained, Error>
     + Copy
     + Send
     + 'static,
@@ -160,12 +168,14 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
                 worker.counters.waits.one();
                 set.wait(None, &worker.counters)
                     .map_err(|e| Error::io("waiting for readiness", e))?;
-                let mut came = 0;
+                let mut came = Drained::default();
                 for number in set.ready() {
-                    came += drain(worker, &sockets[number as usize], number, &mut buffers)?;
+                    let of_it = drain(worker, &sockets[number as usize], number, &mut buffers)?;
+                    came.datagrams += of_it.datagrams;
+                    came.left |= of_it.left;
                 }
                 if let Some(groups) = &mut groups {
-                    groups.took(came);
+                    groups.took(came.datagrams, came.left);
                 }
             }
             Ok(())

@@ -9,7 +9,7 @@
 //!
 //! Origin: what a Linux engineer writes first; epoll(7), Linux 2.6.
 
-use super::engine;
+use super::engine::{self, Drained};
 use crate::{
     Error,
     design::design,
@@ -58,12 +58,15 @@ fn handle<H: Handler>(
     number: u32,
     buffer: &mut [u8],
     drain: u32,
-) -> Result<usize, Error> {
-    let mut received = 0;
+) -> Result<Drained, Error> {
+    let (mut received, mut left) = (0, true);
     for _ in 0..drain {
         let arrival = match socket.receive(buffer, Mode::Try, &worker.counters) {
             Ok(Some(arrival)) => arrival,
-            Ok(None) => break,
+            Ok(None) => {
+                left = false;
+                break;
+            }
             Err(e) => {
                 worker.receive_failed(e)?;
                 continue;
@@ -80,5 +83,5 @@ fn handle<H: Handler>(
     }
     worker.counters.dequeued(received);
     worker.batch_end();
-    Ok(received)
+    Ok(Drained { datagrams: received, left })
 }

@@ -8,7 +8,7 @@
 //!
 //! Origin: epoll(7), Linux 2.6, with recvmmsg(2), Linux 2.6.33.
 
-use super::engine::{self, Buffers};
+use super::engine::{self, Buffers, Drained};
 use crate::{
     Error,
     design::design,
@@ -58,12 +58,13 @@ fn handle<H: Handler>(
     number: u32,
     buffers: &mut Buffers,
     drain: usize,
-) -> Result<usize, Error> {
-    let mut taken = 0;
+) -> Result<Drained, Error> {
+    let (mut taken, mut left) = (0, true);
     while taken < drain {
         let filled = match buffers.receive(worker, socket, Mode::Try) {
             Ok(0) => {
                 worker.counters.dequeued(0);
+                left = false;
                 break;
             }
             Ok(filled) => filled,
@@ -75,8 +76,9 @@ fn handle<H: Handler>(
         };
         taken += engine::handle(worker, socket, number, buffers, filled);
         if filled < buffers.len() {
+            left = false;
             break;
         }
     }
-    Ok(taken)
+    Ok(Drained { datagrams: taken, left })
 }

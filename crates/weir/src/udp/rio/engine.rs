@@ -333,13 +333,14 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     let Ready { region, opened, needs, gather } = ready;
     let Started { completions, mut requests, granted } = provider.start(opened)?;
     let mut completions =
-        Gathered::new(completions, gather, |name, value| worker.state(name, value));
+        Gathered::new(completions, gather, needs.receives, |name, value| worker.state(name, value));
     let result = contain(|| {
         post_all(worker, &region, &needs, &mut requests)?;
         announce(worker, &granted, Some(completions.waker()));
         let (completions, requests) = (&mut completions, &mut requests[..]);
         let batch = Batch::new(needs.per_dequeue as usize);
-        let mut queue = OwnQueue { worker, completions, requests, region, batch, defer };
+        let received = 0;
+        let mut queue = OwnQueue { worker, completions, requests, region, batch, received, defer };
         while !queue.worker.stopping() {
             queue.worker.collect_errors();
             turn(&mut queue)?;
@@ -358,6 +359,8 @@ pub(super) struct OwnQueue<'t, H, Q: CompletionQueue> {
     requests: &'t mut [Q::Rq],
     region: Arc<Region>,
     batch: Batch,
+    /// Datagrams of the last dequeue.
+    received: usize,
     /// Posts that are committed together, at most.
     defer: u32,
 }
@@ -370,9 +373,16 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
         let received =
             self.completions.dequeue(&mut self.batch, counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
+        self.received = received;
         // The dequeue may have met an error of a peer, and a wait may follow.
         self.worker.collect_errors();
         Ok(!self.batch.is_empty())
+    }
+
+    /// How many datagrams the last dequeue brought: its completions may be other ones, too.
+    #[inline]
+    pub(super) fn received(&self) -> usize {
+        self.received
     }
 
     /// Gives what was dequeued to the handler, and posts its slices again.
@@ -439,8 +449,9 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
     job.spawn(move |worker| {
         let Ready { region, opened, needs, .. } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
-        let completions =
-            Gathered::new(completions, gather, |name, value| worker.state(name, value));
+        let completions = Gathered::new(completions, gather, needs.receives, |name, value| {
+            worker.state(name, value)
+        });
         let posted = post_all(worker, &region, &needs, &mut requests);
         let shared = Arc::new(SharedQueue {
             turns: Turns::new(completions, threads),

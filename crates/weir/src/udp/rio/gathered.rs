@@ -16,13 +16,20 @@ use std::{
 pub(super) struct Gathered<Q> {
     queue: Q,
     gathering: Option<Gathering>,
+    /// Receives outstanding, beyond which nothing can have been received at a time.
+    receives: usize,
 }
 
 impl<Q: CompletionQueue> Gathered<Q> {
     /// The queue, with what is asked of its waits. What came of it is told to `state`.
-    pub(super) fn new(queue: Q, asked: Gather, state: impl FnOnce(&str, String)) -> Self {
+    pub(super) fn new(
+        queue: Q,
+        asked: Gather,
+        receives: u32,
+        state: impl FnOnce(&str, String),
+    ) -> Self {
         let gathering = asked.begin(&queue.gathers(), state);
-        Self { queue, gathering }
+        Self { queue, gathering, receives: receives as usize }
     }
 }
 
@@ -33,7 +40,9 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
         let received = self.queue.dequeue(out, counters)?;
         if let Some(gathering) = &mut self.gathering {
-            gathering.dequeued(received, Instant::now);
+            let full = out.room() == 0 || out.len() >= self.receives;
+            let left = received > 0 && (full || self.queue.may_have_left());
+            gathering.dequeued(received, left, Instant::now);
         }
         Ok(received)
     }
@@ -45,6 +54,9 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
         counters: &Counters,
     ) -> io::Result<Woken> {
         if let Some(gathering) = &mut self.gathering {
+            if gathering.has_left() {
+                return Ok(Woken::Ready);
+            }
             let at_most = gathering.wait(Instant::now());
             // A wait with a time-out is for something else than the next datagram.
             if !at_most.is_zero() && timeout.is_none() {
@@ -60,6 +72,10 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
 
     fn gathers(&self) -> String {
         self.queue.gathers()
+    }
+
+    fn may_have_left(&self) -> bool {
+        self.queue.may_have_left()
     }
 
     fn waker(&self) -> Waker {

@@ -114,7 +114,7 @@ impl RioHybrid {
                 gather,
                 move |queue| {
                     if queue.dequeue()? {
-                        spin.arrived(&tuning);
+                        spin.dequeued(queue.received(), &tuning);
                         return queue.handle();
                     }
                     match spin.empty(&tuning) {
@@ -213,11 +213,12 @@ impl Spin {
         idle
     }
 
-    /// A dequeue brought something.
+    /// A dequeue brought something: so many datagrams, or what became of replies and nothing else.
     #[inline]
-    fn arrived(&mut self, tuning: &Tuning) {
+    fn dequeued(&mut self, datagrams: usize, tuning: &Tuning) {
         match self {
             Self::Fixed(policy) => policy.arrived(),
+            Self::Adaptive { policy, .. } if datagrams == 0 => policy.disturbed(),
             Self::Adaptive { policy, .. } => policy.arrived(Instant::now(), tuning.time()),
         }
     }
@@ -289,7 +290,7 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
             };
             continue;
         }
-        spin.arrived(tuning);
+        spin.dequeued(received, tuning);
         match after(received as u64, tuning.threshold.load(Relaxed)) {
             Turning::GivenUp => turn.notify(&counters),
             Turning::Kept => held = Some(turn),

@@ -79,7 +79,8 @@ pub(super) struct Adaptive {
     silences: u32,
     /// The share of gaps within the time to poll.
     within: f64,
-    /// How much later than asked a sleep ends, in seconds.
+    /// How much later than asked a sleep ends, in seconds. What is not seen again is forgotten: else one busy spell
+    /// could end the sleeping for good.
     lateness: f64,
     /// In this gap: when the sleep was to end, whether there was one, and since when it polls.
     until: Option<Instant>,
@@ -88,12 +89,32 @@ pub(super) struct Adaptive {
 }
 
 impl Adaptive {
-    /// Something was dequeued.
+    /// Datagrams were dequeued.
     pub(super) fn arrived(&mut self, now: Instant, spin: Duration) {
         if let Some(last) = self.last.replace(now) {
             self.learn(now.saturating_duration_since(last).as_secs_f64(), spin);
         }
+        match self.slept {
+            // It may have been over so late that something had come meanwhile.
+            true => self.woke(now, spin),
+            false => self.lateness -= self.lateness * GAIN,
+        }
         (self.until, self.slept, self.polls_since) = (None, false, None);
+    }
+
+    /// Takes note of how late the sleep ended, the first time after it. One that ended early, by a datagram or an alarm,
+    /// says nothing of that.
+    fn woke(&mut self, now: Instant, spin: Duration) {
+        if let Some(until) = self.until.take().filter(|until| *until <= now) {
+            let late = now.saturating_duration_since(until).min(spin).as_secs_f64();
+            self.lateness += (late - self.lateness) * GAIN;
+        }
+    }
+
+    /// Something else was dequeued, a reply that was sent, say: it says nothing of the gaps, and if it ended a sleep
+    /// another may follow.
+    pub(super) fn disturbed(&mut self) {
+        (self.until, self.slept) = (None, false);
     }
 
     fn learn(&mut self, gap: f64, spin: Duration) {
@@ -122,10 +143,7 @@ impl Adaptive {
     /// Nothing was dequeued. `spin` is the longest to poll in a gap.
     pub(super) fn empty(&mut self, now: Instant, spin: Duration) -> Idle {
         let Some(last) = self.last else { return Idle::Wait };
-        if let Some(until) = self.until.take() {
-            let late = now.saturating_duration_since(until).min(spin).as_secs_f64();
-            self.lateness += (late - self.lateness) * GAIN;
-        }
+        self.woke(now, spin);
         // From so much before the expected arrival on it polls.
         let early = EARLY * self.deviation + self.lateness;
         let learned = self.known == LEARNED;
@@ -182,27 +200,51 @@ mod tests {
 
     /// Lets datagrams arrive with these gaps on a clock of our own, and does as it is told.
     fn run(gaps: &[Duration]) -> Seen {
+        run_where(gaps, SPIN, false, |_| WAKING)
+    }
+
+    /// The same where waking up ahead of a datagram, whose number is given, takes so long; and where each dequeue is
+    /// followed by one of the replies that were sent, if that is so.
+    fn run_where(
+        gaps: &[Duration],
+        spin: Duration,
+        replies: bool,
+        waking: impl Fn(usize) -> Duration,
+    ) -> Seen {
         let mut now = Instant::now();
         let mut adaptive = Adaptive::default();
         let mut seen = Seen { latency: vec![], polled: vec![], sleeps: vec![] };
         let mut arrival = now;
-        for gap in gaps {
+        let mut arrivals = gaps.iter().map(|gap| {
             arrival += *gap;
+            arrival
+        });
+        let mut next = arrivals.next();
+        while let Some(arrival) = next {
+            let number = seen.latency.len();
             let (mut polled, mut sleeps) = (Duration::ZERO, 0);
             while now < arrival {
-                match adaptive.empty(now, SPIN) {
+                match adaptive.empty(now, spin) {
                     Idle::Poll => (now, polled) = (now + LOOK, polled + LOOK),
                     Idle::Sleep(time) => {
                         assert!(time >= WORTH_SLEEPING && sleeps == 0, "{time:?}");
-                        (now, sleeps) = ((now + time).min(arrival) + WAKING, sleeps + 1);
+                        (now, sleeps) = ((now + time).min(arrival) + waking(number), sleeps + 1);
                     }
-                    Idle::Wait => (now, sleeps) = (arrival + WAKING, sleeps + 1),
+                    Idle::Wait => (now, sleeps) = (arrival + waking(number), sleeps + 1),
                 }
             }
-            adaptive.arrived(now, SPIN);
-            seen.latency.push(now - arrival);
-            seen.polled.push(polled);
-            seen.sleeps.push(sleeps);
+            adaptive.arrived(now, spin);
+            // A dequeue takes all that have come.
+            while let Some(came) = next.filter(|came| *came <= now) {
+                seen.latency.push(now - came);
+                seen.polled.push(std::mem::take(&mut polled));
+                seen.sleeps.push(std::mem::take(&mut sleeps));
+                next = arrivals.next();
+            }
+            if replies {
+                now += LOOK;
+                adaptive.disturbed();
+            }
         }
         seen
     }
@@ -226,6 +268,58 @@ mod tests {
             let busy = seen.busy(100, &gaps);
             assert!(busy < f64::from(per_s) * 30e-6, "{busy} at {per_s}/s");
         }
+    }
+
+    /// Where sleeps end far too late nothing is gained by them; where they do no longer, it is again.
+    #[test]
+    fn a_busy_spell_does_not_end_the_sleeping_for_good() {
+        // As regular as clocks of machines are.
+        let gaps: Vec<_> = [495, 505].repeat(450).into_iter().map(Duration::from_micros).collect();
+        let waking = |number| match number {
+            200..500 => Duration::from_micros(200),
+            _ => WAKING,
+        };
+        let seen = run_where(&gaps, SPIN, false, waking);
+        assert!(seen.latency[300..500].iter().all(|latency| *latency <= waking(300)));
+        let late = seen.latency[800..].iter().filter(|latency| **latency > LOOK).count();
+        assert!(late <= 1, "{late} of 100 after it");
+    }
+
+    /// Where a wake-up takes longer than the gaps differ, the first sleeps end too late; it learns from those, if the
+    /// time to poll has room for it.
+    #[test]
+    fn sleeps_that_end_late_begin_earlier() {
+        let (gaps, spin) = (paced(1000, 600), Duration::from_micros(200));
+        let seen = run_where(&gaps, spin, false, |_| Duration::from_micros(30));
+        let late = seen.latency[400..].iter().filter(|latency| **latency > LOOK).count();
+        assert!(late <= 20, "{late} of 200");
+        assert!(seen.polled.iter().all(|polled| *polled <= spin + LOOK));
+    }
+
+    #[test]
+    fn replies_that_were_sent_are_no_arrivals() {
+        let gaps = paced(2000, 400);
+        let seen = run_where(&gaps, SPIN, true, |_| WAKING);
+        let late = seen.latency[100..].iter().filter(|latency| **latency > LOOK).count();
+        assert!(late <= 3, "{late} of 300");
+        assert!(seen.busy(100, &gaps) < 0.06, "{}", seen.busy(100, &gaps));
+    }
+
+    /// By the provider's own alarm, for example.
+    #[test]
+    fn a_sleep_that_ended_early_is_none_that_was_in_time() {
+        let (mut now, mut adaptive) = (Instant::now(), Adaptive::default());
+        let gap = Duration::from_micros(500);
+        for _ in 0..100 {
+            adaptive.arrived(now, SPIN);
+            now += gap;
+        }
+        adaptive.arrived(now, SPIN);
+        let late = Duration::from_micros(10);
+        adaptive.lateness = late.as_secs_f64();
+        let Idle::Sleep(time) = adaptive.empty(now, SPIN) else { panic!("it is regular") };
+        assert_eq!(adaptive.empty(now + time / 2, SPIN), Idle::Poll, "once in a gap");
+        assert_eq!(adaptive.lateness, late.as_secs_f64());
     }
 
     #[test]

@@ -587,6 +587,10 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         format!("{wait}; {receives}")
     }
 
+    fn may_have_left(&self) -> bool {
+        self.sweeping.as_ref().is_some_and(Sweeping::may_have_left)
+    }
+
     fn waker(&self) -> Waker {
         self.common.alarm.waker()
     }

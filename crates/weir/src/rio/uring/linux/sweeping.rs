@@ -30,6 +30,8 @@ pub(super) struct Sweeping {
     dry: u32,
     /// When the last one emptied a socket.
     emptied: Option<Instant>,
+    /// The last dequeue may have left datagrams in a socket.
+    left: bool,
 }
 
 /// The most sweeps of a socket in one dequeue of so many completions.
@@ -40,7 +42,8 @@ pub(super) fn most_sweeps(per_dequeue: u32) -> u32 {
 impl Sweeping {
     /// For dequeues of at most so many completions.
     pub fn new(per_dequeue: u32) -> Self {
-        Self { on: false, sweeps: 1, most: most_sweeps(per_dequeue), dry: 0, emptied: None }
+        let most = most_sweeps(per_dequeue);
+        Self { on: false, sweeps: 1, most, dry: 0, emptied: None, left: false }
     }
 
     /// Takes note of what a dequeue brought that did not sweep.
@@ -54,6 +57,13 @@ impl Sweeping {
     /// Sweeps from now on, one run at a time.
     pub fn begin(&mut self) {
         (self.on, self.sweeps, self.dry, self.emptied) = (true, 1, 0, None);
+        self.left = false;
+    }
+
+    /// Takes note of a dequeue that brought so many and did not sweep: it took what had been received before.
+    #[inline]
+    pub fn put_off(&mut self, received: u32) {
+        self.left = received > 0;
     }
 
     /// Takes note of what a dequeue brought that swept so many sockets, and whether one of them
@@ -61,6 +71,9 @@ impl Sweeping {
     #[inline]
     pub fn swept(&mut self, received: u32, sockets: u32, emptied: bool) {
         let full = self.sweeps * RUN * sockets.max(1);
+        // Of several sockets one may have more though another was emptied.
+        let of_one = self.sweeps * RUN;
+        self.left = received > 0 && (!emptied || (sockets > 1 && received >= of_one));
         self.emptied = emptied.then(Instant::now);
         if received >= full {
             self.sweeps = (2 * self.sweeps).min(self.most);
@@ -98,9 +111,14 @@ impl Sweeping {
         self.most
     }
 
+    /// Whether the last dequeue may have left datagrams in a socket.
+    pub fn may_have_left(&self) -> bool {
+        self.left
+    }
+
     /// The queue is about to wait: receives must be armed.
     pub fn stop(&mut self) {
-        self.on = false;
+        (self.on, self.left) = (false, false);
     }
 }
 
@@ -151,6 +169,25 @@ mod tests {
         assert_eq!(sweeping.sweeps(), 1, "eight sockets hold eight times as much");
         sweeping.swept(8 * RUN, 8, false);
         assert_eq!(sweeping.sweeps(), 2);
+    }
+
+    #[test]
+    fn a_socket_that_was_not_emptied_may_have_more() {
+        let mut sweeping = Sweeping::new(1000);
+        sweeping.begin();
+        sweeping.swept(RUN, 1, false);
+        assert!(sweeping.may_have_left());
+        sweeping.swept(RUN, 1, true);
+        assert!(!sweeping.may_have_left());
+        sweeping.put_off(1);
+        assert!(sweeping.may_have_left(), "it took what had come before, and looked no further");
+        sweeping.swept(0, 1, false);
+        assert!(!sweeping.may_have_left(), "there was no buffer: nothing is gained by another");
+        sweeping.begin();
+        sweeping.swept(RUN, 2, true);
+        assert!(sweeping.may_have_left(), "one of two was emptied");
+        sweeping.stop();
+        assert!(!sweeping.may_have_left());
     }
 
     #[test]

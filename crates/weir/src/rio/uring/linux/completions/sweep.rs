@@ -29,6 +29,9 @@ impl<T: Sharing> UringCompletions<T> {
             found = found.and(self.look(out, counters));
         }
         if out.room() < room || found.failed.is_some() || !self.sweep(counters)? {
+            if let Some(sweeping) = &mut self.sweeping {
+                sweeping.put_off(found.received as u32);
+            }
             return Ok(found);
         }
         let swept = self.look(out, counters);

@@ -24,6 +24,8 @@ under_every_form!(
     a_waker_ends_a_wait,
     a_waker_ends_gathering,
     datagrams_gather,
+    what_a_sweep_leaves_behind_is_known,
+    a_timed_wait_ends_with_a_datagram,
     completions_that_find_no_room,
 );
 
@@ -278,6 +280,65 @@ fn datagrams_gather<T: Sharing>(polling: Polling) {
         }
     }
     assert!(rig.queue.gathers().contains("io_uring_enter"));
+    rig.stop();
+}
+
+/// A sweep takes a run of 32 of a socket and no more, at first: the rest need not gather again.
+fn what_a_sweep_leaves_behind_is_known<T: Sharing>(polling: Polling) {
+    const COUNT: usize = 150;
+    let needs = Needs { receives: 2 * COUNT as u32, per_dequeue: 1000, ..NEEDS };
+    let mut rig = Rig::<T>::new(polling, needs, &[loopback(), loopback()]);
+    if !rig.queue.gathers().contains("sweep") {
+        rig.stop();
+        return;
+    }
+    rig.post(2 * COUNT);
+    // Both kinds of batch: what armed receives had taken before, and what is swept.
+    for at in [0, 1, 0] {
+        let sender = peer(rig.at[at]);
+        let time = Duration::from_millis(1);
+        assert_eq!(rig.queue.gather(1000, time, &rig.counters).unwrap(), Woken::Ready);
+        for _ in 0..COUNT {
+            sender.send_to(&[7], rig.at[at]).unwrap();
+        }
+        let (mut came, mut left) = (0, 0);
+        let by = Instant::now() + PATIENCE;
+        while came < COUNT || rig.queue.may_have_left() {
+            assert!(Instant::now() < by, "{came} came");
+            came += rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+            left += u32::from(rig.queue.may_have_left());
+            for completion in rig.batch.drain().collect::<Vec<_>>() {
+                rig.requests[completion.socket as usize].receive(completion.slice).unwrap();
+            }
+            rig.commit();
+        }
+        assert_eq!(came, COUNT);
+        assert!(left > 0, "they are more than a run");
+    }
+    rig.stop();
+}
+
+/// Also after looks at an empty queue: so a thread may sleep ahead of the datagram that it expects.
+fn a_timed_wait_ends_with_a_datagram<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(64);
+    let (sender, to) = (peer(rig.at[0]), rig.at[0]);
+    for _ in 0..20 {
+        for _ in 0..3 {
+            assert!(rig.look().is_empty());
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send_to(&[7], to).unwrap());
+            let mut came = vec![];
+            while came.is_empty() {
+                let woken = rig.queue.wait(1, Some(FOR_EVER), &rig.counters).unwrap();
+                assert_eq!(woken, Woken::Ready);
+                came = rig.look();
+            }
+            rig.requests[0].receive(came.remove(0).slice).unwrap();
+            rig.commit();
+        });
+    }
     rig.stop();
 }
 
