@@ -539,7 +539,9 @@ fn what_is_wrong_with_an_answer_is_found() {
     assert_eq!((damaged.corrupt, damaged.data_errors), (20, true));
     assert_eq!((damaged.answered, damaged.missing), (1980, 20), "a damaged answer is none");
     let twice = ask(Echo::Twice(100));
-    assert_eq!((twice.answered, twice.duplicates, twice.data_errors), (2000, 20, true));
+    assert_eq!((twice.answered, twice.data_errors), (2000, true));
+    // The last request's second answer may come when nothing is waited for any more.
+    assert!((19..=20).contains(&twice.duplicates), "{twice:?}");
     let short = ask(Echo::Beginning(40));
     assert_eq!((short.wrong_size, short.answered, short.data_errors), (2000, 0, true));
     let astray = ask(Echo::ToAnother(2));
