@@ -155,7 +155,7 @@ pub struct ServeUdp {
     numa_node: Option<NumaNode>,
 
     /// When the pages of the memory come into being: locked, which is all at the start, and locked where that is
-    /// permitted (touched, where that is more than half of the memory that is left); or touched, each when it is first
+    /// permitted (touched, where that is more than an eighth of the memory that is left); or touched, each when it is first
     /// used [default: locked].
     #[arg(long, value_parser = parse_commit)]
     commit: Option<Commit>,

@@ -34,7 +34,7 @@ named! {
     /// When the pages of memory come into being.
     pub enum Commit {
         /// All at the start, and they stay: a burst then meets no page fault. Locked where the limit on locked memory
-        /// permits (RLIMIT_MEMLOCK); as [`Commit::Touched`] where that would take more than half of the memory that the
+        /// permits (RLIMIT_MEMLOCK); as [`Commit::Touched`] where that would take more than an eighth of the memory that the
         /// machine, and the process's control group, have left. What came of it is in [`Obtained::commit`].
         Locked = "locked",
         /// Each when it is first touched: a server that is hardly used takes little.
@@ -131,7 +131,7 @@ impl fmt::Display for Committed {
             ),
             Self::TooLittle { left_bytes: Some(left) } => write!(
                 f,
-                "as it is touched: {left} bytes are left, of which half at most are committed at the start (ask for fewer \
+                "as it is touched: {left} bytes are left, of which an eighth at most is committed at the start (ask for fewer \
                  outstanding receives, or give the program more memory)"
             ),
             Self::Unlocked { limit_bytes: Some(limit) } => write!(
