@@ -254,10 +254,10 @@ mod tests {
     fn memory_that_is_not_left_is_not_committed() {
         let pages = map(PageKind::Normal, NumaNode::Auto).unwrap();
         let (bytes, page_bytes) = (pages.obtained().bytes, pages.obtained().page_bytes);
-        let left_bytes = Some(2 * bytes as u64 - 1);
+        let left_bytes = Some(8 * bytes as u64 - 1);
         assert_eq!(pages.commit(page_bytes, left_bytes), Committed::TooLittle { left_bytes });
         assert!(!flags(&pages).iter().any(|flag| flag == "lo"));
-        assert!(pages.commit(page_bytes, Some(2 * bytes as u64)).at_start());
+        assert!(pages.commit(page_bytes, Some(8 * bytes as u64)).at_start());
     }
 
     #[test]
