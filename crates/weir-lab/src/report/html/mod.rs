@@ -67,15 +67,7 @@ pub fn page(document: &Value) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="generator" content={ "weir " (env!("CARGO_PKG_VERSION")) };
-                link rel="icon" href="data:,";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&title))
             body {
                 (body)
                 section #raw-data {
@@ -370,6 +362,21 @@ fn answers(study: &Study) -> Markup {
                     @for sentence in texts(&answer["sentences"]) { dd { (prose(&sentence)) } }
                 } }
             }
+        }
+    }
+}
+
+/// The head of a page.
+fn head(title: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="generator" content={ "weir " (env!("CARGO_PKG_VERSION")) };
+            link rel="icon" href="data:,";
+            title { (title) }
+            style { (PreEscaped(STYLE)) }
         }
     }
 }

@@ -4,7 +4,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{Axis, Drawing, Line, Lines, Picture, Point, shapes};
-use super::{POLICY, SCRIPT, STYLE};
+use super::{SCRIPT, head};
 use crate::report::number::{microseconds, si};
 use crate::simulate::predict::answers;
 use crate::simulate::report::{Document, MODEL};
@@ -26,15 +26,7 @@ pub fn page(document: &Document) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="generator" content={ "weir " (env!("CARGO_PKG_VERSION")) };
-                link rel="icon" href="data:,";
-                title { "weir: a model of UDP designs on many cores" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head("weir: a model of UDP designs on many cores"))
             body {
                 (shapes())
                 header {
