@@ -19,7 +19,7 @@ use weir_load::{
     control::Key,
     engine::Head,
     flood::{Event, OUTSTANDING_MAX, Replies, random_run, settings},
-    pacing::Load,
+    pacing::{Arrivals, Load},
     quantity::{
         parse_bit_rate, parse_bytes, parse_count, parse_percent, parse_rate, parse_size, parse_time,
     },
@@ -125,6 +125,11 @@ pub struct FloodArgs {
     /// Bits per second of the link.
     #[arg(long, value_parser = parse_bit_rate, requires = "link")]
     link_speed: Option<f64>,
+
+    /// How datagrams of a rate follow one another: at even distances, or at the times of a Poisson process, as from many
+    /// independent senders (exponential gaps; the same ones for the same --run-id).
+    #[arg(long, value_name = "EVEN|POISSON", default_value = Arrivals::Even.name())]
+    arrivals: Arrivals,
 
     /// Datagrams per call [default: computed, and printed].
     #[arg(long)]
@@ -251,6 +256,7 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         flows: args.parallel,
         generators: args.generators,
         load,
+        arrivals: args.arrivals,
         quantum: args.quantum,
         duration,
         datagrams,

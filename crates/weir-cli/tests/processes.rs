@@ -33,6 +33,24 @@ fn a_warm_up_without_stamps_is_no_part_of_the_run() {
     }
 }
 
+#[test]
+fn datagrams_come_as_from_independent_senders_where_that_is_asked() {
+    let server = Server::start(&["--design", "blocking"]);
+    let poisson = ["--arrivals", "poisson", "--pps", "5k", "-t", "300ms"];
+    let report = flood(&server, &poisson);
+    assert_eq!(report["load"]["arrivals"], "poisson");
+    assert!(report["sent"].as_u64() > Some(0) && report["windows"].as_u64() > Some(0), "{report}");
+    assert_nothing_vanished(&report);
+    assert_eq!(flood(&server, &["-k", "50", "--pps", "5k"])["load"]["arrivals"], "even");
+
+    let wrong = ["flood", "127.0.0.1", "-i", "0", "--control", &server.control, "--arrivals"];
+    for (words, says) in [(&["poisson"][..], "--pps"), (&["often"][..], "even or poisson")] {
+        let ended = output(&[&wrong[..], words].concat());
+        assert_eq!(ended.status.code(), Some(2), "{}", errors(&ended));
+        assert!(errors(&ended).contains(says), "{}", errors(&ended));
+    }
+}
+
 /// What did not arrive was dropped at the socket, where both floods' drops are counted.
 fn assert_nothing_vanished(flood: &Value) {
     let report = &flood["report"];

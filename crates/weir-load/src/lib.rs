@@ -23,6 +23,7 @@ pub mod pacing;
 pub mod peer;
 pub mod proof;
 pub mod quantity;
+pub mod random;
 pub mod stamp;
 pub mod stop;
 mod sys;

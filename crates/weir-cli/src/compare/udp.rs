@@ -129,6 +129,7 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
         ports,
         flows: args.parallel.first().copied().unwrap_or(1),
         generators,
+        arrivals: args.arrivals,
         receive_offload: offload == ReceiveOffload::Only,
         send_offload: !args.no_send_offload,
         rcvbuf: args.rcvbuf.unwrap_or(match args.burst.is_empty() {

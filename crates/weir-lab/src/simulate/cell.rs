@@ -4,8 +4,9 @@ use super::{
     costs::Costs,
     designs::{self, Copies, Design, Noted, Numbers, Server, Taken, Times},
     events::{Ended, Scheduling, Thread, Time, World, of_ns, run},
-    kernel::{Account, Random, Socket, Traffic},
+    kernel::{Account, Socket, Traffic},
 };
+use crate::stats::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{pin::Pin, rc::Rc};
@@ -272,9 +273,9 @@ async fn compete(thread: Thread) {
 /// The sockets, each with its share of the flows.
 fn sockets(course: &Course, costs: &Costs, threads: usize) -> Vec<Rc<Socket>> {
     let count = course.design.sockets(threads);
-    let mut random = Random::new(course.seed);
+    let mut random = Random::seeded(course.seed);
     let mut flows = vec![0u32; count];
-    (0..course.flows).for_each(|_| flows[(random.next() % count as u64) as usize] += 1);
+    (0..course.flows).for_each(|_| flows[(random.next_u64() % count as u64) as usize] += 1);
     let most = match count {
         1 => course.buffer,
         _ => {
@@ -283,7 +284,7 @@ fn sockets(course: &Course, costs: &Costs, threads: usize) -> Vec<Rc<Socket>> {
     };
     let socket = |(number, flows): (usize, u32)| {
         let share = f64::from(flows) / f64::from(course.flows);
-        let seed = random.next();
+        let seed = random.next_u64();
         let traffic = Traffic { per_s: course.per_s * share, train: course.train, seed };
         Rc::new(Socket::new(number, &traffic, of_ns(costs.enqueue), most))
     };

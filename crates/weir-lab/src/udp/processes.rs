@@ -17,6 +17,7 @@ use weir::machine::LoadMeter;
 use weir::memory::Commit;
 use weir::socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions};
 use weir_load::engine::{Head, WITHOUT_OFFLOAD};
+use weir_load::pacing::Arrivals;
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit::DATA_ERRORS;
@@ -147,6 +148,7 @@ impl Processes {
         let replies = load.replies.filter(|_| control.is_some());
         let closed = replies.filter(|_| per_second.is_none());
         let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let is_poisson = load.arrivals == Arrivals::Poisson && per_second.is_some();
         let mut command = self
             .runner
             .weir()
@@ -162,7 +164,8 @@ impl Processes {
             .option("-P", Some(flows))
             .option("--generators", (load.generators > 1).then_some(load.generators))
             .option("-k", datagrams)
-            .option("--pps", per_second);
+            .option("--pps", per_second)
+            .option("--arrivals", is_poisson.then_some(load.arrivals.name()));
         let (warmup_ms, run_ms) = milliseconds(extent);
         let limit = if datagrams.is_some() { "--max-time" } else { "-t" };
         command = command

@@ -1,7 +1,7 @@
 //! The effective settings of a flood, in words.
 
 use super::{FloodSpec, generator::Obtained};
-use crate::pacing::Load;
+use crate::pacing::{Arrivals, Load, POISSON_LATE_INTERVALS};
 
 /// By name, in the order in which they are shown.
 pub(super) fn describe(
@@ -37,8 +37,12 @@ pub(super) fn describe(
         Load::Paced { datagrams_per_s } => (
             "load",
             format!(
-                "{datagrams_per_s:.0} datagrams/s, {:.0} bit/s of payload",
-                datagrams_per_s * spec.size_bytes as f64 * 8.0
+                "{datagrams_per_s:.0} datagrams/s, {:.0} bit/s of payload{}",
+                datagrams_per_s * spec.size_bytes as f64 * 8.0,
+                match spec.arrivals {
+                    Arrivals::Even => "",
+                    Arrivals::Poisson => ", at the times of a Poisson process",
+                }
             ),
         ),
     });
@@ -55,10 +59,18 @@ pub(super) fn describe(
         None => ("quantum", format!("{quantum} datagrams a call")),
         Some(rate) => (
             "quantum",
-            format!(
-                "{quantum} datagrams every {:.1} µs; later than that they are skipped",
-                f64::from(quantum) * 1e6 * spec.generators as f64 / rate
-            ),
+            {
+                let interval_us = f64::from(quantum) * 1e6 * spec.generators as f64 / rate;
+                match spec.arrivals {
+                    Arrivals::Even => format!(
+                        "{quantum} datagrams every {interval_us:.1} µs; later than that they are skipped"
+                    ),
+                    Arrivals::Poisson => format!(
+                        "{quantum} datagrams every {interval_us:.1} µs on average; those that are {:.1} µs late are skipped",
+                        POISSON_LATE_INTERVALS * interval_us
+                    ),
+                }
+            },
         ),
     });
     lines.push(("duration", format!("at most {:?}", spec.duration)));

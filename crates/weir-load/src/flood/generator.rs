@@ -12,7 +12,7 @@ use crate::{
     clock::{now_ns, thread_cpu_ns},
     engine::{self, Batch, Best, Blocking, Engine, Head, Lane, Refusals},
     lease::Lease,
-    pacing::{Due, Pacer, Windows, wait::Waiter},
+    pacing::{Arrivals, Due, Pacer, Windows, wait::Waiter},
     proof::Secret,
     stop::{Stop, StopReason},
 };
@@ -51,6 +51,9 @@ pub(super) struct Phase {
     pub run: u32,
     /// Datagrams per second of this generator; none: saturation.
     pub datagrams_per_s: Option<f64>,
+    pub arrivals: Arrivals,
+    /// Where the gaps of a Poisson process begin.
+    pub seed: u64,
     /// Datagrams per call.
     pub quantum: u32,
     pub start_ns: u64,
@@ -152,8 +155,15 @@ impl Generator {
     ) -> Outcome {
         let Self { lanes, engine, waiter, taker, obtained } = self;
         let quantum = phase.quantum.min(engine.capacity());
-        let mut pace = phase.datagrams_per_s.map(|rate| {
-            (Pacer::new(rate, quantum, phase.start_ns), Windows::new(rate, quantum, phase.start_ns))
+        let mut pace = phase.datagrams_per_s.map(|rate| match phase.arrivals {
+            Arrivals::Even => (
+                Pacer::new(rate, quantum, phase.start_ns),
+                Windows::new(rate, quantum, phase.start_ns),
+            ),
+            Arrivals::Poisson => (
+                Pacer::poisson(rate, quantum, phase.start_ns, phase.seed),
+                Windows::of_due(quantum, phase.start_ns),
+            ),
         });
         let mut sending = Sending {
             phase,
@@ -262,7 +272,7 @@ impl Sending<'_> {
             }
             let due_ns = match pace {
                 None => now,
-                Some((pacer, _)) => match pacer.poll(now) {
+                Some((pacer, windows)) => match pacer.poll(now) {
                     Due::At { ns } => {
                         now = waiter.wait(ns.min(phase.end_ns), stop);
                         if now >= phase.end_ns {
@@ -272,6 +282,7 @@ impl Sending<'_> {
                     }
                     Due::Now { due_ns, skipped } => {
                         self.skipped(skipped);
+                        windows.due(due_ns, skipped + u64::from(quantum));
                         due_ns
                     }
                 },
@@ -316,10 +327,11 @@ impl Sending<'_> {
                     // Read just before the call, as at saturation.
                     (room > 0).then(|| (now_ns(), room))
                 }
-                Some((pacer, _)) => match pacer.poll(now) {
+                Some((pacer, windows)) => match pacer.poll(now) {
                     Due::At { .. } => None,
                     Due::Now { due_ns, skipped } => {
                         self.skipped(skipped);
+                        windows.due(due_ns, skipped + u64::from(quantum));
                         Some((due_ns, quantum))
                     }
                 },

@@ -55,6 +55,8 @@ pub struct LoadReport {
     pub kind: &'static str,
     /// Datagrams per second asked for; none at saturation.
     pub offered_per_s: Option<f64>,
+    /// `even` or `poisson`; none at saturation.
+    pub arrivals: Option<&'static str>,
 }
 
 /// What whoever started a flood may want to show.
@@ -186,7 +188,7 @@ pub struct FloodReport {
     pub refused: u64,
     /// The same by reason.
     pub refusals: Refusals,
-    /// Datagrams that were late by more than a quantum, and not offered.
+    /// Datagrams that were too late (by the time of a quantum, or as [`Arrivals`](crate::pacing::Arrivals) say), and not offered.
     pub late_skipped: u64,
     /// From the start of the first generator to the end of the last, in ns.
     pub elapsed_ns: u64,
@@ -349,6 +351,7 @@ pub(super) fn assemble(
         load: LoadReport {
             kind: if paced { "paced" } else { "saturation" },
             offered_per_s: spec.load.datagrams_per_s(),
+            arrivals: paced.then(|| spec.arrivals.name()),
         },
         quantum,
         offered,

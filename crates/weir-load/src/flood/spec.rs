@@ -11,8 +11,8 @@ use crate::{
     control::Key,
     control::RunAsk,
     engine::Head,
-    pacing::Load,
     pacing::WINDOW_NS,
+    pacing::{Arrivals, Load},
     stamp::{DATAGRAM_BYTES_MAX, FLOWS_MAX, STAMP_BYTES},
 };
 
@@ -76,6 +76,8 @@ pub struct FloodSpec {
     pub generators: usize,
     /// How much, over all generators.
     pub load: Load,
+    /// How the quanta of a pace follow one another.
+    pub arrivals: Arrivals,
     /// Datagrams per quantum; none means computed ([`crate::pacing::quantum`]).
     pub quantum: Option<u32>,
     /// The longest that it lasts.
@@ -110,6 +112,7 @@ impl FloodSpec {
             flows: 1,
             generators: 1,
             load: Load::Saturation,
+            arrivals: Arrivals::default(),
             quantum: None,
             duration: Duration::from_secs(10),
             datagrams: None,
@@ -194,6 +197,12 @@ impl FloodSpec {
             return wrong(format!(
                 "a rate of {rate} datagrams/s; it must be above 0 and at most \
                  {DATAGRAMS_PER_S_MAX}"
+            ));
+        }
+        if self.arrivals != Arrivals::Even && self.load == Load::Saturation {
+            return wrong(format!(
+                "{} arrivals (--arrivals) need a rate: give --pps, --bitrate or --link",
+                self.arrivals.name()
             ));
         }
         Ok(())

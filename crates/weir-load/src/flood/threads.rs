@@ -16,6 +16,7 @@ use crate::{
     clock::now_ns,
     lease::Lease,
     proof::Secret,
+    random::Random,
     stop::{Stop, StopReason},
 };
 
@@ -131,6 +132,9 @@ impl<'a> Senders<'a> {
             let phase = Phase {
                 run,
                 datagrams_per_s: rate,
+                arrivals: self.spec.arrivals,
+                // Independent of those of other generators, and the same for the same run.
+                seed: Random::seeded(u64::from(run) << 32 | number).next_u64(),
                 quantum,
                 start_ns: start_ns + offset_ns,
                 end_ns: start_ns + offset_ns + duration.as_nanos() as u64,

@@ -1,7 +1,7 @@
 //! When datagrams go out: an open loop.
 //!
-//! The time of every datagram is fixed before the flood begins; what the receiver or the
-//! network does changes nothing about it. Datagrams go out in quanta, one call to the
+//! The time of every datagram is fixed before the flood begins, at even distances or as independent senders would have
+//! it ([`Arrivals`]); what the receiver or the network does changes nothing about it. Datagrams go out in quanta, one call to the
 //! operating system each. A quantum that could not go out within the time of one quantum
 //! after it was due is counted and skipped: catching up would be a burst that nobody asked
 //! for, and the loss that it causes would be blamed on the receiver.
@@ -18,6 +18,7 @@ pub mod rate;
 pub mod wait;
 pub mod windows;
 
+use crate::random::Random;
 pub use rate::Load;
 pub use windows::{WINDOW_NS, Windows};
 
@@ -33,6 +34,41 @@ pub const QUANTA_PER_S: f64 = 100_000.0;
 /// 500 quanta or more.
 pub fn quantum(datagrams_per_s: f64, quanta_per_s: f64, capacity: u32) -> u32 {
     ((datagrams_per_s / quanta_per_s).ceil() as u32).clamp(1, capacity.max(1))
+}
+
+/// How the quanta of a pace follow one another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At even distances.
+    #[default]
+    Even,
+    /// At the times of a Poisson process: exponentially distributed gaps, each independent of those before, as where many
+    /// independent senders come together.
+    Poisson,
+}
+
+impl Arrivals {
+    /// The names that users give.
+    pub const NAMES: [&'static str; 2] = ["even", "poisson"];
+
+    /// The name that users give.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Even => Self::NAMES[0],
+            Self::Poisson => Self::NAMES[1],
+        }
+    }
+}
+
+impl std::str::FromStr for Arrivals {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Even, Self::Poisson]
+            .into_iter()
+            .find(|arrivals| arrivals.name() == text)
+            .ok_or_else(|| format!("arrivals are {}, not {text:?}", Self::NAMES.join(" or ")))
+    }
 }
 
 /// What to do now.
@@ -55,53 +91,95 @@ pub enum Due {
 
 /// Decides when each quantum goes out. It reads no clock and never waits.
 ///
-/// Quantum `k` is due at `start + k * quantum / rate`. It never goes out before, so what
+/// Evenly paced, quantum `k` is due at `start + k * quantum / rate`. It never goes out before, so what
 /// was sent is never more than one quantum ahead of `rate * time`; and it goes out less
 /// than the time of one quantum later, or not at all.
+///
+/// In a Poisson process several may be due at nearly the same time, and a call takes a while: so a quantum may be late by
+/// [`POISSON_LATE_INTERVALS`] times the mean gap. Latency is clocked from when it was due.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     start_ns: u64,
     interval_ns: f64,
     quantum: u32,
-    next: u64,
+    next: Next,
+}
+
+/// How late a quantum of a Poisson process may go out, in mean gaps. At the shortest mean gap ([`QUANTA_PER_S`]) a call
+/// takes half of it; then one in a million has to wait for so long behind others.
+pub const POISSON_LATE_INTERVALS: f64 = 8.0;
+
+/// The quantum that goes out next.
+#[derive(Debug, Clone)]
+enum Next {
+    Even {
+        number: u64,
+    },
+    Poisson {
+        /// When it is due, in ns after the start.
+        after_ns: f64,
+        gaps: Random,
+        /// Datagrams that were too late and have not been told of.
+        skipped: u64,
+    },
 }
 
 impl Pacer {
     /// Of `datagrams_per_s` above 0 from `start_ns` on, `quantum` (at least 1) at a time.
     pub fn new(datagrams_per_s: f64, quantum: u32, start_ns: u64) -> Self {
         assert!(datagrams_per_s > 0.0 && quantum > 0, "nothing would ever be due");
-        Self { start_ns, interval_ns: f64::from(quantum) * 1e9 / datagrams_per_s, quantum, next: 0 }
+        let interval_ns = f64::from(quantum) * 1e9 / datagrams_per_s;
+        Self { start_ns, interval_ns, quantum, next: Next::Even { number: 0 } }
     }
 
-    /// When quantum `k` is due. By multiplication, so that nothing adds up over the run.
-    fn due_ns(&self, k: u64) -> u64 {
-        self.start_ns.saturating_add((k as f64 * self.interval_ns).ceil() as u64)
+    /// At the same mean rate, with the gaps of a Poisson process. They are the same for the same seed.
+    pub fn poisson(datagrams_per_s: f64, quantum: u32, start_ns: u64, seed: u64) -> Self {
+        let even = Self::new(datagrams_per_s, quantum, start_ns);
+        let mut gaps = Random::seeded(seed);
+        let after_ns = gaps.gap(even.interval_ns);
+        Self { next: Next::Poisson { after_ns, gaps, skipped: 0 }, ..even }
     }
 
     /// What to do at `now_ns`. [`Due::Now`] hands the quantum out: the caller sends it.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Due {
-        let mut due_ns = self.due_ns(self.next);
-        if now_ns < due_ns {
-            return Due::At { ns: due_ns };
-        }
-        let mut skipped = 0;
-        if now_ns >= self.due_ns(self.next + 1) {
-            // At least one quantum is too late; the latest that is due is the only one
-            // that is not. Rounding may put the quotient one off to either side.
-            let mut latest = ((now_ns - self.start_ns) as f64 / self.interval_ns) as u64;
-            while self.due_ns(latest) > now_ns {
-                latest -= 1;
+        let (start_ns, interval_ns, quantum) = (self.start_ns, self.interval_ns, self.quantum);
+        match &mut self.next {
+            Next::Even { number } => {
+                // By multiplication, so that nothing adds up over the run.
+                let due_ns =
+                    |k: u64| start_ns.saturating_add((k as f64 * interval_ns).ceil() as u64);
+                let first = *number;
+                if now_ns < due_ns(first) {
+                    return Due::At { ns: due_ns(first) };
+                }
+                let mut latest = first;
+                if now_ns >= due_ns(first + 1) {
+                    // At least one quantum is too late; the latest that is due is the only one
+                    // that is not. Rounding may put the quotient one off to either side.
+                    latest = ((now_ns - start_ns) as f64 / interval_ns) as u64;
+                    while due_ns(latest) > now_ns {
+                        latest -= 1;
+                    }
+                    while due_ns(latest + 1) <= now_ns {
+                        latest += 1;
+                    }
+                }
+                *number = latest + 1;
+                Due::Now { due_ns: due_ns(latest), skipped: (latest - first) * u64::from(quantum) }
             }
-            while self.due_ns(latest + 1) <= now_ns {
-                latest += 1;
-            }
-            skipped = (latest - self.next) * u64::from(self.quantum);
-            self.next = latest;
-            due_ns = self.due_ns(latest);
+            Next::Poisson { after_ns, gaps, skipped } => loop {
+                let due_ns = start_ns.saturating_add(after_ns.ceil() as u64);
+                if now_ns < due_ns {
+                    return Due::At { ns: due_ns };
+                }
+                *after_ns += gaps.gap(interval_ns);
+                if (now_ns - due_ns) as f64 <= POISSON_LATE_INTERVALS * interval_ns {
+                    return Due::Now { due_ns, skipped: std::mem::take(skipped) };
+                }
+                *skipped += u64::from(quantum);
+            },
         }
-        self.next += 1;
-        Due::Now { due_ns, skipped }
     }
 }
 
@@ -184,6 +262,47 @@ mod tests {
             let (windows, _, skipped) = run(rate, quantum, 0.2, late);
             prop_assert_eq!(skipped, 0);
             prop_assert_eq!(windows.within(), windows.count());
+        }
+
+        /// A Poisson process has its rate; on time or held up, every quantum is sent no earlier than it is due and in order,
+        /// or skipped because it was too late; and windows go by what was due in them.
+        #[test]
+        fn a_poisson_process_is_sent_or_skipped(
+            rate in 20_000.0f64..1e6,
+            seed in 0u64..1000,
+            late_ns in proptest::collection::vec(0u64..200_000, 1..20),
+            is_on_time in proptest::bool::ANY,
+        ) {
+            let (start, seconds) = (1_000_000_007, 0.5);
+            let quantum = quantum(rate, QUANTA_PER_S, 64);
+            let mean_ns = f64::from(quantum) * 1e9 / rate;
+            let mut pacer = Pacer::poisson(rate, quantum, start, seed);
+            let mut windows = Windows::of_due(quantum, start);
+            let (mut now, mut last_due, mut sent, mut skipped_all, mut at) = (start, 0, 0u64, 0, 0);
+            let end = start + (seconds * 1e9) as u64;
+            while now < end {
+                match pacer.poll(now) {
+                    Due::At { ns } => {
+                        at += 1;
+                        now = ns + if is_on_time { 0 } else { late_ns[at % late_ns.len()] };
+                    }
+                    Due::Now { due_ns, skipped } => {
+                        prop_assert!(due_ns <= now && due_ns >= last_due);
+                        prop_assert!((now - due_ns) as f64 <= POISSON_LATE_INTERVALS * mean_ns);
+                        last_due = due_ns;
+                        sent += u64::from(quantum);
+                        skipped_all += skipped;
+                        windows.due(due_ns, skipped + u64::from(quantum));
+                        windows.record(now, quantum.into());
+                    }
+                }
+            }
+            windows.finish(end);
+            prop_assert!(!is_on_time || (skipped_all == 0 && windows.within() == windows.count()));
+            // Five standard deviations of the number of quanta, and what a last wait adds.
+            let quanta = (sent + skipped_all) as f64 / f64::from(quantum);
+            let expected = seconds * 1e9 / mean_ns;
+            prop_assert!((quanta - expected).abs() < 5.0 * expected.sqrt() + 2e5 / mean_ns + 1.0, "{} of {}", quanta, expected);
         }
 
         /// Whatever the clock does: never ahead, never late and sent, and every datagram

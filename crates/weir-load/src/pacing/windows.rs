@@ -9,13 +9,15 @@ pub const TOLERANCE: f64 = 0.02;
 /// The share of windows that must be within tolerance for a pace to count as held.
 pub const WITHIN_MIN: f64 = 0.99;
 
-/// Counts windows, and those within 2 % or one quantum of the target. Windows follow one
-/// another from the start of the run; one cut off by its end does not count.
+/// Counts windows, and those within 2 % or one quantum of the target: of an even pace the same for all, else what was due
+/// in them. Windows follow one another from the start of the run; one cut off by its end does not count.
 #[derive(Debug, Clone)]
 pub struct Windows {
     start_ns: u64,
+    quantum: u32,
+    /// Datagrams of each window, or of the current one if they are counted as they are due.
     target: f64,
-    tolerance: f64,
+    is_by_due: bool,
     current: u64,
     sent: u64,
     within: u64,
@@ -25,9 +27,22 @@ impl Windows {
     /// For a pace of `datagrams_per_s` in quanta of `quantum` from `start_ns` on.
     pub fn new(datagrams_per_s: f64, quantum: u32, start_ns: u64) -> Self {
         let target = datagrams_per_s * WINDOW_NS as f64 / 1e9;
-        // A little more than the tolerance, for what rounding does to whole quanta.
-        let tolerance = (TOLERANCE * target).max(f64::from(quantum)) + 1e-6;
-        Self { start_ns, target, tolerance, current: 0, sent: 0, within: 0 }
+        Self { start_ns, quantum, target, is_by_due: false, current: 0, sent: 0, within: 0 }
+    }
+
+    /// For quanta whose times are told by [`due`](Self::due).
+    pub fn of_due(quantum: u32, start_ns: u64) -> Self {
+        Self { target: 0.0, is_by_due: true, ..Self::new(0.0, quantum, start_ns) }
+    }
+
+    /// Counts datagrams that were due at a time, before they are recorded; times must not go back. Of no meaning for an even
+    /// pace.
+    #[inline]
+    pub fn due(&mut self, due_ns: u64, datagrams: u64) {
+        if self.is_by_due {
+            self.close_before(due_ns.saturating_sub(self.start_ns) / WINDOW_NS);
+            self.target += datagrams as f64;
+        }
     }
 
     /// Counts datagrams handed over at a time; times must not go back.
@@ -47,6 +62,9 @@ impl Windows {
             return;
         }
         self.within += u64::from(self.holds(self.sent));
+        if self.is_by_due {
+            self.target = 0.0;
+        }
         let empty = window - self.current - 1;
         self.within += if self.holds(0) { empty } else { 0 };
         self.current = window;
@@ -54,7 +72,9 @@ impl Windows {
     }
 
     fn holds(&self, sent: u64) -> bool {
-        (sent as f64 - self.target).abs() <= self.tolerance
+        // A little more than the tolerance, for what rounding does to whole quanta.
+        let tolerance = (TOLERANCE * self.target).max(f64::from(self.quantum)) + 1e-6;
+        (sent as f64 - self.target).abs() <= tolerance
     }
 
     /// Windows that have ended.

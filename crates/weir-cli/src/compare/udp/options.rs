@@ -7,6 +7,7 @@ use weir::socket::{MOST_BUSY_POLL, ReceiveBuffer};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Held, Rate, Work};
 use weir_load::flood::{OUTSTANDING_MAX, Replies};
+use weir_load::pacing::Arrivals;
 use weir_load::quantity::{parse_count, parse_percent, parse_rate, parse_size, parse_time};
 
 use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
@@ -18,7 +19,7 @@ use crate::serve::parse_receive_buffer;
 pub const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
-const IGNORED_BY_MEMORY: [&str; 29] = [
+const IGNORED_BY_MEMORY: [&str; 30] = [
     "rounds",
     "peer",
     "peer_head",
@@ -40,6 +41,7 @@ const IGNORED_BY_MEMORY: [&str; 29] = [
     "sweep",
     "burst",
     "held",
+    "arrivals",
     "no_send_offload",
     "receive_offload",
     "busy_poll",
@@ -194,6 +196,11 @@ pub struct UdpArgs {
     /// and defer, the same for an option of the designs that have it.
     #[arg(long, value_delimiter = ',')]
     pub(super) sweep: Vec<Swept>,
+
+    /// How the datagrams of a paced load follow one another: at even distances, or at the times of a Poisson process, as
+    /// from many independent senders.
+    #[arg(long, value_name = "EVEN|POISSON", default_value = Arrivals::Even.name())]
+    pub(super) arrivals: Arrivals,
 
     /// Generator without segmentation offload.
     #[arg(long)]

@@ -4,6 +4,7 @@ use super::{Held, Work};
 use crate::experiment::plan::Row;
 use std::fmt;
 use weir::socket::ReceiveBuffer;
+use weir_load::pacing::Arrivals;
 
 /// How many datagrams are offered.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -110,6 +111,8 @@ pub struct Load {
     pub flows: u16,
     /// How many generators (threads) send; a rate is that of all together.
     pub generators: u16,
+    /// How the datagrams of a pace follow one another.
+    pub arrivals: Arrivals,
     /// Whether the server asks the kernel to hand it several datagrams as one.
     pub receive_offload: bool,
     /// Whether the generator hands the kernel several datagrams as one.
@@ -136,6 +139,7 @@ impl Load {
             ports: 1,
             flows: 1,
             generators: 1,
+            arrivals: Arrivals::Even,
             receive_offload: false,
             send_offload: true,
             rcvbuf: ReceiveBuffer::System,
@@ -218,6 +222,9 @@ impl Load {
         text.push_str(&several(self.ports, "ports"));
         text.push_str(&several(self.flows, "flows"));
         text.push_str(&several(self.generators, "generators"));
+        if self.arrivals == Arrivals::Poisson && self.is_paced() {
+            text.push_str(", Poisson arrivals");
+        }
         if self.receive_offload {
             text.push_str(", receive offload");
         }
@@ -326,6 +333,10 @@ mod tests {
             load.at(Rate::OfMaximum(0.75)).to_string(),
             "paced at 75 % of each row's maximum, 1024 B, work 500, receive offload"
         );
+        let independent = Load { arrivals: Arrivals::Poisson, ..Load::saturation(64) };
+        assert_eq!(independent.to_string(), "saturation, 64 B", "there are no gaps");
+        let independent = independent.at(Rate::PerSecond(5000));
+        assert_eq!(independent.to_string(), "paced at 5000/s, 64 B, Poisson arrivals");
         let polled = Load { busy_poll_us: Some(50), ..Load::saturation(64) };
         assert_eq!(polled.to_string(), "saturation, 64 B, busy polling 50 µs");
         let load = Load { ports: 4, flows: 4, generators: 2, ..Load::saturation(64) };

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use weir::socket::ReceiveBuffer;
 use weir_load::engine::has_offload;
+use weir_load::pacing::Arrivals;
 
 use crate::experiment::plan::Role;
 use crate::report::document::{difference, estimate, with};
@@ -95,6 +96,9 @@ pub(super) fn load_value(load: &Load) -> Value {
     let mut more = json!({});
     if load.rcvbuf == ReceiveBuffer::Outstanding {
         more["rcvbuf"] = json!(load.rcvbuf.to_string());
+    }
+    if load.arrivals != Arrivals::Even && load.is_paced() {
+        more["arrivals"] = json!(load.arrivals.name());
     }
     if let Some((datagrams, held)) = load.burst() {
         more["burst"] = json!({ "datagrams": datagrams, "held": held.to_string() });

@@ -119,6 +119,9 @@ pub struct AskedOfUdp {
     /// outstanding: receive buffers have room for as many datagrams as there are receives outstanding.
     #[serde(skip_serializing_if = "Option::is_none")]
     rcvbuf: Option<String>,
+    /// poisson, where datagrams do not come at even distances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrivals: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     burst: Option<Burst>,
 }

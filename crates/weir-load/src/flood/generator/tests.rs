@@ -10,7 +10,7 @@ use crate::{
     FloodReport, FloodSpec,
     engine::{Refusal, Sent},
     flood::report::assemble,
-    pacing::Load,
+    pacing::{Arrivals, Load},
 };
 
 /// What an engine makes of a batch.
@@ -69,6 +69,8 @@ fn run_under(
     let start_ns = now_ns() + 100_000;
     let phase = Phase {
         run: 7,
+        arrivals: Arrivals::Even,
+        seed: 0,
         datagrams_per_s: load.datagrams_per_s(),
         quantum,
         start_ns,
