@@ -202,7 +202,7 @@ where
                 counters.datagrams.add(received as u64);
                 for completion in batch.drain() {
                     if let Outcome::Received(arrival) = completion.outcome {
-                        bytes += completion.slice.payload()[..arrival.len].len();
+                        bytes += completion.slice.payload()[..arrival.len()].len();
                     }
                     requests[0].receive(completion.slice).expect("it was outstanding");
                 }

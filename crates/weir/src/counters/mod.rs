@@ -116,6 +116,10 @@ counters! {
     parks,
     /// Receives posted.
     posts,
+    /// Times the lock of a request queue was taken to post, where threads share the queue.
+    locks,
+    /// Times another thread held that lock just then, so that this one had to wait for it.
+    locks_contended,
     /// Times the kernel found no buffer posted.
     no_buffer,
     /// Times completions were found that the completion queue could not hold.

@@ -1,6 +1,6 @@
 //! A slice and its two ways out of the program's hands.
 
-use super::Region;
+use super::{Layout, Region};
 use std::{mem::ManuallyDrop, ptr::NonNull, sync::Arc};
 
 /// A slice that the program owns. Dropping it returns it to the pool of its region.
@@ -63,6 +63,14 @@ impl Slice {
                 layout.payload,
             )
         }
+    }
+
+    /// The headroom and the bytes that hold a datagram.
+    #[inline]
+    pub fn split_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        let Layout { headroom, payload, .. } = self.region.layout();
+        let (head, rest) = self.whole_mut().split_at_mut(headroom);
+        (head, &mut rest[..payload])
     }
 
     /// The whole slice: headroom, payload and padding.
@@ -182,6 +190,8 @@ mod tests {
         for (i, slice) in slices.iter_mut().enumerate() {
             assert_eq!(slice.base().as_ptr() as usize % 64, 0);
             slice.whole_mut().fill(i as u8);
+            let (head, payload) = slice.split_mut();
+            assert_eq!((head.len(), payload.len()), (48, 100));
         }
         for (i, slice) in slices.iter().enumerate() {
             assert!(slice.whole().iter().all(|&byte| byte == i as u8));

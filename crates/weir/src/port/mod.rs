@@ -82,7 +82,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use crate::rio::{Outcome, Peer, Span, Stopped};
+pub use crate::rio::{Peer, Span, Stopped};
+
+/// How an operation ended. What came is told whole, since it is handled at once.
+pub type Outcome = crate::rio::Outcome<crate::socket::Arrival>;
 pub use shape::Shape;
 
 /// What is asked of a port: its bounds.

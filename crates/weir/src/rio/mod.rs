@@ -32,7 +32,8 @@
 //! - A posted slice comes back exactly once: in a completion, or from
 //!   [`CompletionQueue::stop`].
 //! - The context of a datagram (source, local address) belongs to the slice it came in,
-//!   since on io_uring and AF_XDP the kernel chooses the slice.
+//!   since on io_uring and AF_XDP the kernel chooses the slice: it lies in the [`CONTEXT_BYTES`] in front of
+//!   the payload, and is decoded when somebody asks ([`Completion::source`]).
 //!
 //! What is NOT guaranteed: that slices are filled in the order posted; that a wait which
 //! returned [`Woken::Ready`] is followed by a dequeue that brings something; that `Sent`
@@ -40,6 +41,7 @@
 
 pub mod batch;
 mod choice;
+mod combining;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod requests;
@@ -50,7 +52,7 @@ pub mod turn;
 pub mod uring;
 pub mod xdp;
 
-pub use crate::socket::{Peer, Span, Unsent};
+pub use crate::socket::{CONTEXT_BYTES, Peer, Received, Span, Unsent};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use choice::of_linux;
 pub use choice::{AboutProvider, Choice};
@@ -61,7 +63,10 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Region, Slice},
-    socket::{Arrival, DatagramSocket, Endpoint},
+    socket::{
+        Arrival, DatagramSocket, Endpoint,
+        context::{self, InPlace, Line, Origin},
+    },
     wake::Waker,
 };
 use std::{
@@ -122,7 +127,7 @@ pub trait Provider<T: Threading>: Clone + Send + Sync + 'static {
     /// Queues with their sockets bound, not yet started.
     type Opened: Opened + Send;
 
-    /// How slices must be cut to meet these needs.
+    /// How slices must be cut to meet these needs: with [`CONTEXT_BYTES`] of headroom at least.
     ///
     /// # Errors
     /// [`Unavailable`] if the provider cannot run here (it tries), or not with these needs.
@@ -274,7 +279,7 @@ pub trait CompletionQueue: Sized {
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped;
 }
 
-/// What became of a slice.
+/// What became of a slice. It is at most 48 bytes long, of which a batch holds many.
 #[derive(Debug)]
 pub struct Completion {
     /// The slice, back in the program's hands.
@@ -285,11 +290,11 @@ pub struct Completion {
     pub outcome: Outcome,
 }
 
-/// How a request ended.
+/// How a request ended. `R`: what is said of a datagram that was received.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum Outcome<R = Received> {
     /// A datagram lies in the slice's payload, or several with receive offload.
-    Received(Arrival),
+    Received(R),
     /// These were handed to the network.
     Sent(Span),
     /// The receive failed; the slice is unharmed.
@@ -299,6 +304,59 @@ pub enum Outcome {
     NotSent(Unsent),
     /// The request was taken back before anything happened.
     Returned,
+}
+
+impl Completion {
+    /// Who sent what was received; `None` where nothing was.
+    #[inline]
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.in_place().map(|came| came.source())
+    }
+
+    /// Where a reply goes, and from where; `None` where nothing was received.
+    #[inline]
+    pub fn peer(&self) -> Option<Peer> {
+        self.in_place().map(|came| came.peer())
+    }
+
+    /// All that is known of what was received; `None` where nothing was.
+    pub fn arrival(&self) -> Option<Arrival> {
+        self.in_place().map(|came| came.arrival())
+    }
+
+    #[inline]
+    fn in_place(&self) -> Option<InPlace<'_>> {
+        let Outcome::Received(received) = self.outcome else { return None };
+        Some(received.with(line(&self.slice)))
+    }
+}
+
+/// The line in front of the payload of a slice. Every provider has its slices cut so that there is one.
+#[inline]
+fn line(slice: &Slice) -> &Line {
+    let headroom = slice.region().layout().headroom;
+    slice.whole()[..headroom].last_chunk().expect(NO_LINE)
+}
+
+/// A slice's line, and its payload.
+#[inline]
+pub(crate) fn line_and_payload(slice: &mut Slice) -> (&mut Line, &mut [u8]) {
+    let (head, payload) = slice.split_mut();
+    (head.last_chunk_mut().expect(NO_LINE), payload)
+}
+
+const NO_LINE: &str = "slices of registered I/O have room for a context";
+
+/// Says in a slice where the datagram in it came from; answers what its completion says.
+pub(crate) fn received(slice: &mut Slice, arrival: &Arrival) -> Received {
+    context::write(line_and_payload(slice).0, arrival)
+}
+
+/// Says in a slice where a datagram in it shall go, as if it had come from there.
+pub(crate) fn goes_to(slice: &mut Slice, to: &Peer) -> Received {
+    let Peer { address: from, local, link } = *to;
+    let arrival = Arrival { len: 0, from, local, truncated: false, at: None, segment: None, link };
+    received(slice, &arrival)
 }
 
 /// How a wait ended.
@@ -326,19 +384,6 @@ pub struct Stopped {
 pub struct Batch<C = Completion> {
     completions: Vec<C>,
     capacity: usize,
-}
-
-impl Batch<Completion> {
-    /// Adds a datagram that came, and gives the arrival to be written where it lies: it is large, and
-    /// is looked at soon. There must be room.
-    #[inline(always)]
-    pub(crate) fn push_received(&mut self, slice: Slice, socket: u32) -> (&Slice, &mut Arrival) {
-        self.push(Completion { slice, socket, outcome: Outcome::Received(Arrival::NONE) });
-        match self.completions.last_mut() {
-            Some(Completion { slice, outcome: Outcome::Received(arrival), .. }) => (slice, arrival),
-            _ => unreachable!("it was just put there"),
-        }
-    }
 }
 
 impl<C> Batch<C> {
@@ -380,5 +425,15 @@ impl<C> Batch<C> {
     #[inline]
     pub fn drain(&mut self) -> std::vec::Drain<'_, C> {
         self.completions.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_is_small() {
+        assert!(size_of::<Completion>() <= 48, "{} bytes", size_of::<Completion>());
     }
 }

@@ -9,6 +9,7 @@
 //! the local address of a datagram is known (only where asked for).
 
 mod buffer;
+pub(crate) mod context;
 mod errors;
 mod gauge;
 #[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
@@ -19,13 +20,14 @@ mod span;
 use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU16,
     sync::Arc,
     time::Duration,
 };
 
 pub use buffer::ReceiveBuffer;
+pub use context::{CONTEXT_BYTES, Received};
 pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
@@ -240,27 +242,10 @@ pub struct Link {
 }
 
 impl Arrival {
-    /// Nothing of nobody: what a provider writes an arrival into.
-    pub(crate) const NONE: Self = Self {
-        len: 0,
-        from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
-        local: None,
-        truncated: false,
-        at: None,
-        segment: None,
-        link: None,
-    };
-
     /// How many datagrams it is.
     #[inline]
     pub fn datagrams(&self) -> usize {
         Span { len: self.len, segment: self.segment }.datagrams()
-    }
-
-    /// Whether it says anything that has to be asked for.
-    #[inline]
-    pub(crate) fn says_more(&self) -> bool {
-        self.local.is_some() | self.at.is_some() | self.link.is_some()
     }
 
     /// Where a reply goes, and from where.

@@ -34,9 +34,9 @@ pub struct Unsent {
     /// What the system answered, the first time if it was several times.
     pub error: io::Error,
     /// Datagrams that it refused.
-    pub datagrams: usize,
+    pub datagrams: u32,
     /// Datagrams of the same span that it took.
-    pub sent: usize,
+    pub sent: u32,
 }
 
 impl From<io::Error> for Unsent {

@@ -3,7 +3,7 @@
 use crate::{
     limits::Limits,
     rio::Peer,
-    socket::{Arrival, Link, PeerError},
+    socket::{Link, PeerError, context::Origin},
     udp::loops::Loops,
 };
 use std::{
@@ -109,7 +109,7 @@ pub enum Refused {
 pub struct Replies<'a> {
     reply_buffer: &'a mut ReplyBuffer,
     /// What is answered: whom, and from where.
-    arrival: &'a Arrival,
+    came: &'a dyn Origin,
     /// The socket that the datagram came in on, by its place.
     socket: u32,
     /// Bytes that may still be answered for this datagram.
@@ -128,12 +128,12 @@ impl<'a> Replies<'a> {
     #[inline]
     pub(super) fn new(
         reply_buffer: &'a mut ReplyBuffer,
-        arrival: &'a Arrival,
+        came: &'a dyn Origin,
         socket: u32,
         received: usize,
     ) -> Self {
         let budget = received * reply_buffer.limits.reply_percent as usize / 100;
-        Self { reply_buffer, arrival, socket, budget, received, answered: false, echo: false }
+        Self { reply_buffer, came, socket, budget, received, answered: false, echo: false }
     }
 
     /// Sends the datagram's bytes back to their source, as they stand when the handler
@@ -170,7 +170,7 @@ impl<'a> Replies<'a> {
         self.reply_buffer.pending.push(Pending {
             start,
             len: bytes.len(),
-            to: self.arrival.peer(),
+            to: self.came.peer(),
             socket: self.socket,
         });
         Ok(())
@@ -186,12 +186,12 @@ impl<'a> Replies<'a> {
         }
         // What is shorter than what was received comes to rest by itself.
         if len >= self.received
-            && !self.reply_buffer.loops.may_answer(self.arrival.from, self.arrival.local)
+            && !self.reply_buffer.loops.may_answer(self.came.source(), self.came.local())
         {
             return Err(Refused::Loop);
         }
         if let Some(bytes) = copy.filter(|_| len == self.received)
-            && !self.reply_buffer.loops.may_send(bytes, self.arrival.from)
+            && !self.reply_buffer.loops.may_send(bytes, self.came.source())
         {
             return Err(Refused::Loop);
         }

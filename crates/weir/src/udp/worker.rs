@@ -10,13 +10,17 @@ use crate::{
     lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
     memory::{Region, Slice},
     privilege,
-    socket::{Arrival, DatagramSocket, Peer, Span, Unsent},
+    socket::{
+        DatagramSocket, Peer, Received, Span, Unsent,
+        context::Origin,
+    },
     wake::Waker,
 };
 use std::{
     any::Any,
     io,
     num::NonZeroU16,
+    panic::resume_unwind,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
 };
 
@@ -35,6 +39,8 @@ pub struct Worker<H> {
     reply_buffer: ReplyBuffer,
     /// The handler panicked, and is not called again: its state may be broken.
     panicked: bool,
+    /// The handler is being called: a panic is its.
+    calling: bool,
     expected_bytes: usize,
     shared: Arc<Lifecycle>,
     ready: Answer,
@@ -57,6 +63,7 @@ impl<H: Handler> Worker<H> {
             handler,
             reply_buffer,
             panicked: false,
+            calling: false,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),
             shared,
             ready: Answer::to(Some(ready)),
@@ -104,17 +111,54 @@ impl<H: Handler> Worker<H> {
     /// stops the server.
     #[inline]
     #[must_use]
-    pub fn deliver(
+    pub(crate) fn deliver(
         &mut self,
         payload: &mut [u8],
-        arrival: &Arrival,
+        came: &impl Origin,
         socket: u32,
         between: impl FnMut(&mut Self),
     ) -> Option<Span> {
-        if arrival.segment.is_none() && arrival.len <= self.reply_buffer.longest {
-            return self.deliver_one(payload, arrival, socket).then_some(arrival.len.into());
+        let mut echo = None;
+        let called = contain(|| echo = self.deliver_of_batch(payload, came, socket, between));
+        if let Err(panic) = called {
+            self.caught(panic);
         }
-        self.deliver_each(payload, arrival, socket, between)
+        echo
+    }
+
+    /// Does the same thing with each of several, which may deliver them ([`deliver_of_batch`](Self::deliver_of_batch)),
+    /// and catches a panic of the handler once for all of them: what it had in its hands is dropped, and the others
+    /// follow.
+    #[inline]
+    pub(crate) fn with_each<T>(
+        &mut self,
+        mut several: impl Iterator<Item = T>,
+        mut each: impl FnMut(&mut Self, T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        loop {
+            match contain(|| several.try_for_each(|one| each(self, one))) {
+                Ok(result) => return result,
+                Err(panic) => self.caught(panic),
+            }
+        }
+    }
+
+    /// As [`deliver`](Self::deliver), but a panic is left to [`with_each`](Self::with_each).
+    #[inline]
+    #[must_use]
+    pub(crate) fn deliver_of_batch(
+        &mut self,
+        payload: &mut [u8],
+        came: &impl Origin,
+        socket: u32,
+        between: impl FnMut(&mut Self),
+    ) -> Option<Span> {
+        let received = came.received();
+        if received.segment.is_none() && received.len() <= self.reply_buffer.longest {
+            let echo = self.deliver_one(payload, received, came, socket);
+            return echo.then_some(received.len().into());
+        }
+        self.deliver_each(payload, came, socket, between)
     }
 
     /// Gives each datagram of what arrived to the handler, no more of it than a buffer without
@@ -124,19 +168,20 @@ impl<H: Handler> Worker<H> {
     fn deliver_each(
         &mut self,
         payload: &mut [u8],
-        arrival: &Arrival,
+        came: &impl Origin,
         socket: u32,
         mut between: impl FnMut(&mut Self),
     ) -> Option<Span> {
-        let end = arrival.len.min(payload.len());
-        let segment = arrival.segment.map_or(end, |segment| segment.get().into());
+        let received = came.received();
+        let end = received.len().min(payload.len());
+        let segment = received.segment.map_or(end, |segment| segment.get().into());
         let (mut echoes, mut echo_end) = (0, 0);
         for start in (0..end).step_by(segment) {
             let whole = segment.min(end - start);
             let len = whole.min(self.reply_buffer.longest);
-            let cut = len < whole || (arrival.truncated && start + whole == end);
-            let datagram = Arrival { len, truncated: cut, segment: None, ..*arrival };
-            if self.deliver_one(&mut payload[start..start + len], &datagram, socket) {
+            let truncated = len < whole || (received.truncated && start + whole == end);
+            let datagram = Received::new(len, truncated);
+            if self.deliver_one(&mut payload[start..start + len], datagram, came, socket) {
                 if echo_end < start {
                     payload.copy_within(start..start + len, echo_end);
                 }
@@ -152,62 +197,48 @@ impl<H: Handler> Worker<H> {
     }
 
     /// Gives a datagram to the handler. True: its bytes shall go back to their source.
-    #[inline]
-    fn deliver_one(&mut self, payload: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
-        let len = arrival.len.min(payload.len());
+    #[inline(always)]
+    fn deliver_one(
+        &mut self,
+        payload: &mut [u8],
+        received: Received,
+        came: &impl Origin,
+        socket: u32,
+    ) -> bool {
+        let len = received.len().min(payload.len());
+        let bytes = &mut payload[..len];
         if self.panicked {
             return false;
         }
         self.counters.datagrams.one();
         self.counters.bytes.add(len as u64);
-        if arrival.truncated {
+        if received.truncated {
             self.counters.truncated.one();
         }
         if self.expected_bytes != usize::MAX && len != self.expected_bytes {
             self.counters.wrong_size.one();
         }
-        let echo = self.answer_one(&mut payload[..len], arrival, socket);
-        echo && self.reply_buffer.loops.may_send(&payload[..len], arrival.from)
-    }
-
-    #[inline(always)]
-    fn answer_one(&mut self, bytes: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
-        if arrival.says_more() {
-            return self.call_with_more(bytes, arrival, socket);
-        }
-        let plain = Datagram {
-            bytes,
-            source: arrival.from,
-            local: None,
-            socket,
-            received_at: None,
-            truncated: arrival.truncated,
-            link: None,
+        let (source, truncated) = (came.source(), received.truncated);
+        let (local, received_at, link) = match came.says_more() {
+            false => (None, None, None),
+            true => (came.local(), came.at(), came.link()),
         };
-        self.call(plain, arrival)
-    }
-
-    /// What has to be asked for is copied here only: an arrival was just written, in other pieces than
-    /// a copy reads, and the core would wait for it.
-    #[inline(never)]
-    fn call_with_more(&mut self, bytes: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
-        let Arrival { from: source, local, at: received_at, truncated, link, .. } = *arrival;
-        self.call(Datagram { bytes, source, local, socket, received_at, truncated, link }, arrival)
-    }
-
-    #[inline(always)]
-    fn call(&mut self, datagram: Datagram<'_>, arrival: &Arrival) -> bool {
-        let (socket, len) = (datagram.socket, datagram.bytes.len());
-        let mut replies = Replies::new(&mut self.reply_buffer, arrival, socket, len);
-        let handler = &mut self.handler;
-        let called = contain(|| handler.on_datagram(datagram, &mut replies));
+        let datagram =
+            Datagram { bytes: &mut *bytes, source, local, socket, received_at, truncated, link };
+        let mut replies = Replies::new(&mut self.reply_buffer, came, socket, len);
+        self.calling = true;
+        self.handler.on_datagram(datagram, &mut replies);
+        self.calling = false;
         let echo = replies.echo;
-        match called {
-            Ok(()) => echo,
-            Err(panic) => {
-                self.panicked(&*panic);
-                false
-            }
+        echo && self.reply_buffer.loops.may_send(bytes, source)
+    }
+
+    /// A panic was caught: one of the handler's stops the server.
+    #[cold]
+    fn caught(&mut self, panic: Box<dyn Any + Send>) {
+        match std::mem::take(&mut self.calling) {
+            true => self.panicked(&*panic),
+            false => resume_unwind(panic),
         }
     }
 

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     memory::Slice,
-    port::{Completion, Key, Needs, Refused, SocketId, Taken, Token},
-    rio::{Outcome, Span},
+    port::{Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token},
+    rio::Span,
     socket::{
         DatagramSocket, Native, Peer,
         native::{CONTROL_BYTES, Control},

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     counters::Counters,
     port::{
-        Completion, Needs, Port, Provider, Shape, Stopped, Taken, Worker,
+        Completion, Needs, Outcome, Port, Provider, Shape, Stopped, Taken, Worker,
         iocp::Iocp,
         tests::{
             LONG, bench, needs,
@@ -19,7 +19,7 @@ use crate::{
         },
     },
     required::cannot_run,
-    rio::{Outcome, Peer, Span},
+    rio::{Peer, Span},
     wine,
 };
 use std::{

@@ -8,8 +8,8 @@ use super::{
 use crate::{
     counters::Counters,
     memory::Slice,
-    port::{Cancelled, Refused, SocketId, Taken, Token, Worker},
-    rio::{Outcome, Peer, Span},
+    port::{Cancelled, Outcome, Refused, SocketId, Taken, Token, Worker},
+    rio::{Peer, Span},
     socket::native::Done,
 };
 use std::{io, num::NonZeroU16, time::Duration};

@@ -8,9 +8,8 @@ use super::Native;
 use crate::{
     counters::Counters,
     memory::{Region, RegionOptions, Slice},
-    port::{Completion, Key, Needs, Port, Provider, Shape, SocketId, Taken, Token, Worker},
+    port::{Completion, Key, Needs, Outcome, Port, Provider, Shape, SocketId, Taken, Token, Worker},
     required::cannot_run,
-    rio::Outcome,
     socket::{Arrival, DatagramSocket, Endpoint, SocketOptions},
 };
 use std::{

@@ -184,7 +184,7 @@ fn several_datagrams_leave_at_once_or_each_by_itself() {
                 .unwrap();
             match take_operation(&mut worker).2 {
                 Outcome::Sent(sent) => assert!(reached && sent == span),
-                Outcome::NotSent(unsent) => assert!(!reached && unsent.datagrams == count),
+                Outcome::NotSent(unsent) => assert!(!reached && unsent.datagrams as usize == count),
                 other => panic!("{other:?}"),
             }
         }

@@ -9,9 +9,9 @@ use super::{
 use crate::{
     counters::Counters,
     memory::Slice,
-    port::{Completion, Key, Needs, Refused, SocketId, Taken, Token},
+    port::{Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token},
     ring::{self, QueueFull, Slots, Submissions},
-    rio::{Outcome, Peer, Span},
+    rio::{Peer, Span},
     socket::{Arrival, DatagramSocket},
 };
 use io_uring::{opcode, squeue, types};

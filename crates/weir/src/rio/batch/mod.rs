@@ -22,8 +22,8 @@ mod outbox;
 mod tests;
 
 use super::{
-    Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, Refused,
-    RequestQueue, Span, Started, Stopped, Woken,
+    Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, Refused,
+    RequestQueue, Span, Started, Stopped, Woken, line_and_payload,
     requests::{Outgoing, Reserved, of_region},
     sharing::{Count, Shared, Sharing},
     signals::Signals,
@@ -84,7 +84,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
     type Opened = PlainOpened;
 
     fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
-        Ok(Layout::packed(0, needs.payload, ALIGN_BYTES))
+        Ok(layout(needs))
     }
 
     fn open(
@@ -93,6 +93,10 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<PlainOpened, Error> {
+        if region.layout() != layout(needs) {
+            let problem = "the region was not cut as this provider's layout says";
+            return Err(Error::option("region", problem));
+        }
         let mut poll = Poll::new().map_err(|e| Error::io("making a waker", e))?;
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, _>>()?;
         for (i, socket) in sockets.iter().enumerate() {
@@ -159,6 +163,11 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         };
         Ok(Started { completions, requests, granted })
     }
+}
+
+/// How slices must be cut.
+fn layout(needs: &Needs) -> Layout {
+    Layout::packed(CONTEXT_BYTES, needs.payload, ALIGN_BYTES)
 }
 
 /// What the two queues of one socket share.
@@ -370,10 +379,11 @@ impl<T: Sharing> PlainCompletions<T> {
                     break;
                 }
             };
-            for (i, slice) in inbox.slices.drain(from..from + count).enumerate() {
-                let (_, arrival) = out.push_received(slice, index as u32);
-                *arrival = headers.arrival(i);
-                datagrams += arrival.datagrams();
+            for (i, mut slice) in inbox.slices.drain(from..from + count).enumerate() {
+                let received = headers.tell(i, line_and_payload(&mut slice).0);
+                datagrams += received.datagrams();
+                let outcome = Outcome::Received(received);
+                out.push(Completion { slice, socket: index as u32, outcome });
             }
             taken += count as u32;
             inbox.offer = (2 * count).clamp(PER_CALL_AT_LEAST, PER_CALL);

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Unavailable,
     memory::{Layout, Slice},
-    rio::{Completion, Needs, Outcome, requests::Outgoing},
+    rio::{self, Completion, Needs, Outcome, Received, requests::Outgoing},
     socket::{Arrival, Endpoint},
 };
 use std::{net::SocketAddr, time::Duration};
@@ -150,14 +150,14 @@ impl Net {
         slice: &mut Slice,
         datagram: &Datagram<'_>,
         endpoint: &Endpoint,
-    ) -> Arrival {
+    ) -> Received {
         let headroom = slice.region().layout().headroom;
         slice.whole_mut()[..headroom].fill(HEADROOM_FILL);
         let payload = slice.payload_mut();
         let len = datagram.bytes.len().min(payload.len());
         payload[..len].copy_from_slice(&datagram.bytes[..len]);
         self.taken += 1;
-        Arrival {
+        let arrival = Arrival {
             len,
             from: datagram.from,
             local: endpoint.options.local_address.then(|| datagram.to.ip()),
@@ -165,7 +165,8 @@ impl Net {
             at: endpoint.options.receive_time.then(|| Duration::from_nanos(self.taken)),
             segment: None,
             link: None,
-        }
+        };
+        rio::received(slice, &arrival)
     }
 }
 

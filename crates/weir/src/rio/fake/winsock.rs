@@ -109,8 +109,8 @@ impl Winsock {
                 self.complete(Done::new(Asked::Receive, index, slice, reset), net);
                 continue;
             }
-            let arrival = net.fill(&mut slice, datagram, &self.sockets[index].endpoint);
-            let received = Outcome::Received(arrival);
+            let received = net.fill(&mut slice, datagram, &self.sockets[index].endpoint);
+            let received = Outcome::Received(received);
             self.complete(Done::new(Asked::Receive, index, slice, received), net);
             return true;
         }

@@ -146,12 +146,12 @@ impl Kernel for Xdp {
         }
         let chosen = net.random.below(socket.fill.len());
         let mut slice = socket.fill.swap_remove(chosen);
-        let arrival = net.fill(&mut slice, datagram, &socket.endpoint);
+        let received = net.fill(&mut slice, datagram, &socket.endpoint);
         if net.random.chance(net.faults.receive_error) {
             socket.received.push_back((slice, Outcome::Returned));
             return Injected::Damaged;
         }
-        socket.received.push_back((slice, Outcome::Received(arrival)));
+        socket.received.push_back((slice, Outcome::Received(received)));
         Injected::Taken
     }
 

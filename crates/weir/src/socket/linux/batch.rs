@@ -7,12 +7,16 @@ use super::{
 };
 use crate::{
     counters::Counters,
-    socket::{Arrival, Mode, Peer},
+    socket::{
+        Arrival, Mode, Peer, Received,
+        context::{self, Line, SOURCE, SOURCE_BYTES},
+    },
 };
 use std::{
     io,
     mem::{self, MaybeUninit},
     num::NonZeroU16,
+    slice,
 };
 
 /// Message headers for a batch, made once and used again for every call.
@@ -89,6 +93,22 @@ impl Headers {
         // SAFETY: the last call filled the first `received` headers, and their names and
         // control data belong to this value.
         unsafe { arrival(&header.msg_hdr, header.msg_len as usize) }
+    }
+
+    /// Writes where that datagram came from into the line in front of its payload.
+    #[inline]
+    pub(crate) fn tell(&self, i: usize, line: &mut Line) -> Received {
+        assert!(i < self.received, "datagram {i} of {}", self.received);
+        let header = &self.headers[i].msg_hdr;
+        if header.msg_controllen > 0 {
+            return context::write(line, &self.arrival(i));
+        }
+        let length = SOURCE_BYTES.min(header.msg_namelen as usize);
+        // SAFETY: the last call filled so many bytes of this name, which is larger.
+        let name = unsafe { slice::from_raw_parts(self.names[i].as_ptr().cast(), length) };
+        line[SOURCE..][..length].copy_from_slice(name);
+        let truncated = header.msg_flags & libc::MSG_TRUNC != 0;
+        Received::new(self.headers[i].msg_len as usize, truncated)
     }
 
     pub(in crate::socket) fn send<'a>(

@@ -191,27 +191,14 @@ unsafe fn write_control<T>(
 /// An address of no one, for a name of a family that is not the internet's.
 pub(crate) const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
-/// Reads a socket address as the kernel writes it.
+/// Reads a socket address as the kernel writes it; what is no address of the internet is that of no one.
 ///
 /// # Safety
 /// `name` points at `length` readable bytes.
 #[inline]
 pub(crate) unsafe fn decode(name: *const u8, length: usize) -> SocketAddr {
-    let mut address = NOBODY;
-    // SAFETY: the caller's word.
-    unsafe { decode_into(name, length, &mut address) };
-    address
-}
-
-/// The same, into where the address is wanted: an address that is written in parts and moved as a
-/// whole right afterwards keeps the core waiting. What is no address of the internet changes nothing.
-///
-/// # Safety
-/// `name` points at `length` readable bytes.
-#[inline(always)]
-pub(crate) unsafe fn decode_into(name: *const u8, length: usize, address: &mut SocketAddr) {
     if length < mem::size_of::<libc::sa_family_t>() {
-        return;
+        return NOBODY;
     }
     // SAFETY: at least a family is there.
     let family = unsafe { name.cast::<libc::sa_family_t>().read_unaligned() };
@@ -220,18 +207,20 @@ pub(crate) unsafe fn decode_into(name: *const u8, length: usize, address: &mut S
         // SAFETY: the length covers a sockaddr_in.
         let v4 = unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() };
         let ip = v4.sin_addr.s_addr.to_ne_bytes().into();
-        *address = SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)));
+        SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)))
     } else if family == libc::AF_INET6 as libc::sa_family_t
         && length >= mem::size_of::<libc::sockaddr_in6>()
     {
         // SAFETY: the length covers a sockaddr_in6.
         let v6 = unsafe { name.cast::<libc::sockaddr_in6>().read_unaligned() };
-        *address = SocketAddr::V6(SocketAddrV6::new(
+        SocketAddr::V6(SocketAddrV6::new(
             v6.sin6_addr.s6_addr.into(),
             u16::from_be(v6.sin6_port),
             v6.sin6_flowinfo,
             v6.sin6_scope_id,
-        ));
+        ))
+    } else {
+        NOBODY
     }
 }
 

@@ -3,7 +3,10 @@
 use super::Native;
 use crate::{
     counters::Counters,
-    socket::{Arrival, Mode, Peer},
+    socket::{
+        Arrival, Mode, Peer, Received,
+        context::{self, Line},
+    },
 };
 use std::{io, num::NonZeroU16};
 
@@ -53,6 +56,12 @@ impl Headers {
     pub fn arrival(&self, i: usize) -> Arrival {
         assert!(i < self.arrivals.len(), "datagram {i} of {}", self.arrivals.len());
         self.arrivals[i]
+    }
+
+    /// Writes where that datagram came from into the line in front of its payload.
+    #[inline]
+    pub(crate) fn tell(&self, i: usize, line: &mut Line) -> Received {
+        context::write(line, &self.arrival(i))
     }
 
     pub(in crate::socket) fn send<'a>(

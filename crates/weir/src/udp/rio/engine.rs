@@ -5,21 +5,22 @@
 //! thread dequeues or waits.
 //!
 //! The queues belong to one thread ([`start_alone`]), or several share them ([`spawn_sharing`]): one at a time dequeues, and one
-//! at a time posts. Then the first thread starts the queues and stops them; all threads live until the end, since on
+//! at a time posts for each socket. Then the first thread starts the queues and stops them; all threads live until the end, since on
 //! io_uring a receive that is armed ends with the thread that armed it.
 
 use super::gathered::Gathered;
 use crate::{
     Error,
+    counters::Counters,
     gather::Gather,
     lifecycle::contain,
     memory::{Region, Slice},
     pause,
     rio::{
-        Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Peer,
-        Provider, RequestQueue, Span, Started, Threading, turn::Turns,
+        Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome,
+        Provider, Received, RequestQueue, Span, Started, Threading, line_and_payload, turn::Turns,
     },
-    socket::Endpoint,
+    socket::{Endpoint, context::Origin},
     udp::{
         Handler, Job, Running, Worker,
         job::{make_room, stop_deadline},
@@ -29,7 +30,7 @@ use crate::{
 use std::{
     io,
     panic::resume_unwind,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc},
     time::Duration,
 };
 
@@ -114,77 +115,78 @@ fn commit<H: Handler, Q: RequestQueue>(
     worker: &Worker<H>,
     requests: &mut [Q],
 ) -> Result<(), Error> {
-    for queue in requests {
-        queue.commit(&worker.counters).map_err(|e| Error::io("posting requests", e))?;
-    }
-    Ok(())
+    requests.iter_mut().try_for_each(|queue| commit_one(worker, queue))
 }
 
-/// What to do with a slice next.
-pub(super) enum Next {
-    Receive { slice: Slice, socket: u32 },
-    Send { slice: Slice, socket: u32, span: Span, to: Peer },
-}
-
-/// Gives what came to the handler, or counts what else completed, and says what to do with
-/// the slice. `flush` sends the replies to one of several datagrams.
 #[inline]
+fn commit_one<H: Handler>(worker: &Worker<H>, queue: &mut impl RequestQueue) -> Result<(), Error> {
+    queue.commit(&worker.counters).map_err(|e| Error::io("posting requests", e))
+}
+
+/// What to do with a slice next: to post it.
+pub(super) struct Next {
+    pub(super) slice: Slice,
+    pub(super) socket: u32,
+    /// What is sent of it; `None` where it is posted to receive into.
+    pub(super) send: Option<Reply>,
+}
+
+/// What is sent of a slice.
+pub(super) struct Reply {
+    pub(super) span: Span,
+    /// Where it goes lies in the slice, as where a datagram came from.
+    pub(super) to: Received,
+}
+
+/// Gives what came to the handler, or counts what else completed, and says what to do with the slice. `flush` sends the
+/// replies to one of several datagrams. For use within [`Worker::with_each`].
+#[inline(always)]
 pub(super) fn settle<H: Handler>(
     worker: &mut Worker<H>,
     completion: Completion,
     flush: impl FnMut(&mut Worker<H>),
 ) -> Result<Next, Error> {
-    let mut completion = completion;
-    let socket = completion.socket;
-    // By reference: an arrival is large, and is looked at where it is.
-    if let Outcome::Received(arrival) = &completion.outcome {
-        let echo = worker.deliver(completion.slice.payload_mut(), arrival, socket, flush);
-        let to = echo.map(|span| (span, arrival.peer()));
-        let slice = completion.slice;
-        return Ok(match to {
-            Some((span, to)) => Next::Send { slice, socket, span, to },
-            None => Next::Receive { slice, socket },
-        });
-    }
-    let Completion { slice, outcome, .. } = completion;
+    let Completion { mut slice, socket, outcome } = completion;
+    let send = match outcome {
+        Outcome::Received(to) => {
+            let (line, payload) = line_and_payload(&mut slice);
+            let echo = worker.deliver_of_batch(payload, &to.with(line), socket, flush);
+            echo.map(|span| Reply { span, to })
+        }
+        other => {
+            settle_other(worker, other)?;
+            None
+        }
+    };
+    Ok(Next { slice, socket, send })
+}
+
+/// Counts what completed that is no datagram.
+#[cold]
+fn settle_other<H: Handler>(worker: &Worker<H>, outcome: Outcome) -> Result<(), Error> {
     match outcome {
         Outcome::Sent(span) => worker.counters.replies.add(span.datagrams() as u64),
         Outcome::Failed(e) => worker.receive_failed(e)?,
         Outcome::NotSent(unsent) => worker.not_sent(&unsent),
         Outcome::Returned | Outcome::Received(_) => {}
     }
-    Ok(Next::Receive { slice, socket })
+    Ok(())
 }
 
-/// Posts a slice again.
-#[inline]
-fn post<H: Handler, Q: RequestQueue>(worker: &Worker<H>, requests: &mut [Q], next: Next) {
-    let (slice, socket) = match next {
-        Next::Receive { slice, socket } => (slice, socket),
-        Next::Send { slice, socket, span, to } => {
-            match requests[socket as usize].send(slice, span, &to) {
-                Ok(()) => return,
-                Err((slice, _)) => {
-                    worker.counters.replies_refused.add(span.datagrams() as u64);
-                    (slice, socket)
-                }
-            }
-        }
-    };
-    post_receive(worker, requests, slice, socket);
-}
-
-#[inline]
-fn post_receive<H: Handler, Q: RequestQueue>(
-    worker: &Worker<H>,
-    requests: &mut [Q],
-    slice: Slice,
-    socket: u32,
-) {
-    // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
-    if requests[socket as usize].receive(slice).is_ok() {
-        worker.counters.posts.one();
+/// Posts a slice again, on the queue of its socket. Says whether it was posted to receive into.
+#[inline(always)]
+fn post<H: Handler>(worker: &Worker<H>, queue: &mut impl RequestQueue, next: Next) -> bool {
+    let Next { mut slice, send, .. } = next;
+    if let Some(Reply { span, to }) = send {
+        let peer = to.with(line_and_payload(&mut slice).0).peer();
+        slice = match queue.send(slice, span, &peer) {
+            Ok(()) => return false,
+            Err((slice, _)) => slice,
+        };
+        worker.counters.replies_refused.add(span.datagrams() as u64);
     }
+    // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
+    queue.receive(slice).is_ok()
 }
 
 /// Sends the replies that the handler left, from slices of the pool.
@@ -209,27 +211,11 @@ fn handle<H: Handler, Q: RequestQueue>(
     requests: &mut [Q],
     defer: u32,
 ) -> Result<(), Error> {
-    let mut deferred = 0;
-    for mut completion in batch.drain() {
-        let between = |worker: &mut Worker<H>| flush(worker, region, requests);
-        // What most often happens first, and where it lies: an arrival is large to be moved.
-        if let Outcome::Received(arrival) = &completion.outcome {
-            let socket = completion.socket;
-            match worker.deliver(completion.slice.payload_mut(), arrival, socket, between) {
-                None => post_receive(worker, requests, completion.slice, socket),
-                Some(span) => {
-                    let to = arrival.peer();
-                    post(
-                        worker,
-                        requests,
-                        Next::Send { slice: completion.slice, socket, span, to },
-                    );
-                }
-            }
-        } else {
-            let next = settle(worker, completion, between)?;
-            post(worker, requests, next);
-        }
+    let (mut deferred, mut posts) = (0, 0);
+    let handled = worker.with_each(batch.drain(), |worker, completion| {
+        let next = settle(worker, completion, |worker| flush(worker, region, requests))?;
+        let queue = &mut requests[next.socket as usize];
+        posts += u64::from(post(worker, queue, next));
         if worker.has_replies() {
             flush(worker, region, requests);
         }
@@ -238,7 +224,10 @@ fn handle<H: Handler, Q: RequestQueue>(
             commit(worker, requests)?;
             deferred = 0;
         }
-    }
+        Ok(())
+    });
+    worker.counters.posts.add(posts);
+    handled?;
     worker.batch_end();
     commit(worker, requests)
 }
@@ -409,19 +398,88 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
     }
 }
 
-/// What the threads share: the right to dequeue, and the request queues under their lock.
+/// What the threads share: the right to dequeue, and the request queues, each under a lock of its own. So who posts for
+/// one socket waits neither for who posts for another nor for who dequeues.
 pub(super) struct SharedQueue<Q: CompletionQueue> {
     pub(super) turns: Turns<Q>,
     pub(super) region: Arc<Region>,
     /// Most completions taken by one dequeue.
     pub(super) per_dequeue: usize,
-    requests: Mutex<Vec<Q::Rq>>,
+    /// Taken out at the end.
+    requests: Box<[Mutex<Option<Q::Rq>>]>,
 }
 
 impl<Q: CompletionQueue> SharedQueue<Q> {
-    /// The request queues of all sockets. A request queue takes one poster at a time.
-    pub(super) fn requests(&self) -> MutexGuard<'_, Vec<Q::Rq>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many sockets there are.
+    pub(super) fn sockets(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Locks the request queue of a socket, which takes one poster at a time. Counts that, and whether another thread
+    /// holds the lock.
+    fn lock(&self, socket: usize, counters: &Counters) -> MutexGuard<'_, Option<Q::Rq>> {
+        let queue = &self.requests[socket];
+        counters.locks.one();
+        match queue.try_lock() {
+            Ok(queue) => return queue,
+            Err(TryLockError::Poisoned(queue)) => return queue.into_inner(),
+            Err(TryLockError::WouldBlock) => counters.locks_contended.one(),
+        }
+        locked(queue)
+    }
+
+    /// The request queues of all sockets, for a thread that alone posts, as long as it lives.
+    pub(super) fn lock_all(&self) -> AllLocked<'_, Q::Rq> {
+        AllLocked(self.requests.iter().map(locked).collect())
+    }
+
+    /// Takes the request queues out, once no other thread posts any more.
+    fn take_requests(&self) -> Vec<Q::Rq> {
+        self.requests.iter().filter_map(|queue| locked(queue).take()).collect()
+    }
+}
+
+fn locked<X>(queue: &Mutex<X>) -> MutexGuard<'_, X> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const THERE: &str = "request queues are there until all threads have ended";
+
+/// All request queues, of one thread.
+pub(super) struct AllLocked<'a, Rq>(Vec<MutexGuard<'a, Option<Rq>>>);
+
+/// Request queues that a batch is posted on, one after the other.
+pub(super) trait Posting {
+    /// One of them.
+    type Rq: RequestQueue;
+
+    /// Works on the queue of a socket.
+    fn post<R>(
+        &mut self,
+        socket: usize,
+        counters: &Counters,
+        work: impl FnOnce(&mut Self::Rq) -> R,
+    ) -> R;
+}
+
+impl<Rq: RequestQueue> Posting for &mut AllLocked<'_, Rq> {
+    type Rq = Rq;
+
+    fn post<R>(&mut self, socket: usize, _: &Counters, work: impl FnOnce(&mut Rq) -> R) -> R {
+        work(self.0[socket].as_mut().expect(THERE))
+    }
+}
+
+impl<Q: CompletionQueue> Posting for &SharedQueue<Q> {
+    type Rq = Q::Rq;
+
+    fn post<R>(
+        &mut self,
+        socket: usize,
+        counters: &Counters,
+        work: impl FnOnce(&mut Q::Rq) -> R,
+    ) -> R {
+        work(self.lock(socket, counters).as_mut().expect(THERE))
     }
 }
 
@@ -457,7 +515,7 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
             turns: Turns::new(completions, threads),
             region,
             per_dequeue: needs.per_dequeue as usize,
-            requests: Mutex::new(requests),
+            requests: requests.into_iter().map(|queue| Mutex::new(Some(queue))).collect(),
         });
         let closing = Arc::downgrade(&shared);
         let close = Waker::new(move || {
@@ -475,7 +533,7 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
         });
         shared.turns.close();
         let _ = others_left.recv(); // an error: every other thread has left
-        let requests = std::mem::take(&mut *shared.requests());
+        let requests = shared.take_requests();
         if let Some(completions) = shared.turns.take_back() {
             // What did not come back is counted in the region, and told from there.
             let _ = completions.stop(requests, stop_deadline());
@@ -522,23 +580,24 @@ pub(super) fn take_turns<H: Handler, Q: CompletionQueue>(
 
 /// What is to be posted when a batch is handled.
 pub(super) struct Done {
-    next: Vec<Next>,
-    /// How many of them are receives, for each socket.
-    receives: Vec<u32>,
+    /// In the order in which it was handled. What was posted of it is gone.
+    next: Vec<Option<Next>>,
+    /// How many of them there are for each socket, and how many of those are receives.
+    of: Box<[(u32, u32)]>,
 }
 
 impl Done {
     /// With room for so many slices. More are never in it, so that nothing is allocated later.
     pub(super) fn new(room: usize, sockets: usize) -> Self {
-        Self { next: Vec::with_capacity(room), receives: vec![0; sockets] }
+        Self { next: Vec::with_capacity(room), of: vec![(0, 0); sockets].into() }
     }
 
     pub(super) fn add(&mut self, next: Next) {
         debug_assert!(self.next.len() < self.next.capacity(), "no room for another slice");
-        if let Next::Receive { socket, .. } = next {
-            self.receives[socket as usize] += 1;
-        }
-        self.next.push(next);
+        let (all, receives) = &mut self.of[next.socket as usize];
+        *all += 1;
+        *receives += u32::from(next.send.is_none());
+        self.next.push(Some(next));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -560,35 +619,49 @@ impl Done {
         let together = self.next.len() + other.next.len();
         debug_assert!(together <= self.next.capacity(), "no room for {together} slices");
         self.next.append(&mut other.next);
-        for (mine, its) in self.receives.iter_mut().zip(&mut other.receives) {
-            *mine += std::mem::take(its);
+        for ((all, receives), its) in self.of.iter_mut().zip(&mut other.of) {
+            let (its_all, its_receives) = std::mem::take(its);
+            *all += its_all;
+            *receives += its_receives;
         }
     }
 
     /// Gives all of it back to the pool.
     pub(super) fn clear(&mut self) {
         self.next.clear();
-        self.receives.fill(0);
+        self.of.fill((0, 0));
     }
 
-    /// Posts all of it.
-    pub(super) fn post<H: Handler, Q: RequestQueue>(
+    /// Posts all of it, on one queue after the other: each is locked once.
+    pub(super) fn post<H: Handler>(
         &mut self,
         worker: &Worker<H>,
-        requests: &mut [Q],
+        mut queues: impl Posting,
     ) -> Result<(), Error> {
-        for (queue, receives) in requests.iter_mut().zip(&mut self.receives) {
-            // One step of the count that the threads share, not one each.
-            queue.reserve(std::mem::take(receives));
+        let counters = &worker.counters;
+        let (next, of) = (&mut self.next, &mut self.of);
+        for (socket, (all, receives)) in of.iter_mut().map(std::mem::take).enumerate() {
+            if all == 0 {
+                continue;
+            }
+            let mine = |next: &&mut Option<Next>| {
+                next.as_ref().is_some_and(|next| next.socket as usize == socket)
+            };
+            queues.post(socket, counters, |queue| {
+                // One step of the count that the threads share, not one each.
+                queue.reserve(receives);
+                let mine = next.iter_mut().filter(mine).take(all as usize);
+                let posted = mine.filter_map(Option::take);
+                counters.posts.add(posted.map(|next| u64::from(post(worker, queue, next))).sum());
+                commit_one(worker, queue)
+            })?;
         }
-        for next in self.next.drain(..) {
-            post(worker, requests, next);
-        }
-        commit(worker, requests)
+        next.clear();
+        Ok(())
     }
 }
 
-/// Handles a batch without any lock, then posts its slices again under one, `posts_per_lock` of
+/// Handles a batch without any lock, then posts its slices again under that of their queue, `posts_per_lock` of
 /// them at a time.
 pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
@@ -597,22 +670,34 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     done: &mut Done,
     posts_per_lock: usize,
 ) -> Result<(), Error> {
-    for completion in batch.drain() {
-        let flush = |worker: &mut Worker<H>| {
-            flush(worker, &shared.region, &mut shared.requests());
-        };
+    worker.with_each(batch.drain(), |worker, completion| {
+        let flush = |worker: &mut Worker<H>| flush_sharing(worker, shared);
         done.add(settle(worker, completion, flush)?);
         if worker.has_replies() {
             flush(worker);
         }
         if done.len() >= posts_per_lock {
-            done.post(worker, &mut shared.requests())?;
+            done.post(worker, shared)?;
         }
-    }
+        Ok(())
+    })?;
     worker.batch_end();
-    done.post(worker, &mut shared.requests())?;
+    done.post(worker, shared)?;
     worker.collect_errors(); // of sends just made: this thread may park now
     Ok(())
+}
+
+/// Sends the replies that the handler left, from slices of the pool. They are made known with the slice of the datagram that
+/// they answer, which is posted on the same queue.
+#[cold]
+fn flush_sharing<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    mut shared: &SharedQueue<Q>,
+) {
+    let counters = Arc::clone(&worker.counters);
+    worker.post_replies(&shared.region, |socket, slice, len, to| {
+        shared.post(socket as usize, &counters, |queue| queue.send(slice, len, to).is_ok())
+    });
 }
 
 pub(super) fn dequeue_failed(e: io::Error) -> Error {

@@ -6,7 +6,7 @@
 //! datagram, so nothing is allocated once the server runs.
 
 use super::{
-    engine::{self, Done, Next, SharedQueue},
+    engine::{self, Done, Next, Reply, SharedQueue},
     gathered::Gathered,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     counters::Counters,
     gather::Gather,
     memory::Region,
-    rio::{Batch, CompletionQueue, HandOver, Provider},
+    rio::{self, Batch, CompletionQueue, HandOver, Provider},
     sync::{Condvar, Mutex, MutexGuard},
     udp::{Handler, Job, Replies, Running, Worker},
     wake::Waker,
@@ -185,7 +185,7 @@ fn read<H: Handler, Q: CompletionQueue>(
 ) -> Result<(), Error> {
     let _reading = Reading(returned);
     worker.add_waker(returned.closer());
-    let mut requests = shared.requests();
+    let mut requests = shared.lock_all();
     let mut done = returned.taken();
     while returned.take(&mut done, &worker.counters) {
         done.post(worker, &mut requests)?;
@@ -203,7 +203,7 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     done: &mut Done,
     returned: &ReturnQueue,
 ) -> Result<(), Error> {
-    for completion in batch.drain() {
+    worker.with_each(batch.drain(), |worker, completion| {
         let next =
             engine::settle(worker, completion, |worker| answer(worker, &shared.region, done))?;
         done.add(next);
@@ -213,7 +213,8 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
         if done.len() > shared.per_dequeue {
             returned.put(done);
         }
-    }
+        Ok(())
+    })?;
     worker.batch_end();
     returned.put(done);
     Ok(())
@@ -222,8 +223,9 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
 /// Adds the replies that the handler left to what is to be posted.
 #[cold]
 fn answer<H: Handler>(worker: &mut Worker<H>, region: &Arc<Region>, done: &mut Done) {
-    worker.post_replies(region, |socket, slice, len, to| {
-        done.add(Next::Send { slice, socket, span: len.into(), to: *to });
+    worker.post_replies(region, |socket, mut slice, len, to| {
+        let to = rio::goes_to(&mut slice, to);
+        done.add(Next { slice, socket, send: Some(Reply { span: len.into(), to }) });
         true // refused, if at all, by the reader
     });
 }

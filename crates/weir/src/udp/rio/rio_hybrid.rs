@@ -12,8 +12,9 @@
 //! thread does all the work, however overwhelmed. With one thread there is nobody to give the
 //! queue to, and the queue may use what only works on one thread.
 //!
-//! With several threads posting is behind a lock: a request queue takes one poster at a time. The
-//! lock is taken once for a batch, and for a datagram that is answered with a copy.
+//! With several threads posting is behind a lock: a request queue takes one poster at a time. Each
+//! socket's queue has its own, which is taken once for a batch, and for a datagram that is answered with
+//! a copy.
 //!
 //! On io_uring the thread that holds the queue copies under load (it sweeps); below that the one
 //! that armed the receive, which is who last waited after a sweep, and holds the queue as a rule.
@@ -230,7 +231,7 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     tuning: &Tuning,
     defer: u32,
 ) -> Result<(), Error> {
-    let mut done = Done::new(shared.per_dequeue, shared.requests().len());
+    let mut done = Done::new(shared.per_dequeue, shared.sockets());
     hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
         engine::handle_sharing(worker, shared, batch, &mut done, defer as usize)
     })

@@ -3,7 +3,7 @@
 //! All threads wait at the port. One is given the queue, dequeues, and notifies at once: the next
 //! thread may have the queue while this one still handles what it took. So many threads share
 //! the work, each with a batch of its own, and they share all that they touch, too. The request
-//! queue takes one poster at a time: there is a lock around posting (`SharedQueue::requests`), and
+//! queue takes one poster at a time: there is a lock around posting on each (`SharedQueue::lock`), and
 //! every thread needs it. With few datagrams each costs a wake-up, and with many each thread
 //! gets a few of them before the next one is woken.
 //!
@@ -77,7 +77,7 @@ fn run<H: Handler, Q: CompletionQueue>(
     shared: &SharedQueue<Q>,
     posts_per_lock: usize,
 ) -> Result<(), Error> {
-    let mut done = Done::new(shared.per_dequeue, shared.requests().len());
+    let mut done = Done::new(shared.per_dequeue, shared.sockets());
     engine::take_turns(worker, shared, |worker, batch| {
         engine::handle_sharing(worker, shared, batch, &mut done, posts_per_lock)
     })

@@ -10,6 +10,7 @@ use crate::{
     ring::{Alarm, Ring, Submissions},
     rio::{
         Needs,
+        combining::Combining,
         sharing::{Count as _, Shared as _, Sharing},
     },
     socket::DatagramSocket,
@@ -45,7 +46,7 @@ pub(super) struct Common<T: Sharing> {
     pub frame: Frame,
     pub alarm: Alarm,
     pub table: Table,
-    pub buffers: T::Shared<Buffers>,
+    pub buffers: Combining<T, Buffers, Posted>,
     pub submissions: T::Shared<Submissions>,
     pub sends: T::Shared<Sends>,
     /// Receives that are outstanding, over all sockets, those not committed included.
@@ -87,6 +88,7 @@ impl<T: Sharing> Common<T> {
         let control = sockets.iter().any(|socket| socket.native().has_control());
         let frame = Frame::new(region, control);
         let window = window.min(needs.receives);
+        let queues = sockets.len();
         let (buffers, table) = Buffers::new(window, needs.receives, frame);
         Self {
             region: Arc::clone(region),
@@ -96,7 +98,7 @@ impl<T: Sharing> Common<T> {
             frame,
             alarm,
             table,
-            buffers: T::Shared::<_>::new(buffers),
+            buffers: Combining::new(buffers, queues, needs.receives as usize),
             submissions: T::Shared::<_>::new(submissions),
             sends: T::Shared::<_>::new(Sends::new(class::SEND, needs.sends)),
             receives_out: T::Count::default(),
@@ -111,7 +113,36 @@ impl<T: Sharing> Common<T> {
     pub fn stop(&self) {
         // Who holds a guard just now is waited for.
         self.submissions.with(|_| self.stopped.store(true, Relaxed));
-        self.buffers.with(|_| ());
+        self.buffers.wait_for_all();
+    }
+
+    /// Works on the posted slices, those included that a poster could not put there. Says, too, whether that made an end
+    /// to a want of them.
+    #[inline]
+    pub fn with_buffers<R>(&self, work: impl FnOnce(&mut Buffers) -> R) -> (R, bool) {
+        self.buffers.with(|buffers, left| buffers.post(left, &self.table), work)
+    }
+
+    /// Posts slices of a socket's queue, unless it was stopped, and waits for nobody. Says whether somebody was in want of
+    /// them.
+    #[inline]
+    pub fn post(&self, socket: u32, slices: &mut Vec<Posted>) -> bool {
+        self.buffers.bring(
+            socket as usize,
+            slices,
+            || !self.is_stopped(),
+            |buffers, slices| buffers.post(slices, &self.table),
+        )
+    }
+
+    /// Whether there is anything to receive into. If not, whoever posts next will be told.
+    pub fn has_buffers(&self) -> bool {
+        loop {
+            match self.with_buffers(Buffers::ready) {
+                (false, true) => {} // posted just after the answer
+                (ready, _) => return ready,
+            }
+        }
     }
 
     /// Whether it was stopped.
@@ -135,7 +166,7 @@ impl<T: Sharing> Common<T> {
     /// left that could use any of it; returns how many slices that were.
     pub fn end(&self) -> u32 {
         let ended = self.ring.take_buffers_away(GROUP).is_ok();
-        let count = self.buffers.with(|buffers| {
+        let (count, _) = self.with_buffers(|buffers| {
             let waiting = buffers.take_waiting(&self.region);
             if !ended {
                 return waiting;
@@ -149,7 +180,7 @@ impl<T: Sharing> Common<T> {
 
     /// Slices that the kernel holds.
     pub fn in_kernel(&self) -> u32 {
-        self.buffers.with(|buffers| buffers.held()) + self.sends.with(|sends| sends.len())
+        self.with_buffers(|buffers| buffers.held()).0 + self.sends.with(|sends| sends.len())
     }
 }
 
@@ -162,7 +193,7 @@ impl<T: Sharing> Drop for Common<T> {
         self.region.count_leaked(held);
         // Closing the ring cancels what is under way, but only after this: so everything that
         // the kernel may read or write until then stays where it is for ever.
-        self.buffers.with(|buffers| {
+        self.with_buffers(|buffers| {
             buffers.take_waiting(&self.region);
             buffers.leak();
         });

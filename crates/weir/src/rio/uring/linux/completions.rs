@@ -124,7 +124,7 @@ impl<T: Sharing> UringCompletions<T> {
         let sweeping = sweeps.then(|| Sweeping::new(common.needs.per_dequeue));
         // Beside the one that waits.
         let most = sweeping.as_ref().map_or(0, Sweeping::most);
-        let window = common.buffers.with(|buffers| buffers.window());
+        let window = common.with_buffers(|buffers| buffers.window()).0;
         let hears = common.sockets.iter().any(DatagramSocket::hears_errors);
         let ends_of_peers = vec![EndsOfPeers::default(); if hears { sockets as usize } else { 0 }];
         let mut queue = Self {
@@ -170,7 +170,7 @@ impl<T: Sharing> UringCompletions<T> {
         };
         forget_then_ask(forget, || {
             how == POLL_FIRST
-                || (!disarmed.is_empty() && common.buffers.with(|buffers| buffers.ready()))
+                || (!disarmed.is_empty() && common.has_buffers())
         })
     }
 
@@ -296,7 +296,7 @@ impl<T: Sharing> UringCompletions<T> {
                 unused.extend(slice.map(Slice::post));
                 continue;
             }
-            let Some(slice) = slice else {
+            let Some(mut slice) = slice else {
                 if result < 0 {
                     found.failed = count_failure(-result, counters).or(found.failed);
                 }
@@ -308,10 +308,10 @@ impl<T: Sharing> UringCompletions<T> {
                 if let Some(of_peers) = ends_of_peers.get_mut(socket as usize) {
                     of_peers.ends = 0;
                 }
-                let (slice, arrival) = out.push_received(slice, socket);
-                common.frame.read(slice, result as u32, arrival);
+                let received = common.frame.received(&mut slice, result as u32);
                 found.received += 1;
-                found.datagrams += arrival.datagrams();
+                found.datagrams += received.datagrams();
+                out.push(Completion { slice, socket, outcome: Outcome::Received(received) });
                 continue;
             }
             let outcome = match socket {
@@ -323,7 +323,7 @@ impl<T: Sharing> UringCompletions<T> {
         drop(queue);
         if !ids.is_empty() {
             common.receives_out.take_off((ids.len() - unused.len()) as u32);
-            common.buffers.with(|buffers| {
+            common.with_buffers(|buffers| {
                 buffers.came_back(ids, &common.table);
                 if !unused.is_empty() {
                     buffers.post(unused, &common.table);

@@ -7,12 +7,17 @@
 //!
 //! A multishot recvmsg puts a header, the source address and the control data in front of the
 //! payload, in fields of fixed length. So the buffer given to the kernel begins that far before
-//! the payload, and where no control data is asked for it touches one cache line less.
+//! the payload, and where no control data is asked for it touches one cache line less. Then the source lies where the
+//! contract has it; otherwise what the control data says is written over it, in the contract's form.
 
 use crate::{
     memory::{Region, Slice},
-    rio::Needs,
-    socket::{Arrival, native},
+    rio::{self, Needs, Received},
+    socket::{
+        Arrival,
+        context::{CONTEXT_BYTES, SOURCE, SOURCE_BYTES},
+        native,
+    },
 };
 use std::{mem, ptr::NonNull};
 
@@ -21,6 +26,9 @@ const HEADER_BYTES: usize = 16;
 
 /// The longer of the two kinds of source address.
 const NAME_BYTES: usize = mem::size_of::<libc::sockaddr_in6>();
+
+// Without control data it lies where a context has it.
+const _: () = assert!(NAME_BYTES == SOURCE_BYTES && SOURCE + NAME_BYTES == CONTEXT_BYTES);
 
 /// Control data of one datagram: packet information (IPv6: 40 bytes with its header) and time
 /// stamp (32). A multiple of 8, so that it is aligned when the payload is.
@@ -102,21 +110,36 @@ impl Frame {
         message
     }
 
-    /// Reads what the kernel wrote in front of the payload of a slice (`written` bytes in all) into
-    /// `arrival`, which says nothing yet.
+    /// What a completion of `written` bytes in all says. Where no control data was asked for, the source lies where a
+    /// context has it, and nothing is read here.
     #[inline(always)]
-    pub fn read(&self, slice: &Slice, written: u32, arrival: &mut Arrival) {
-        let buffer = &slice.whole()[self.begin..];
-        let [name_bytes, control_bytes, _, flags] = header(buffer);
-        let name = &buffer[HEADER_BYTES..][..NAME_BYTES];
-        let length = NAME_BYTES.min(name_bytes as usize);
-        // SAFETY: `name` is that many initialised bytes, of which the kernel wrote the first.
-        unsafe { native::decode_into(name.as_ptr(), length, &mut arrival.from) };
-        arrival.len = (written as usize).saturating_sub(self.before_payload()).min(self.payload);
-        arrival.truncated = flags & libc::MSG_TRUNC as u32 != 0;
-        if control_bytes > 0 && self.control > 0 {
-            self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, arrival);
+    pub fn received(&self, slice: &mut Slice, written: u32) -> Received {
+        let len = (written as usize).saturating_sub(self.before_payload()).min(self.payload);
+        if self.control == 0 && len < self.payload {
+            return Received::new(len, false);
         }
+        self.read(slice, len)
+    }
+
+    /// Reads what the kernel wrote in front of the payload of a slice: whether the datagram was cut, which it may have
+    /// been where it fills its slice, and control data, in whose place its meaning is written.
+    #[inline(never)]
+    fn read(&self, slice: &mut Slice, len: usize) -> Received {
+        let buffer = &slice.whole()[self.begin..];
+        let [_, control_bytes, _, flags] = header(buffer);
+        let truncated = flags & libc::MSG_TRUNC as u32 != 0;
+        if self.control == 0 {
+            return Received::new(len, truncated);
+        }
+        let name = &buffer[HEADER_BYTES..][..NAME_BYTES];
+        // SAFETY: `name` is that many initialised bytes.
+        let from = unsafe { native::decode(name.as_ptr(), name.len()) };
+        let mut arrival =
+            Arrival { len, from, local: None, truncated, at: None, segment: None, link: None };
+        if control_bytes > 0 {
+            self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);
+        }
+        rio::received(slice, &arrival)
     }
 
     fn read_control(&self, control: &[u8], written: u32, arrival: &mut Arrival) {
@@ -141,7 +164,7 @@ fn header(buffer: &[u8]) -> [u32; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::RegionOptions;
+    use crate::{memory::RegionOptions, socket::context::Origin as _};
     use std::net::SocketAddr;
 
     #[test]
@@ -189,17 +212,17 @@ mod tests {
             let from: SocketAddr = from.parse().unwrap();
             let mut slice = region.take().unwrap();
             let written = write(&mut slice, &frame, &from, 60, 0);
-            let mut arrival = Arrival::NONE;
-            frame.read(&slice, written, &mut arrival);
+            let say = |slice: &mut Slice, written| {
+                let received = frame.received(slice, written);
+                received.with(rio::line_and_payload(slice).0).arrival()
+            };
+            let arrival = say(&mut slice, written);
             assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 60, false));
             // More than there can be: a kernel that says so is not believed.
             let written = write(&mut slice, &frame, &from, 1000, libc::MSG_TRUNC);
-            let mut arrival = Arrival::NONE;
-            frame.read(&slice, written, &mut arrival);
+            let arrival = say(&mut slice, written);
             assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 100, true));
-            let mut arrival = Arrival::NONE;
-            frame.read(&slice, 3, &mut arrival);
-            assert_eq!(arrival.len, 0);
+            assert_eq!(say(&mut slice, 3).len, 0);
         }
     }
 }

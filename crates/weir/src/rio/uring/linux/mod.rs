@@ -34,7 +34,7 @@ use crate::{
     ring::{self, Alarm, Ring, Use, Wanted},
     rio::{
         Batch, CompletionQueue, Needs, Opened, Outcome, Provider, RequestQueue, Started, Threading,
-        sharing::{Shared as _, Sharing},
+        sharing::Sharing,
     },
     socket::{DatagramSocket, Endpoint},
 };
@@ -237,7 +237,7 @@ impl<T: Sharing> Provider<T> for Uring {
             alarm,
         ));
         let (window, (address, entries)) =
-            common.buffers.with(|buffers| (buffers.window(), buffers.extent()));
+            common.with_buffers(|buffers| (buffers.window(), buffers.extent())).0;
         // SAFETY: the entries and the region live as long as `common` does, which takes the
         // group away or leaks both.
         unsafe { ring.register_buffers(address, entries, common::GROUP) }

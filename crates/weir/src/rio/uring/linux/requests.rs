@@ -43,11 +43,8 @@ impl<T: Sharing> UringRequests<T> {
     }
 
     fn hand_on(&mut self) {
-        let Self { common, receives, .. } = self;
         // Once it was stopped they stay here, and go back to their pool with this queue.
-        self.holder_starved |= common
-            .buffers
-            .with(|buffers| !common.is_stopped() && buffers.post(receives, &common.table));
+        self.holder_starved |= self.common.post(self.socket, &mut self.receives);
     }
 
     /// A slice that may be posted.

@@ -13,7 +13,7 @@ use crate::{
     memory::{Posted, Slice},
     readiness::wake_event::WakeEvent,
     rio::{
-        Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
+        self, Batch, Completion, CompletionQueue, Outcome, Received, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
     },
     socket::Arrival,
@@ -111,9 +111,9 @@ impl<T: Sharing> XdpCompletions<T> {
                 return Err(io::Error::other("the kernel named a slice that it was not given"));
             };
             match understand(common, index, &mut slice, &frame) {
-                Some((socket, arrival)) => {
+                Some((socket, came)) => {
                     received += 1;
-                    out.push(Completion { slice, socket, outcome: Outcome::Received(arrival) });
+                    out.push(Completion { slice, socket, outcome: Outcome::Received(came) });
                 }
                 None => {
                     counters.discarded.one();
@@ -290,7 +290,7 @@ fn understand<T: Sharing>(
     port: usize,
     slice: &mut Slice,
     frame: &Frame,
-) -> Option<(u32, Arrival)> {
+) -> Option<(u32, Received)> {
     let layout = common.region.layout();
     let start = frame.addr as usize % layout.stride;
     let whole = slice.whole_mut();
@@ -316,7 +316,8 @@ fn understand<T: Sharing>(
         segment: None,
         link: Some(packet.link()),
     };
-    Some((socket as u32, arrival))
+    // Over the headers, which nobody needs any more.
+    Some((socket as u32, rio::received(slice, &arrival)))
 }
 
 impl<T: Sharing> CompletionQueue for XdpCompletions<T> {

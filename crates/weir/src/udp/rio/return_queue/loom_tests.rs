@@ -22,7 +22,7 @@ fn put_one(region: &Arc<Region>, queue: &Arc<ReturnQueue>) -> thread::JoinHandle
     let (slice, queue) = (region.take().unwrap(), Arc::clone(queue));
     thread::spawn(move || {
         let mut done = queue.collection(1);
-        done.add(Next::Receive { slice, socket: 0 });
+        done.add(Next { slice, socket: 0, send: None });
         queue.put(&mut done);
         assert!(done.is_empty(), "all of it is put in");
     })
@@ -55,7 +55,7 @@ fn closing_ends_the_wait_after_what_was_put_in() {
             let (slice, queue) = (region.take().unwrap(), Arc::clone(&queue));
             thread::spawn(move || {
                 let mut done = queue.collection(1);
-                done.add(Next::Receive { slice, socket: 0 });
+                done.add(Next { slice, socket: 0, send: None });
                 queue.put(&mut done);
                 queue.close();
             })

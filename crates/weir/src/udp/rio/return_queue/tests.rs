@@ -22,7 +22,7 @@ fn put(region: &Arc<Region>, queue: &ReturnQueue, slices: u32) {
     let mut done = queue.collection(1);
     for n in 0..slices {
         let slice = region.take().expect("a slice in the pool");
-        done.add(Next::Receive { slice, socket: n % 2 });
+        done.add(Next { slice, socket: n % 2, send: None });
         queue.put(&mut done);
         assert!(done.is_empty());
     }

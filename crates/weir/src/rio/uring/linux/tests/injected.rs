@@ -73,7 +73,7 @@ fn a_sweep_that_took_a_buffer_for_nothing_puts_it_back<T: Sharing>(polling: Poll
     assert_eq!(rig.requests[0].outstanding(), (4, 0));
     assert_eq!(rig.counters.receive_errors.get(), 0);
     // The kernel picks buffer 0 first, of which the injection said that it was given back.
-    assert_eq!(rig.queue.common.buffers.with(|buffers| buffers.held()), 4);
+    assert_eq!(rig.queue.common.with_buffers(|buffers| buffers.held()).0, 4);
     rig.stop();
 }
 

@@ -133,8 +133,9 @@ impl<T: Sharing> Rig<T> {
     fn receive(&mut self, count: usize, mut check: impl FnMut(u32, &[u8], &Arrival)) {
         let mut got = 0;
         while got < count {
-            for Completion { slice, socket, outcome } in self.completions() {
-                let Outcome::Received(arrival) = outcome else { panic!("{outcome:?}") };
+            for completion in self.completions() {
+                let arrival = completion.arrival().unwrap_or_else(|| panic!("{completion:?}"));
+                let Completion { slice, socket, .. } = completion;
                 check(socket, &slice.payload()[..arrival.len], &arrival);
                 got += 1;
                 self.requests[socket as usize].receive(slice).unwrap();

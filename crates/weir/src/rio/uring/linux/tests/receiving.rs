@@ -147,7 +147,7 @@ fn a_flood_is_swept_in_order<T: Sharing>(polling: Polling) {
             for Completion { slice, socket, outcome } in rig.batch.drain() {
                 let Outcome::Received(arrival) = outcome else { panic!("{outcome:?}") };
                 let next = &mut next[socket as usize];
-                assert_eq!(slice.payload()[..arrival.len], payload(*next, 30), "round {round}");
+                assert_eq!(slice.payload()[..arrival.len()], payload(*next, 30), "round {round}");
                 *next += 2;
                 rig.requests[socket as usize].receive(slice).unwrap();
             }
@@ -197,7 +197,7 @@ fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
     assert_eq!(rig.post(150_000), 150_000);
     assert_eq!(rig.requests[0].outstanding(), (150_000, 0));
-    assert_eq!(rig.queue.common.buffers.with(|b| b.held()), WINDOW);
+    assert_eq!(rig.queue.common.with_buffers(|b| b.held()).0, WINDOW);
     let sender = peer(rig.at[0]);
     // Kept by the program, so that the window runs half empty and is topped up.
     let mut kept: Vec<Slice> = Vec::new();
@@ -213,7 +213,7 @@ fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
             }
         }
     }
-    assert!(rig.queue.common.buffers.with(|b| b.held()) > WINDOW / 2);
+    assert!(rig.queue.common.with_buffers(|b| b.held()).0 > WINDOW / 2);
     assert_eq!(rig.requests[0].outstanding(), (147_000, 0));
     drop(kept);
     assert_eq!(rig.post(150_000), 3000);

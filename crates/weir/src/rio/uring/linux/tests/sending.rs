@@ -46,17 +46,14 @@ fn an_echo_answers_every_datagram_from_its_address<T: Sharing>(polling: Polling)
         }
         let (mut received, mut sent) = (0, 0);
         while sent < count {
-            for Completion { slice, socket, outcome } in rig.completions() {
+            for completion in rig.completions() {
+                let to = completion.peer();
+                let Completion { slice, socket, outcome } = completion;
                 let requests = &mut rig.requests[socket as usize];
                 match outcome {
-                    Outcome::Received(arrival) => {
+                    Outcome::Received(came) => {
                         received += 1;
-                        let to = crate::rio::Peer {
-                            address: arrival.from,
-                            local: arrival.local,
-                            link: None,
-                        };
-                        requests.send(slice, arrival.len, &to).unwrap();
+                        requests.send(slice, came.len(), &to.expect("a datagram")).unwrap();
                     }
                     Outcome::Sent(_) => {
                         sent += 1;
@@ -153,7 +150,7 @@ fn several_datagrams_leave_at_once_or_each_by_itself<T: Sharing>(polling: Pollin
         }
         let sent = |c: &Completion| matches!(c.outcome, Outcome::Sent(sent) if sent == span);
         let refused =
-            |c: &Completion| matches!(&c.outcome, Outcome::NotSent(u) if u.datagrams == count);
+            |c: &Completion| matches!(&c.outcome, Outcome::NotSent(u) if u.datagrams as usize == count);
         assert!(completions.iter().any(sent) && completions.iter().any(refused));
         let mut buffer = [0; 8];
         for byte in payload(0, count) {

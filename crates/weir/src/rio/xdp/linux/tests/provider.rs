@@ -193,7 +193,7 @@ fn what_is_left_to_a_device_to_cut_comes_apart_where_the_driver_runs_the_program
             while number < SEGMENTS {
                 for Completion { slice, outcome, socket } in rig.completions() {
                     let Outcome::Received(arrival) = outcome else { panic!("{outcome:?}") };
-                    assert_eq!(slice.payload()[..arrival.len], payload(number, size));
+                    assert_eq!(slice.payload()[..arrival.len()], payload(number, size));
                     number += 1;
                     rig.post(slice, socket);
                 }
