@@ -18,7 +18,7 @@ use crate::serve::parse_receive_buffer;
 pub const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
-const IGNORED_BY_MEMORY: [&str; 29] = [
+const IGNORED_BY_MEMORY: [&str; 30] = [
     "rounds",
     "peer",
     "peer_head",
@@ -32,6 +32,7 @@ const IGNORED_BY_MEMORY: [&str; 29] = [
     "parallel",
     "reply",
     "reply_size",
+    "reply_offload",
     "outstanding",
     "generators",
     "rcvbuf",
@@ -129,6 +130,12 @@ pub struct UdpArgs {
     /// Bytes of an answer, 32 to the length of the datagram: its beginning (k = 1024) [default: all of it].
     #[arg(long, requires = "reply", value_parser = parse_size)]
     pub(super) reply_size: Option<usize>,
+
+    /// Whether servers let answers in a row to one client leave as one (UDP_SEGMENT), where they send batches.
+    /// With-receive: those with receive offload do, and the others send each by itself, so that
+    /// --receive-offload=paired says what both are worth together [default: on].
+    #[arg(long, requires = "reply")]
+    pub(super) reply_offload: Option<Joins>,
 
     #[arg(
         long, requires = "reply",
@@ -278,6 +285,17 @@ pub(super) enum Swept {
     Threshold,
     /// Posts that are committed together, 1 to 1000.
     Defer,
+}
+
+/// Which servers let answers leave as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Joins {
+    /// All that can.
+    On,
+    /// Those with receive offload.
+    WithReceive,
+    /// None: each answer leaves by itself.
+    Off,
 }
 
 /// Which rows have receive offload.
