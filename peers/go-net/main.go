@@ -32,6 +32,9 @@ const (
 	offloadedBytes = 1 << 16
 	// Room for one control message that holds an int.
 	controlBytes = 64
+	// Datagrams and bytes that leave as one at most.
+	mostSegments = 64
+	longestBytes = 65_507
 )
 
 func main() {
@@ -164,6 +167,7 @@ func receiveBatch(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
 	if serve.ReceiveOffload {
 		bytes = offloadedBytes
 	}
+	answers := newAnswers()
 	messages := make([]ipv4.Message, batchMessages)
 	for i := range messages {
 		messages[i].Buffers = [][]byte{make([]byte, bytes)}
@@ -172,7 +176,6 @@ func receiveBatch(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
 		}
 	}
 	packets := ipv4.NewPacketConn(conn)
-	answers := make([]ipv4.Message, 0, batchMessages)
 	for {
 		count, err := packets.ReadBatch(messages, 0)
 		if err != nil {
@@ -187,16 +190,54 @@ func receiveBatch(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
 		}
 		sink.publish()
 		if serve.ReplyBytes != nil {
-			if err := answer(packets, messages[:count], answers[:0], *serve.ReplyBytes); err != nil {
+			answers.of(messages[:count], *serve.ReplyBytes, serve.SendOffload)
+			if err := answers.send(packets); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// Sends messages back to where they came from, at most so many bytes of each datagram. What came as one
-// leaves as one (UDP_SEGMENT), unless the answers are shorter. `answers` is empty, and has room for them.
-func answer(packets *ipv4.PacketConn, messages, answers []ipv4.Message, most int) error {
+// What goes back. Its memory is used again for every batch.
+type answers struct {
+	messages []ipv4.Message
+	// Of the message of the same place: its pieces, and room for its control data.
+	pieces  [][][]byte
+	control [][]byte
+}
+
+func newAnswers() *answers {
+	return &answers{}
+}
+
+// Adds a message with one piece, and gives its place.
+func (a *answers) add(piece []byte, to net.Addr) int {
+	place := len(a.messages)
+	if place == len(a.pieces) {
+		a.pieces = append(a.pieces, make([][]byte, 0, mostSegments))
+		a.control = append(a.control, make([]byte, unix.CmsgSpace(2)))
+	}
+	a.pieces[place] = append(a.pieces[place][:0], piece)
+	a.messages = append(a.messages, ipv4.Message{Addr: to})
+	return place
+}
+
+// Has the kernel cut a message into datagrams of so many bytes (UDP_SEGMENT).
+func (a *answers) cut(place, segment int) {
+	control := a.control[place]
+	header := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
+	header.Level, header.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+	header.SetLen(unix.CmsgLen(2))
+	binary.NativeEndian.PutUint16(control[unix.CmsgLen(0):], uint16(segment))
+	a.messages[place].OOB = control
+}
+
+// Makes messages that go back to where these came from, at most so many bytes of each datagram. What came as one leaves
+// as one, unless the answers are shorter; and with joins so do those in a row to one sender that have one size.
+func (a *answers) of(messages []ipv4.Message, most int, joins bool) {
+	a.messages = a.messages[:0]
+	var open *net.UDPAddr
+	place, size := 0, 0
 	for i := range messages {
 		message := &messages[i]
 		received := message.Buffers[0][:message.N]
@@ -204,28 +245,41 @@ func answer(packets *ipv4.PacketConn, messages, answers []ipv4.Message, most int
 		switch {
 		case segment == 0 || segment >= len(received):
 			received = received[:min(len(received), most)]
-			answers = append(answers, ipv4.Message{Buffers: [][]byte{received}, Addr: message.Addr})
+			to, _ := message.Addr.(*net.UDPAddr)
+			count := 0
+			if open != nil {
+				count = len(a.pieces[place])
+			}
+			if joins && open != nil && to != nil && len(received) == size && size > 0 && count < mostSegments &&
+				(count+1)*size <= longestBytes && to.Port == open.Port && to.IP.Equal(open.IP) && to.Zone == open.Zone {
+				a.pieces[place] = append(a.pieces[place], received)
+				a.cut(place, size)
+				continue
+			}
+			place, size, open = a.add(received, message.Addr), len(received), to
 		case most >= segment:
-			control := make([]byte, unix.CmsgSpace(2))
-			header := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
-			header.Level, header.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
-			header.SetLen(unix.CmsgLen(2))
-			binary.NativeEndian.PutUint16(control[unix.CmsgLen(0):], uint16(segment))
-			answers = append(answers, ipv4.Message{Buffers: [][]byte{received}, OOB: control, Addr: message.Addr})
+			a.cut(a.add(received, message.Addr), segment)
+			open = nil
 		default:
 			for start := 0; start < len(received); start += segment {
 				datagram := received[start:min(start+segment, len(received))]
-				datagram = datagram[:min(len(datagram), most)]
-				answers = append(answers, ipv4.Message{Buffers: [][]byte{datagram}, Addr: message.Addr})
+				a.add(datagram[:min(len(datagram), most)], message.Addr)
 			}
+			open = nil
 		}
 	}
-	for len(answers) > 0 {
-		sent, err := packets.WriteBatch(answers, 0)
+	for i := range a.messages {
+		a.messages[i].Buffers = a.pieces[i]
+	}
+}
+
+func (a *answers) send(packets *ipv4.PacketConn) error {
+	for rest := a.messages; len(rest) > 0; {
+		sent, err := packets.WriteBatch(rest, 0)
 		if err != nil && !errors.Is(err, syscall.EINTR) {
 			return err
 		}
-		answers = answers[max(sent, 0):]
+		rest = rest[max(sent, 0):]
 	}
 	return nil
 }
@@ -251,6 +305,8 @@ type serveAsk struct {
 	ReceiveOffload     bool    `json:"receive_offload"`
 	ReceiveBufferBytes *int    `json:"receive_buffer_bytes"`
 	WorkSteps          *uint32 `json:"work_steps"`
+	// Whether answers in a row to one sender may leave as one.
+	SendOffload bool `json:"send_offload"`
 	// Bytes of a datagram's beginning that it is answered with; none: it is a sink.
 	ReplyBytes *int `json:"reply_bytes"`
 }

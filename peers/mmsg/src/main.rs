@@ -1,7 +1,8 @@
 //! No library at all: recvmmsg and sendmmsg in a loop, as in a manual page.
 //!
 //! A thread waits in recvmmsg (MSG_WAITFORONE) for up to 64 messages, and answers them with one sendmmsg, from where they
-//! lie. With receive offload a message is several datagrams (UDP_GRO), and its answer leaves as one (UDP_SEGMENT).
+//! lie. Answers in a row to one sender and of one size leave as one message (UDP_SEGMENT), whose pieces they are; with
+//! receive offload a message is several datagrams already when it comes (UDP_GRO).
 
 use std::{convert::Infallible, io, mem, net::UdpSocket, os::fd::AsRawFd, process::ExitCode, ptr};
 
@@ -11,6 +12,10 @@ use peer_common::{Failure, Given, Library};
 const MESSAGES: usize = 64;
 /// Room for what comes as one with receive offload.
 const OFFLOADED_BYTES: usize = 1 << 16;
+
+/// Datagrams and bytes that leave as one at most.
+const MOST_SEGMENTS: usize = 64;
+const LONGEST_BYTES: usize = 65_507;
 
 /// Room for one control message that holds an int.
 type Control = [u64; 4];
@@ -70,8 +75,16 @@ impl Messages {
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Sends the first `count` messages back, no more than `most` bytes of each datagram.
-    fn answer(&mut self, socket: &UdpSocket, count: usize, most: usize) -> io::Result<()> {
+    /// Sends the first `count` messages back, no more than `most` bytes of each datagram. With `joins`, those in a row to
+    /// one sender leave as one.
+    fn answer(
+        &mut self,
+        socket: &UdpSocket,
+        count: usize,
+        most: usize,
+        joins: bool,
+    ) -> io::Result<()> {
+        let (mut messages, mut first, mut bytes, mut size) = (0, 0, 0, 0);
         for at in 0..count {
             let (length, segment) = (self.length(at), self.segment(at));
             let several = segment.is_some_and(|segment| segment < length);
@@ -79,12 +92,35 @@ impl Messages {
                 let error = "shorter answers are not given with receive offload";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, error));
             }
-            self.pieces[at].iov_len = if several { length } else { length.min(most) };
-            self.put_segment(at, segment.filter(|_| several));
+            let length = if several { length } else { length.min(most) };
+            let segment = segment.filter(|_| several).unwrap_or(length);
+            self.pieces[at].iov_len = length;
+            let follows = joins
+                && messages > 0
+                && segment == size
+                && size > 0
+                && bytes % size == 0
+                && bytes + length <= LONGEST_BYTES.min(size * MOST_SEGMENTS)
+                && self.is_to(at, first);
+            if follows {
+                bytes += length;
+                self.headers[messages - 1].msg_hdr.msg_iovlen += 1;
+            } else {
+                // Where messages were joined the header is that of an earlier one.
+                let length = self.headers[at].msg_hdr.msg_namelen;
+                let header = &mut self.headers[messages].msg_hdr;
+                header.msg_name = (&raw mut self.names[at]).cast();
+                header.msg_namelen = length;
+                header.msg_iov = &raw mut self.pieces[at];
+                header.msg_iovlen = 1;
+                (messages, first, bytes, size) =
+                    (messages + 1, at, self.pieces[at].iov_len, segment);
+            }
+            self.put_segment(messages - 1, (bytes > size).then_some(size));
         }
         let mut sent = 0;
-        while sent < count {
-            let rest = &mut self.headers[sent..count];
+        while sent < messages {
+            let rest = &mut self.headers[sent..messages];
             // SAFETY: as above; the call only reads what the headers point to.
             let taken = unsafe {
                 libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
@@ -96,6 +132,27 @@ impl Messages {
             }
         }
         Ok(())
+    }
+
+    /// Whether two messages came from one sender.
+    fn is_to(&self, at: usize, other: usize) -> bool {
+        let name = |at: usize| {
+            let address: *const libc::sockaddr_storage = &raw const self.names[at];
+            // SAFETY: the kernel wrote a name of the family that it begins with.
+            unsafe {
+                match libc::c_int::from((*address).ss_family) {
+                    libc::AF_INET => {
+                        let v4 = *address.cast::<libc::sockaddr_in>();
+                        (u128::from(v4.sin_addr.s_addr), v4.sin_port)
+                    }
+                    _ => {
+                        let v6 = *address.cast::<libc::sockaddr_in6>();
+                        (u128::from_ne_bytes(v6.sin6_addr.s6_addr), v6.sin6_port)
+                    }
+                }
+            }
+        };
+        name(at) == name(other)
     }
 
     fn length(&self, at: usize) -> usize {
@@ -162,7 +219,7 @@ fn receive(mut given: Given) -> Result<Infallible, Failure> {
         }
         if let Some(most) = given.serve.reply_bytes {
             sink.entered_kernel();
-            messages.answer(&given.socket, count, most)?;
+            messages.answer(&given.socket, count, most, given.serve.send_offload)?;
         }
     }
 }

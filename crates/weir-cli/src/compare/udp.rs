@@ -11,14 +11,16 @@ use weir_lab::machine::Machine;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{Asked, Held, Load, Rate, Replies, SWEPT_OPTIONS, Sweep, Takes, asked};
+use weir_lab::udp::plan::{
+    Asked, Held, Load, Rate, Replies, ReplyOffload, SWEPT_OPTIONS, Sweep, Takes, asked,
+};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
 use weir_load::stamp::STAMP_BYTES;
 
 pub use self::options::UdpArgs;
-use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
+use self::options::{Joins, On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
 use super::common::{Planned, depth};
 use super::context::Context;
 use super::part::Part;
@@ -211,6 +213,11 @@ fn replies(args: &UdpArgs, sizes_bytes: &[u32]) -> Result<Option<Replies>, Failu
     Ok(Some(Replies {
         outstanding: args.outstanding.unwrap_or(weir_load::flood::Replies::default().outstanding),
         size_bytes: args.reply_size.map(|bytes| bytes as u32),
+        offload: match args.reply_offload {
+            None | Some(Joins::On) => ReplyOffload::On,
+            Some(Joins::WithReceive) => ReplyOffload::WithReceive,
+            Some(Joins::Off) => ReplyOffload::Off,
+        },
     }))
 }
 

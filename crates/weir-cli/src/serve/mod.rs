@@ -141,6 +141,11 @@ pub struct ServeUdp {
     ))]
     receive_offload: bool,
 
+    /// Send each answer by itself. Else answers in a row to one client leave as one (UDP_SEGMENT), where the design
+    /// sends batches: the client receives the same datagrams, and they cost less.
+    #[arg(long)]
+    no_send_offload: bool,
+
     /// Poll the queue of the network device for this long before a receive sleeps, such as 50us; may need
     /// CAP_NET_ADMIN. The report says which queues were polled: on loopback there is none.
     #[arg(long, value_parser = parse_time)]
@@ -410,6 +415,7 @@ fn start(
             // With one address there is nothing to choose, and nothing to pay for it.
             local_address: args.echo && args.bind.iter().any(|at| at.ip().is_unspecified()),
             receive_offload: args.receive_offload,
+            send_offload: !args.no_send_offload,
             busy_poll: args.busy_poll,
             peer_errors: args.peer_errors,
             ..SocketOptions::default()

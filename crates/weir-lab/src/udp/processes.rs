@@ -114,7 +114,8 @@ impl Processes {
         if let Some(replies) = load.replies {
             command = command
                 .arguments(["--echo", "--replies-per-s", "any"])
-                .option("--reply-size", replies.size_bytes);
+                .option("--reply-size", replies.size_bytes)
+                .arguments((!load.joins_replies()).then_some("--no-send-offload"));
         }
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);

@@ -61,6 +61,9 @@ pub struct Serve {
     /// repeats the number in its settings ([`setting::REPLY_BYTES`]).
     #[serde(default)]
     pub reply_bytes: Option<usize>,
+    /// Whether answers in a row to one sender may leave as one (UDP_SEGMENT), if it can do so.
+    #[serde(default)]
+    pub send_offload: bool,
 }
 
 impl Serve {

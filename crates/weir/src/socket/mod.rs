@@ -31,13 +31,15 @@ pub use context::{CONTEXT_BYTES, Received};
 pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
+#[cfg(target_os = "linux")]
+pub(crate) use span::{Joined, MOST_JOINED};
 pub use span::{Span, Unsent};
 
 /// The name of plain sockets, where a provider is named.
 pub const PROVIDER: &str = "sockets";
 
 /// What is asked of a socket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketOptions {
     /// Room for datagrams that nobody has received yet.
     pub receive_buffer: ReceiveBuffer,
@@ -61,6 +63,10 @@ pub struct SocketOptions {
     /// Linux 5.0): see [`Arrival::segment`]. A buffer must have room for
     /// [`OFFLOADED_BYTES`]; what finds no room is lost.
     pub receive_offload: bool,
+    /// Let datagrams that are sent in a row to one peer, and are of one size, leave as one, which the system cuts as late
+    /// as it can (UDP_SEGMENT, Linux 4.18). The peer receives the same datagrams in the same order. Where the system
+    /// cannot, each leaves by itself: see [`DatagramSocket::send_offload_obtained`].
+    pub send_offload: bool,
     /// Hear of datagrams sent that met an error on their way (IP_RECVERR, IPV6_RECVERR): see
     /// [`PeerError`].
     pub peer_errors: bool,
@@ -68,6 +74,25 @@ pub struct SocketOptions {
     /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
     /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
     pub busy_poll: Option<Duration>,
+}
+
+impl Default for SocketOptions {
+    /// What the system has, and send offload, which only changes what sending costs.
+    fn default() -> Self {
+        Self {
+            receive_buffer: ReceiveBuffer::default(),
+            send_buffer_bytes: None,
+            reuse_port: false,
+            steer_by_core: None,
+            only_v6: false,
+            local_address: false,
+            receive_time: false,
+            receive_offload: false,
+            send_offload: true,
+            peer_errors: false,
+            busy_poll: None,
+        }
+    }
 }
 
 /// One of several sockets on one address, each of which gets the datagrams that a core of its own received.
@@ -354,6 +379,11 @@ impl DatagramSocket {
     /// What came of that, in words.
     pub fn busy_poll_obtained(&self) -> Option<String> {
         self.busy_poll.and_then(|_| self.native().busy_poll())
+    }
+
+    /// What came of the send offload that was asked for, in words. It is for sends in a batch.
+    pub fn send_offload_obtained(&self) -> Option<&'static str> {
+        self.native().send_offload()
     }
 
     /// Whether it asked to hear of errors that peers report ([`SocketOptions::peer_errors`]). Then such

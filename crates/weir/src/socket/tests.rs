@@ -458,3 +458,68 @@ fn a_gauge_keeps_the_last_figures_of_a_socket_that_is_closed() {
     // Where it is told at all.
     assert!(open.usage.drops.is_none_or(|drops| drops > 0));
 }
+
+/// A socket that receives several datagrams as one, if they are; `None` where the system has no such thing.
+fn joining() -> Option<DatagramSocket> {
+    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    DatagramSocket::bind(&Endpoint { address, options }).ok()
+}
+
+/// How what is sent to these comes there: bytes, and of how many datagrams.
+fn came(receiver: &DatagramSocket) -> (Vec<u8>, usize) {
+    let mut buffer = vec![0; OFFLOADED_BYTES];
+    let got = receiver.receive(&mut buffer, Mode::Wait, &Counters::default()).unwrap().unwrap();
+    buffer.truncate(got.len);
+    (buffer, got.datagrams())
+}
+
+#[test]
+fn datagrams_in_a_row_to_one_peer_leave_as_one_unless_that_is_off() {
+    let (Some(first), Some(second)) = (joining(), joining()) else { return };
+    let to = [&first, &second].map(|socket| Peer::from(socket.local_address()));
+    // What is sent where, and of how many bytes.
+    let sent = [(0, 5), (0, 5), (0, 2), (0, 2), (1, 7), (1, 8), (1, 8), (0, 9)];
+    let bytes: Vec<_> = (0..).zip(sent).map(|(i, (_, len))| vec![i; len]).collect();
+    let counters = Counters::default();
+    let mut headers = Headers::new(16);
+    for send_offload in [true, false] {
+        let sender = bind(SocketOptions { send_offload, ..SocketOptions::default() });
+        assert_eq!(sender.send_offload_obtained().is_some(), send_offload);
+        let span = |i: usize| (&bytes[i][..], None, to[sent[i].0]);
+        assert_eq!(
+            sender.send_many(&mut headers, sent.len(), span, &counters).unwrap(),
+            sent.len()
+        );
+        let joined = |of: &[&[usize]]| -> Vec<(Vec<u8>, usize)> {
+            let one =
+                |of: &&[usize]| (of.iter().flat_map(|i| bytes[*i].clone()).collect(), of.len());
+            of.iter().map(one).collect()
+        };
+        let (to_first, to_second): (Vec<_>, Vec<_>) = match send_offload {
+            true => (joined(&[&[0, 1, 2], &[3], &[7]]), joined(&[&[4], &[5, 6]])),
+            false => (joined(&[&[0], &[1], &[2], &[3], &[7]]), joined(&[&[4], &[5], &[6]])),
+        };
+        for (receiver, expected) in [(&first, to_first), (&second, to_second)] {
+            let got: Vec<_> = expected.iter().map(|_| came(receiver)).collect();
+            assert_eq!(got, expected);
+        }
+    }
+    assert_eq!(counters.kernel_entries.get(), 2);
+}
+
+#[test]
+fn what_is_not_taken_as_one_leaves_one_by_one() {
+    let (Some(receiver), counters) = (joining(), Counters::default()) else { return };
+    let (sender, to) = (bind(SocketOptions::default()), Peer::from(receiver.local_address()));
+    // No route leads there from an IPv4 socket.
+    let nowhere = Peer::from("[::1]:9".parse::<SocketAddr>().unwrap());
+    let mut headers = Headers::new(8);
+    let span = |i: usize| (&b"abcd"[..], None, if i < 3 { nowhere } else { to });
+    let failed = sender.send_many(&mut headers, 5, span, &counters).unwrap_err();
+    assert_ne!(failed.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(counters.kernel_entries.get(), 2, "together, and the first by itself");
+    // Its datagrams are no reason to send others one by one.
+    assert_eq!(sender.send_many(&mut headers, 2, |_| span(3), &counters).unwrap(), 2);
+    assert_eq!(came(&receiver), (b"abcdabcd".to_vec(), 2));
+}

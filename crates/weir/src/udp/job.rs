@@ -160,6 +160,9 @@ impl<H: Handler> Job<H> {
         for told in sockets.iter().filter_map(DatagramSocket::receive_buffer_obtained) {
             self.state("receive-buffer", told);
         }
+        for told in sockets.iter().filter_map(DatagramSocket::send_offload_obtained) {
+            self.state("send-offload", told);
+        }
         self.sockets.extend((0..).zip(sockets));
     }
 

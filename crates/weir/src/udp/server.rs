@@ -78,6 +78,13 @@ impl Server {
         self
     }
 
+    /// Lets answers in a row to one peer leave as one ([`SocketOptions::send_offload`]), which is the default. Designs
+    /// that send one answer a call have nothing to join.
+    pub fn send_offload(mut self, on: bool) -> Self {
+        self.socket.send_offload = on;
+        self
+    }
+
     /// Polls the device's queue for so long before a receive or a wait sleeps, 1 µs to 1 s
     /// ([`SocketOptions::busy_poll`]).
     pub fn busy_poll(mut self, time: Duration) -> Self {
@@ -202,6 +209,9 @@ impl Server {
         job.give_up_privilege(self.gives_up_privilege);
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
+        if !options.send_offload {
+            job.state("send-offload", "off");
+        }
         job.state("busy-poll-us", polls_us.unwrap_or(0));
         job.state("slice-bytes", job.slice_bytes());
         job.state("local-address", options.local_address);

@@ -33,6 +33,7 @@ const IGNORED_BY_MEMORY: [&str; 30] = [
     "parallel",
     "reply",
     "reply_size",
+    "reply_offload",
     "outstanding",
     "generators",
     "rcvbuf",
@@ -131,6 +132,12 @@ pub struct UdpArgs {
     /// Bytes of an answer, 32 to the length of the datagram: its beginning (k = 1024) [default: all of it].
     #[arg(long, requires = "reply", value_parser = parse_size)]
     pub(super) reply_size: Option<usize>,
+
+    /// Whether servers let answers in a row to one client leave as one (UDP_SEGMENT), where they send batches.
+    /// With-receive: those with receive offload do, and the others send each by itself, so that
+    /// --receive-offload=paired says what both are worth together [default: on].
+    #[arg(long, requires = "reply")]
+    pub(super) reply_offload: Option<Joins>,
 
     #[arg(
         long, requires = "reply",
@@ -285,6 +292,17 @@ pub(super) enum Swept {
     Threshold,
     /// Posts that are committed together, 1 to 1000.
     Defer,
+}
+
+/// Which servers let answers leave as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Joins {
+    /// All that can.
+    On,
+    /// Those with receive offload.
+    WithReceive,
+    /// None: each answer leaves by itself.
+    Off,
 }
 
 /// Which rows have receive offload.

@@ -65,6 +65,10 @@ pub struct ServePeer {
     #[arg(long)]
     receive_offload: bool,
 
+    /// Send each answer by itself, also where the program could send several as one.
+    #[arg(long)]
+    no_send_offload: bool,
+
     /// What a design may be asked for, and a peer cannot: it says so instead of a figure.
     #[arg(long, hide = true)]
     busy_poll: Option<String>,
@@ -132,6 +136,7 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
         receive_buffer_bytes: args.rcvbuf,
         work_steps: (!args.work.is_none()).then_some(args.work.steps),
         reply_bytes: args.echo.then(|| args.reply_size.unwrap_or(args.size)),
+        send_offload: !args.no_send_offload,
     };
     // This thread stays until the end, and the program goes with it.
     let (program, ready) = Program::start(&args.command, &asked)?;

@@ -92,6 +92,20 @@ pub struct Replies {
     pub outstanding: u32,
     /// Bytes of an answer; `None` for as many as its request has.
     pub size_bytes: Option<u32>,
+    /// Which servers send answers in a row as one.
+    pub offload: ReplyOffload,
+}
+
+/// Which servers let answers in a row to one peer leave as one, of those that can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReplyOffload {
+    /// All.
+    #[default]
+    On,
+    /// Those with receive offload.
+    WithReceive,
+    /// None.
+    Off,
 }
 
 /// One load. Rows are compared only under the same one.
@@ -147,6 +161,15 @@ impl Load {
             takes: Takes::default(),
             shown: Shown::Table,
         }
+    }
+
+    /// Whether its servers let answers in a row to one peer leave as one.
+    pub fn joins_replies(&self) -> bool {
+        self.replies.is_none_or(|replies| match replies.offload {
+            ReplyOffload::On => true,
+            ReplyOffload::WithReceive => self.receive_offload,
+            ReplyOffload::Off => false,
+        })
     }
 
     /// The same load at another rate.
@@ -210,11 +233,16 @@ impl Load {
         let mut text = format!("{} B", self.size_bytes);
         let several =
             |n: u16, what: &str| if n > 1 { format!(", {n} {what}") } else { String::new() };
-        if let Some(Replies { size_bytes, .. }) = self.replies {
+        if let Some(Replies { size_bytes, offload, .. }) = self.replies {
             text.push_str(", each answered");
             if let Some(bytes) = size_bytes {
                 text.push_str(&format!(" with {bytes} B"));
             }
+            text.push_str(match offload {
+                ReplyOffload::On => "",
+                ReplyOffload::WithReceive => ", by itself without receive offload",
+                ReplyOffload::Off => ", by itself",
+            });
         }
         if !self.work.is_none() {
             text.push_str(&format!(", work {}", self.work));
@@ -314,13 +342,24 @@ mod tests {
 
     #[test]
     fn a_load_with_answers_says_so() {
-        let replies = Some(Replies { outstanding: 64, size_bytes: None });
+        let replies =
+            Some(Replies { outstanding: 64, size_bytes: None, offload: ReplyOffload::On });
         let load = Load { replies, ..Load::saturation(64) };
         let text = load.to_string();
         assert_eq!(text, "closed loop of 64 requests per flow, 64 B, each answered");
-        let replies = Some(Replies { outstanding: 64, size_bytes: Some(32) });
+        let replies =
+            Some(Replies { outstanding: 64, size_bytes: Some(32), offload: ReplyOffload::On });
         let paced = Load { replies, ..load.at(Rate::PerSecond(50_000)) };
         assert_eq!(paced.to_string(), "paced at 50000/s, 64 B, each answered with 32 B");
+        let by_itself = |offload, receive_offload| {
+            let replies = replies.map(|replies| Replies { offload, ..replies });
+            let load = Load { replies, receive_offload, ..paced };
+            (load.conditions().contains("by itself"), load.joins_replies())
+        };
+        assert_eq!(by_itself(ReplyOffload::On, false), (false, true));
+        assert_eq!(by_itself(ReplyOffload::Off, true), (true, false));
+        assert_eq!(by_itself(ReplyOffload::WithReceive, false), (true, false));
+        assert_eq!(by_itself(ReplyOffload::WithReceive, true), (true, true));
         assert!(!paced.is_like(&load) && load.is_like(&load.at(Rate::PerSecond(5))));
     }
 

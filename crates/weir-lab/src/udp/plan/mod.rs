@@ -8,7 +8,7 @@ pub mod work;
 
 pub use asked::{Asked, SWEPT_OPTIONS, Sweep, SweptOption};
 pub use held::Held;
-pub use load::{Goal, Load, Rate, Replies, Shown, Takes};
+pub use load::{Goal, Load, Rate, Replies, ReplyOffload, Shown, Takes};
 pub use work::Work;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::report::document::{difference, estimate, with};
 use crate::udp::crossing::{Axis, Sweep, over_options, over_threads, over_work};
 use crate::udp::curve::{Highest, highest, points};
 use crate::udp::offload::{Gain, of_load as gains_of};
-use crate::udp::plan::{Goal, Load, Rate, Shown};
+use crate::udp::plan::{Goal, Load, Rate, ReplyOffload, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
 use crate::udp::results::Results;
@@ -130,6 +130,11 @@ pub(super) fn load_value(load: &Load) -> Value {
         "replies": load.replies.map(|replies| json!({
             "outstanding": (!load.is_paced()).then_some(replies.outstanding),
             "size_bytes": replies.size_bytes.unwrap_or(load.size_bytes),
+            "offload": match replies.offload {
+                ReplyOffload::On => "on",
+                ReplyOffload::WithReceive => "with_receive",
+                ReplyOffload::Off => "off",
+            },
         })),
         "work": load.work.steps,
         "work_shared": load.work.shared,

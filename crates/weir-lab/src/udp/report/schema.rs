@@ -132,6 +132,8 @@ pub struct AskedReplies {
     /// Requests of each flow under way; null where requests are paced.
     outstanding: Option<u32>,
     size_bytes: u32,
+    /// on, off, or with_receive: which servers let answers in a row to one peer leave as one, of those that can.
+    offload: String,
 }
 
 /// Datagrams sent at once.

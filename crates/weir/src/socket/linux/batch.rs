@@ -8,7 +8,7 @@ use super::{
 use crate::{
     counters::Counters,
     socket::{
-        Arrival, Mode, Peer, Received,
+        Arrival, Joined, Mode, Peer, Received, Span,
         context::{self, Line, SOURCE, SOURCE_BYTES},
     },
 };
@@ -26,6 +26,8 @@ pub struct Headers {
     names: Box<[MaybeUninit<libc::sockaddr_storage>]>,
     control: Box<[MaybeUninit<Control>]>,
     received: usize,
+    /// What each message is made of that is sent.
+    joined: Vec<Joined>,
 }
 
 // SAFETY: the pointers in the headers are set anew from borrowed buffers in every call and
@@ -43,6 +45,7 @@ impl Headers {
             names: vec![MaybeUninit::uninit(); capacity].into(),
             control: vec![MaybeUninit::uninit(); capacity].into(),
             received: 0,
+            joined: Vec::with_capacity(capacity),
         }
     }
 
@@ -120,34 +123,82 @@ impl Headers {
     ) -> io::Result<usize> {
         self.received = 0;
         let count = count.min(self.headers.len());
+        let mut longest = native.longest_joined();
+        loop {
+            self.prepare(count, &mut span, longest);
+            let (headers, messages) = (self.headers.as_mut_ptr(), self.joined.len());
+            // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
+            let call = || unsafe {
+                let flags = libc::MSG_DONTWAIT as _;
+                libc::sendmmsg(native.fd(), headers, messages as libc::c_uint, flags) as isize
+            };
+            match native.send_behind_errors(|| entered(counters, call)) {
+                Ok(sent) => {
+                    if sent < messages {
+                        // The call does not say why it stopped, and what it met is pending no more.
+                        native.note_errors();
+                    }
+                    return Ok(self.joined[..sent].iter().map(Joined::spans).sum());
+                }
+                // What was refused together may well be taken one by one.
+                Err(e) => {
+                    let joined = self.joined.first().filter(|joined| joined.spans() > 1);
+                    match joined.filter(|_| e.kind() != io::ErrorKind::WouldBlock) {
+                        None => return Err(e),
+                        Some(joined) => native.not_joined(&e, joined.segment()),
+                    }
+                    longest = 0;
+                }
+            }
+        }
+    }
+
+    /// Makes messages of the first `count` spans, of which as many as can be leave as one.
+    fn prepare<'a>(
+        &mut self,
+        count: usize,
+        mut span: impl FnMut(usize) -> (&'a [u8], Option<NonZeroU16>, Peer),
+        longest: usize,
+    ) {
+        self.joined.clear();
         for i in 0..count {
             let (bytes, segment, to) = span(i);
             self.vectors[i] =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-            let mut header = header(&mut self.vectors[i], &mut self.names[i], None);
+            let span = Span { len: bytes.len(), segment };
+            if let Some(last) = self.joined.last_mut()
+                && last.take(span, &to, longest)
+            {
+                continue;
+            }
+            self.end_message();
+            let message = self.joined.len();
+            self.joined.push(Joined::begin(span, to));
+            let mut header = header(&mut self.vectors[i], &mut self.names[message], None);
             let (name, length) = encode(&to.address);
             // SAFETY: a Name is smaller than the storage it is written to.
-            unsafe { self.names[i].as_mut_ptr().cast::<Name>().write_unaligned(name) };
+            unsafe { self.names[message].as_mut_ptr().cast::<Name>().write_unaligned(name) };
             header.msg_namelen = length;
             // SAFETY: the control data is this value's, and not moved while the header is used.
             unsafe {
-                let control = self.control[i].as_mut_ptr().cast();
-                name_source(&mut header, control, &to);
-                name_segment(&mut header, control, segment);
+                name_source(&mut header, self.control[message].as_mut_ptr().cast(), &to);
             }
-            self.headers[i].msg_hdr = header;
+            self.headers[message].msg_hdr = header;
         }
-        let headers = self.headers.as_mut_ptr();
-        // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
-        let call = || unsafe {
-            let flags = libc::MSG_DONTWAIT as _;
-            libc::sendmmsg(native.fd(), headers, count as libc::c_uint, flags) as isize
-        };
-        let sent = native.send_behind_errors(|| entered(counters, call))?;
-        if sent < count {
-            // The call does not say why it stopped, and what it met is pending no more.
-            native.note_errors();
+        self.end_message();
+    }
+
+    /// Writes into the last message how many spans it has, and what size its datagrams are.
+    #[inline]
+    fn end_message(&mut self) {
+        let Some(joined) = self.joined.last() else { return };
+        let message = self.joined.len() - 1;
+        let header = &mut self.headers[message].msg_hdr;
+        header.msg_iovlen = joined.spans() as _;
+        // SAFETY: as where the source was named.
+        unsafe {
+            let control = self.control[message].as_mut_ptr().cast();
+            name_segment(header, control, joined.segment());
         }
-        Ok(sent)
     }
 }

@@ -4,6 +4,7 @@
 mod batch;
 mod busy_poll;
 mod errors;
+mod joins;
 mod message;
 mod receive_buffer;
 
@@ -20,6 +21,7 @@ use crate::{
     counters::{Counters, os::SocketUsage},
 };
 use errors::Errors;
+use joins::Joins;
 use message::{Control, arrival, header};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -53,6 +55,8 @@ pub struct Native {
     busy_poll: Option<String>,
     /// What came of its receive buffer.
     receive_buffer: String,
+    /// Where it asked for send offload.
+    joins: Option<Joins>,
 }
 
 impl Native {
@@ -102,7 +106,8 @@ impl Native {
             steer_by_core(&socket, shard).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         let control = options.local_address || options.receive_time || options.receive_offload;
-        Ok(Self { socket, control, errors, busy_poll, receive_buffer })
+        let joins = options.send_offload.then(|| Joins::ask(&socket));
+        Ok(Self { socket, control, errors, busy_poll, receive_buffer, joins })
     }
 
     /// The descriptor, for providers that hand it to a ring.
@@ -126,6 +131,26 @@ impl Native {
 
     pub(super) fn receive_buffer(&self) -> Option<String> {
         Some(self.receive_buffer.clone())
+    }
+
+    pub(super) fn send_offload(&self) -> Option<&'static str> {
+        self.joins.as_ref().map(Joins::obtained)
+    }
+
+    /// Where datagrams that are sent in a row may leave as one, and those of what size.
+    #[inline]
+    pub(crate) fn longest_joined(&self) -> usize {
+        self.joins.as_ref().map_or(0, Joins::longest)
+    }
+
+    /// Takes note that datagrams of this size were not taken as one, if that is what the error says.
+    #[cold]
+    pub(crate) fn not_joined(&self, e: &io::Error, segment: Option<NonZeroU16>) {
+        use libc::{EINVAL, EIO, EMSGSIZE, EOPNOTSUPP};
+        let refused = matches!(e.raw_os_error(), Some(EINVAL | EIO | EMSGSIZE | EOPNOTSUPP));
+        if let (true, Some(joins), Some(segment)) = (refused, &self.joins, segment) {
+            joins.refused(segment);
+        }
     }
 
     /// What the kernel counts for it.

@@ -14,7 +14,7 @@ use super::{
     common::{Common, GROUP, class},
     forget_then_ask::forget_then_ask,
     requests::UringRequests,
-    sends::{Segments, Sends},
+    sends::{Cut, Over, Sends},
     sweeping::Sweeping,
 };
 use crate::{
@@ -25,12 +25,13 @@ use crate::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
     },
-    socket::DatagramSocket,
+    socket::{DatagramSocket, MOST_JOINED},
     wake::Waker,
 };
 use ends_of_peers::EndsOfPeers;
 use io_uring::{cqueue, opcode, squeue, types};
 use std::{
+    collections::VecDeque,
     io,
     sync::Arc,
     time::{Duration, Instant},
@@ -79,6 +80,8 @@ pub struct UringCompletions<T: Sharing> {
     pub(super) cancels: u32,
     /// Of each socket; empty where none asked to hear of such errors.
     pub(super) ends_of_peers: Box<[EndsOfPeers]>,
+    /// Sends of one message that are over and found no room yet.
+    settled: VecDeque<Completion>,
 }
 
 /// What was found in the queue by one look.
@@ -140,6 +143,7 @@ impl<T: Sharing> UringCompletions<T> {
             overflowing: false,
             cancels: 0,
             ends_of_peers: ends_of_peers.into(),
+            settled: VecDeque::with_capacity(MOST_JOINED),
         };
         queue.arm(POLL_FIRST, counters)?;
         Ok(queue)
@@ -238,7 +242,8 @@ impl<T: Sharing> UringCompletions<T> {
     #[inline]
     pub(super) fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
-        let Self { common, completions, receives, disarmed, ids, unused, .. } = self;
+        let Self { common, completions, receives, disarmed, ids, unused, settled, .. } = self;
+        found.completions += move_settled(settled, out);
         let ends_of_peers = &mut self.ends_of_peers;
         let mut queue = completions.take();
         while out.room() > 0 {
@@ -247,12 +252,12 @@ impl<T: Sharing> UringCompletions<T> {
             let token = Token::from_user_data(entry.user_data());
             let (result, flags) = (entry.result(), entry.flags());
             if token.class() != class::RECEIVE {
-                let Some(completion) = settle_other(common, token, result, counters) else {
-                    self.alarm_armed &= token.class() != class::ALARM;
-                    self.cancels -= u32::from(token.class() == class::CANCEL);
-                    continue;
-                };
-                out.push(completion);
+                if token.class() == class::SEND {
+                    settle_sends(common, token, result, settled, counters);
+                    move_settled(settled, out);
+                }
+                self.alarm_armed &= token.class() != class::ALARM;
+                self.cancels -= u32::from(token.class() == class::CANCEL);
                 continue;
             }
             // A buffer comes back whatever became of the receive, stale tokens included.
@@ -426,31 +431,49 @@ pub(super) unsafe fn push(
     Ok(unsafe { submissions.push(entries) }.is_ok())
 }
 
-/// What a completion means that is not a receive's: a send's slice comes back.
-fn settle_other<T: Sharing>(
+/// Moves sends that are over into `out`, as far as there is room, and says how many.
+#[inline]
+fn move_settled(settled: &mut VecDeque<Completion>, out: &mut Batch) -> usize {
+    let count = settled.len().min(out.room());
+    settled.drain(..count).for_each(|completion| out.push(completion));
+    count
+}
+
+/// The end of a message: its slices come back, behind those in `settled`.
+fn settle_sends<T: Sharing>(
     common: &Common<T>,
     token: Token,
     result: i32,
+    settled: &mut VecDeque<Completion>,
     counters: &Counters,
-) -> Option<Completion> {
+) {
     let mut result = result;
     if result < 0 {
         result = common.sends.with(|sends| send_again(common, sends, token, result, counters));
     }
-    // SAFETY: this is the last completion of that send, and its slice is of this region.
-    let (segments, (slice, socket)) = common.sends.with(|sends| unsafe {
-        Some((sends.segments(token), sends.over(token, &common.region)?))
-    })?;
-    common.sends_out.take_off(1);
-    let outcome = match segments {
-        None if result < 0 => Outcome::NotSent(io::Error::from_raw_os_error(-result).into()),
-        None => Outcome::Sent((result as usize).into()),
-        Some(segments) if result < 0 => {
-            send_each(&common.sockets[socket as usize], &slice, &segments, counters)
-        }
-        Some(Segments { span, .. }) => Outcome::Sent(span),
-    };
-    Some(Completion { slice, socket, outcome })
+    let cut = common.sends.with(|sends| sends.cut(token));
+    let mut next = Some(token);
+    let before = settled.len();
+    while let Some(token) = next {
+        // SAFETY: this is the last completion of that message, and its slices are of this region.
+        let over = common.sends.with(|sends| unsafe { sends.over(token, &common.region) });
+        let Some(over) = over else { break };
+        next = over.next;
+        let outcome = match cut {
+            _ if result >= 0 => Outcome::Sent(over.span),
+            None => Outcome::NotSent(io::Error::from_raw_os_error(-result).into()),
+            Some(cut) => {
+                let socket = &common.sockets[over.socket as usize];
+                if settled.len() == before && next.is_some() {
+                    let refused = io::Error::from_raw_os_error(-result);
+                    socket.native().not_joined(&refused, Some(cut.segment));
+                }
+                send_each(socket, &over, &cut, counters)
+            }
+        };
+        settled.push_back(Completion { slice: over.slice, socket: over.socket, outcome });
+    }
+    common.sends_out.take_off((settled.len() - before) as u32);
 }
 
 /// Makes a send again that met an error that a peer reported of another one. Answers its result.
@@ -462,28 +485,24 @@ fn send_again<T: Sharing>(
     result: i32,
     counters: &Counters,
 ) -> i32 {
-    let Some((message, bytes, socket)) = sends.message(token) else { return result };
+    let Some((message, socket)) = sends.message(token) else { return result };
     let native = common.sockets[socket as usize].native();
     if !native.note_error(-result) {
         return result;
     }
-    // SAFETY: the message was prepared for this send, which is not over, so it points at its slice.
+    // SAFETY: the message was prepared for this send, which is not over, so it points at its slices.
     match unsafe { native.send_message(message, counters) } {
-        Ok(()) => bytes as i32,
+        Ok(()) => 0,
         Err(e) => -e.raw_os_error().unwrap_or(libc::EIO),
     }
 }
 
-/// Sends the datagrams one by one of a slice that the kernel did not take as one.
+/// Sends the datagrams one by one of a slice that the kernel did not take as one, or not with others.
 #[cold]
-fn send_each(
-    socket: &DatagramSocket,
-    slice: &Slice,
-    segments: &Segments,
-    counters: &Counters,
-) -> Outcome {
-    let Segments { span, segment, to } = segments;
-    match socket.send_each(&slice.payload()[..span.len], *segment, to, counters) {
+fn send_each(socket: &DatagramSocket, over: &Over, cut: &Cut, counters: &Counters) -> Outcome {
+    let Over { slice, span, .. } = over;
+    let bytes = &slice.payload()[..span.len];
+    match socket.send_each(bytes, cut.segment, &cut.to, counters) {
         Ok(()) => Outcome::Sent(*span),
         Err(unsent) => Outcome::NotSent(unsent),
     }
@@ -537,6 +556,9 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Woken> {
+        if !self.settled.is_empty() {
+            return Ok(Woken::Ready);
+        }
         if let Some(sweeping) = &mut self.sweeping {
             sweeping.stop();
         }
@@ -547,6 +569,9 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
     }
 
     fn gather(&mut self, enough: u32, at_most: Duration, counters: &Counters) -> io::Result<Woken> {
+        if !self.settled.is_empty() {
+            return Ok(Woken::Ready);
+        }
         let sweeps = self.gathers_by_sweeping();
         if sweeps {
             if self.receives.len() > 0 && self.cancels == 0 {

@@ -74,23 +74,31 @@ fn push_sends<T: Sharing>(
     outgoing: &mut VecDeque<Outgoing>,
     submissions: &mut Submissions,
 ) {
-    let fd = types::Fd(common.sockets[socket as usize].native().fd());
-    while let Some(Outgoing { slice, span, to }) = outgoing.pop_front() {
-        let pushed = common.sends.with(|sends| {
-            let (token, message) = sends.prepare(slice, span, &to, socket)?;
+    let native = common.sockets[socket as usize].native();
+    let longest = native.longest_joined();
+    let mut room = true;
+    while room && let Some(&Outgoing { to, .. }) = outgoing.front() {
+        common.sends.with(|sends| {
+            let Some((token, message)) = sends.prepare(outgoing, socket, longest) else {
+                room = false;
+                return;
+            };
+            let fd = types::Fd(native.fd());
             let entry = opcode::SendMsg::new(fd, message).build().user_data(token.user_data());
-            // SAFETY: message and slice stay until the send is over, since only its last
+            // SAFETY: message and slices stay until the send is over, since only its last
             // completion, or the lines below, end it.
-            unsafe { submissions.push(&[entry]) }.map_err(|QueueFull| {
-                // SAFETY: the kernel never knew of it, and the slice is of this region.
-                let back = unsafe { sends.over(token, &common.region) };
-                back.expect("prepared just above").0
-            })
+            if let Err(QueueFull) = unsafe { submissions.push(&[entry]) } {
+                room = false;
+                let (mut next, mut place) = (Some(token), 0);
+                while let Some(token) = next {
+                    // SAFETY: the kernel never knew of it, and the slices are of this region.
+                    let over = unsafe { sends.over(token, &common.region) };
+                    let over = over.expect("prepared just above");
+                    outgoing.insert(place, Outgoing { slice: over.slice, span: over.span, to });
+                    (next, place) = (over.next, place + 1);
+                }
+            }
         });
-        if let Err(slice) = pushed {
-            outgoing.push_front(Outgoing { slice, span, to });
-            return;
-        }
     }
 }
 

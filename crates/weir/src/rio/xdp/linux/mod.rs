@@ -299,8 +299,11 @@ impl<T: Sharing> Provider<T> for Xdp {
         for endpoint in at {
             self.check(endpoint)?;
             // It is never read, so it needs no room.
-            let options =
-                SocketOptions { receive_buffer: ReceiveBuffer::System, ..endpoint.options };
+            let options = SocketOptions {
+                receive_buffer: ReceiveBuffer::System,
+                send_offload: false, // nothing is sent from it
+                ..endpoint.options
+            };
             let held = DatagramSocket::bind(&Endpoint { options, ..*endpoint })?;
             let address = held.local_address();
             let device = self.device_of(address, &held)?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     rio::Span,
-    socket::{SocketOptions, TOO_MANY_SEGMENTS},
+    socket::{MOST_JOINED, Mode, OFFLOADED_BYTES, SocketOptions, TOO_MANY_SEGMENTS},
 };
 use std::{
     num::NonZeroU16,
@@ -15,6 +15,8 @@ under_every_form!(
     more_sends_than_were_asked_for_are_given_back,
     a_send_that_fails_gives_its_slice_back,
     several_datagrams_leave_at_once_or_each_by_itself,
+    slices_in_a_row_to_one_peer_leave_as_one,
+    slices_that_do_not_leave_as_one_are_told_of_each,
     a_send_of_more_than_the_payload_panics,
 );
 
@@ -157,6 +159,79 @@ fn several_datagrams_leave_at_once_or_each_by_itself<T: Sharing>(polling: Pollin
             assert_eq!((answer(&peer, &mut buffer).0, buffer[0]), (1, byte));
         }
     }
+    rig.stop();
+}
+
+/// A socket to which several datagrams come as one, if they were sent so.
+fn joining() -> DatagramSocket {
+    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+    DatagramSocket::bind(&Endpoint { options, ..loopback() }).unwrap()
+}
+
+fn slices_in_a_row_to_one_peer_leave_as_one<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, Needs { sends: 100, ..NEEDS }, &[loopback()]);
+    let receiver = joining();
+    let to = crate::rio::Peer::from(receiver.local_address());
+    // More than a message holds, and more than a batch of completions does.
+    let count = MOST_JOINED + 20;
+    for round in 0..3 {
+        let mut sent: Vec<_> = (0..count)
+            .map(|number| {
+                let mut slice = rig.region.take().unwrap();
+                slice.payload_mut()[..2].copy_from_slice(&[round, number as u8]);
+                let index = slice.index();
+                rig.requests[0].send(slice, 2, &to).unwrap();
+                index
+            })
+            .collect();
+        rig.commit();
+        let mut over = vec![];
+        while over.len() < count {
+            for completion in rig.completions() {
+                assert!(matches!(completion.outcome, Outcome::Sent(Span { len: 2, .. })));
+                over.push(completion.slice.index());
+            }
+        }
+        sent.sort_unstable();
+        over.sort_unstable();
+        assert_eq!(over, sent, "each once");
+        assert_eq!(rig.requests[0].outstanding(), (0, 0));
+        let (mut came, mut buffer) = (vec![], vec![0; OFFLOADED_BYTES]);
+        for datagrams in [MOST_JOINED, 20] {
+            let counters = Counters::default();
+            let got = receiver.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+            assert_eq!(got.datagrams(), datagrams);
+            came.extend_from_slice(&buffer[..got.len]);
+        }
+        let expected: Vec<u8> = (0..count as u8).flat_map(|number| [round, number]).collect();
+        assert_eq!(came, expected);
+    }
+    rig.stop();
+}
+
+fn slices_that_do_not_leave_as_one_are_told_of_each<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, Needs { sends: 8, ..NEEDS }, &[loopback()]);
+    let nowhere = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None, link: None };
+    let mut sent: Vec<_> = (0..5)
+        .map(|_| {
+            let slice = rig.region.take().unwrap();
+            let index = slice.index();
+            rig.requests[0].send(slice, 3, &nowhere).unwrap();
+            index
+        })
+        .collect();
+    rig.commit();
+    let mut over = vec![];
+    while over.len() < sent.len() {
+        for Completion { slice, outcome, .. } in rig.completions() {
+            let Outcome::NotSent(unsent) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((unsent.datagrams, unsent.sent), (1, 0));
+            over.push(slice.index());
+        }
+    }
+    sent.sort_unstable();
+    over.sort_unstable();
+    assert_eq!(over, sent);
     rig.stop();
 }
 
