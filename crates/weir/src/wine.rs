@@ -72,6 +72,9 @@ gaps! {
         "every call is a message to another process: 7,000 to 17,000 datagrams a second, whatever the design";
     FLOOD_OF_EMPTY_DATAGRAMS "a flood of empty datagrams" in 0 to 9:
         "under Wine 8.0 it now and then never ends; it is not known why";
+    ROOM_FOR_DATAGRAMS "room for as many datagrams as receives are outstanding":
+        "Winsock charges a socket for the bytes of a datagram alone; Wine asks Linux for as many bytes, which takes 768 for \
+         a small one, and receives that wait are filled one at a time: 3000 at once are more than fit";
     RESETS "resets seen by a receiver" in 0 to 9:
         "under Wine 8.0 a peer's reset looks like an orderly end, if a receive was already waiting or came late";
     SEND_AT_AN_END "a send that waits while the peer ends" in 0 to 9:

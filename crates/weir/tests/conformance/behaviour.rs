@@ -1,6 +1,6 @@
 //! What a server tells of each datagram, and what it counts.
 
-use super::support::*;
+use super::{support::*, wine};
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
@@ -164,6 +164,7 @@ fn bursts(subject: &Subject) -> Result<(), Skipped> {
     if !subject.has("outstanding") {
         return Ok(()); // it has none, and the system's buffer
     }
+    wine::ROOM_FOR_DATAGRAMS.leaves_out().map_or(Ok(()), |why| Err(Skipped(why)))?;
     let mut design = subject.design();
     design.set("outstanding", &OUTSTANDING.to_string()).expect("within the limits");
     let held = Arc::new(AtomicBool::new(true));
