@@ -118,7 +118,7 @@ pub struct FloodArgs {
     pps: Option<f64>,
 
     /// Share of the link given by --link-speed, in bytes on the wire: headers, frame check,
-    /// preamble and gap included.
+    /// preamble and gap included, with those of each fragment of what exceeds 1500 bytes.
     #[arg(long, value_parser = parse_percent, group = "rate", requires = "link_speed")]
     link: Option<f64>,
 

@@ -12,7 +12,7 @@ use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
 use weir_lab::udp::plan::{
-    Asked, Held, Load, Rate, Replies, ReplyOffload, SWEPT_OPTIONS, Sweep, Takes, asked,
+    Asked, Held, LinkShare, Load, Rate, Replies, ReplyOffload, SWEPT_OPTIONS, Sweep, Takes, asked,
 };
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::Results;
@@ -20,7 +20,7 @@ use weir_lab::udp::rows::{self, Breadth};
 use weir_load::stamp::STAMP_BYTES;
 
 pub use self::options::UdpArgs;
-use self::options::{Joins, On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
+use self::options::{Joins, LinkSpeed, On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
 use super::common::{Planned, depth};
 use super::context::Context;
 use super::part::Part;
@@ -141,9 +141,9 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
         busy_poll_us: args.busy_poll,
         ..Load::saturation(sizes_bytes.first().copied().unwrap_or(64))
     };
-    let paced = args.pace.iter().map(|Pace(rate)| *rate);
-    let besides = (!args.pace.is_empty()).then_some(Rate::Saturation);
-    let rates = args.load.iter().map(|Pace(rate)| *rate).chain(besides).chain(paced).collect();
+    let besides = (!args.pace.is_empty()).then_some(Pace::At(Rate::Saturation));
+    let paces = args.load.iter().copied().chain(besides).chain(args.pace.iter().copied());
+    let rates = rates(args, paces.collect())?;
     let asked = Asked {
         rates,
         sizes_bytes,
@@ -173,6 +173,50 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
         ..Asked::new(depth, base)
     };
     Ok(if depth == Depth::Full { asked.or_the_whole_study() } else { asked })
+}
+
+/// The rates of these loads. The speed of a link is asked for where one is a share of it.
+fn rates(args: &UdpArgs, paces: Vec<Pace>) -> Result<Vec<Rate>, Failure> {
+    let of_link = paces.iter().any(|pace| matches!(pace, Pace::OfLink(_)));
+    if !of_link && args.link_speed.is_some() {
+        return Err(Failure::usage(
+            "--link-speed says of what link a load is a share, and none is; give --load \
+             link:25%,link:50%, or leave it out",
+        ));
+    }
+    let bits_per_s = if of_link { link_speed(args)? } else { 0 };
+    let rate = |pace| match pace {
+        Pace::At(rate) => rate,
+        Pace::OfLink(share) => Rate::OfLink(LinkShare { share, bits_per_s }),
+    };
+    Ok(paces.into_iter().map(rate).collect())
+}
+
+/// The speed of the link that loads are a share of, in bits per second.
+fn link_speed(args: &UdpArgs) -> Result<u64, Failure> {
+    let (what, known) = match (&args.link_speed, args.on) {
+        (Some(LinkSpeed::Stated(bits)), _) => return Ok(*bits),
+        (Some(LinkSpeed::OfDevice(name)), _) => {
+            let asked = weir::machine::link_bits_per_s(name).map_err(|error| {
+                Failure::usage(format!(
+                    "--link-speed {name}: {error}; name a network device of this machine, or state \
+                     the speed, such as --link-speed 10G"
+                ))
+            })?;
+            (format!("the device {name}"), asked)
+        }
+        (None, On::Veth) => {
+            let asked = link::bits_per_s().map_err(weir::Error::from)?;
+            ("the virtual link".to_owned(), asked)
+        }
+        (None, On::Loopback) => ("loopback, which is no link,".to_owned(), None),
+    };
+    known.ok_or_else(|| {
+        Failure::usage(format!(
+            "a load is a share of a link, and {what} does not say how fast it is; state it, such as \
+             --link-speed 10G, or name a device that says it, such as --link-speed eth0"
+        ))
+    })
 }
 
 /// What the server does while a burst comes, where nothing else is said.
@@ -341,6 +385,29 @@ mod tests {
         assert_eq!(rcvbuf(&[]), ReceiveBuffer::System, "rows that are compared have the same");
         assert_eq!(rcvbuf(&["--burst", "9"]), ReceiveBuffer::Outstanding);
         assert_eq!(rcvbuf(&["--burst", "9", "--rcvbuf", "1m"]), ReceiveBuffer::Bytes(1 << 20));
+    }
+
+    #[test]
+    fn a_share_of_a_link_is_so_many_datagrams_of_each_size() {
+        let words = ["--load", "link:25%,link:50%", "--link-speed", "10G", "-l", "1k,64"];
+        let wanted = [
+            "paced at 25 % of 10 Gbit/s (286697 datagrams/s), 1024 B",
+            "paced at 50 % of 10 Gbit/s (573394 datagrams/s), 1024 B",
+            "paced at 25 % of 10 Gbit/s (2403846 datagrams/s), 64 B",
+            "paced at 50 % of 10 Gbit/s (4807692 datagrams/s), 64 B",
+        ];
+        assert_eq!(loads(&words), wanted);
+        let paced = ["--pace", "link:50%", "--link-speed", "1G"];
+        assert_eq!(loads(&paced)[1], "paced at 50 % of 1 Gbit/s (480769 datagrams/s), 64 B");
+        for (words, said) in [
+            (&["--load", "link:50%"][..], "state it, such as --link-speed 10G"),
+            (&["--load", "link:50%", "--link-speed", "weir-none"], "--link-speed weir-none: "),
+            (&["--load", "50k", "--link-speed", "10G"], "and none is"),
+        ] {
+            let failed = asked(&args(words), Depth::Standard).expect_err("refused");
+            assert!(failed.message.contains(said), "{words:?}: {}", failed.message);
+            assert_eq!(failed.code, crate::exit::USAGE);
+        }
     }
 
     #[test]

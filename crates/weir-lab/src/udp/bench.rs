@@ -4,7 +4,7 @@
 //! the tests of [`crate::udp::experiment`] simulate it.
 
 use super::exchange::Echoed;
-use super::plan::{Load, Rate};
+use super::plan::Load;
 use super::results::Udp;
 use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
@@ -33,10 +33,7 @@ impl<'a> Run<'a> {
 
     /// Datagrams per second to offer; `None` for as many as the generator can.
     pub fn per_second(&self) -> Option<u64> {
-        match self.load.rate {
-            Rate::PerSecond(rate) => Some(rate),
-            _ => None,
-        }
+        self.load.offered_per_s()
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::experiment::course::NoRun;
 use crate::stats::median;
+use crate::udp::plan::line_rate::Speed;
 use crate::udp::plan::{Goal, Load, Rate};
 use crate::udp::results::Results;
 use crate::udp::sample::{Metric, PACE, SENT, Sample};
@@ -106,6 +107,19 @@ pub fn per_second(results: &Results, load: usize, row: usize) -> Result<Option<u
     match results.loads[load].rate {
         Rate::Saturation | Rate::Burst { .. } => Ok(None),
         Rate::PerSecond(rate) => Ok(Some(rate)),
+        Rate::OfLink(of) => {
+            let rate = of.per_second(results.loads[load].size_bytes);
+            let most = results.calibration(&results.load_of(load, row));
+            match most.filter(|most| (rate as f64) > most.sent_per_s) {
+                Some(most) => Err(NoRun::NotMeasured(format!(
+                    "the generator sends at most {:.0} datagrams/s, which is {:.1} % of {}",
+                    most.sent_per_s,
+                    of.share * 100.0 * most.sent_per_s / rate as f64,
+                    Speed(of.bits_per_s),
+                ))),
+                None => Ok(Some(rate)),
+            }
+        }
         Rate::OfMaximum(share) => match results.maximum(load, row) {
             Some(maximum) => whole(maximum * share),
             None => Err(NoRun::Failed(
@@ -251,6 +265,30 @@ pub(crate) mod tests {
         assert_eq!(of, Highest::AtLeast(500_000.0));
         let other = Load { flows: 4, ..results.loads[0] };
         assert_eq!(highest_of(&results, &other, 0, Goal::NoDrop), Highest::Unknown);
+    }
+
+    #[test]
+    fn a_share_of_a_link_is_offered_where_the_generator_sends_as_many() {
+        let of =
+            |share| Rate::OfLink(crate::udp::plan::LinkShare { share, bits_per_s: 1_040_000_000 });
+        // At 130 bytes of the link each, a million of 64 B a second are all of it.
+        let mut results = results(&[(of(0.5), 5e5, ALL), (of(1.0), 1e6, ALL)]);
+        assert_eq!(
+            [0, 1].map(|load| per_second(&results, load, 0)),
+            [Ok(Some(500_000)), Ok(Some(1_000_000))]
+        );
+        results.own.calibrations.push(crate::udp::results::Calibration {
+            receive_offload: false,
+            size_bytes: 64,
+            flows: 1,
+            generators: 1,
+            sent_per_s: 750_000.0,
+            core_to_core_ns: None,
+            core_to_core_after_ns: None,
+        });
+        assert_eq!(per_second(&results, 0, 0), Ok(Some(500_000)));
+        let why = "the generator sends at most 750000 datagrams/s, which is 75.0 % of 1.04 Gbit/s";
+        assert_eq!(per_second(&results, 1, 0), Err(NoRun::NotMeasured(why.into())));
     }
 
     #[test]

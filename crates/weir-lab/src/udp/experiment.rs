@@ -205,7 +205,7 @@ fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
         return sample.disturbance();
     }
     let late = sample.pace_kept.is_some_and(|kept| kept < PACE_KEPT);
-    let below_saturation = matches!(load.rate, Rate::PerSecond(_));
+    let below_saturation = load.offered_per_s().is_some();
     let received = sample.delivered_percent();
     let lost = below_saturation && received.is_some_and(|kept| kept < 100.0 * (1.0 - NO_LOSS));
     match sample.disturbance() {

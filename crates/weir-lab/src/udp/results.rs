@@ -132,7 +132,8 @@ impl Study for Udp {
 
     /// Not where each row has a rate of its own.
     fn compares(load: &Load) -> bool {
-        matches!(load.rate, Rate::Saturation | Rate::PerSecond(_) | Rate::Burst { .. })
+        let is_rate = matches!(load.rate, Rate::Saturation | Rate::Burst { .. });
+        is_rate || load.offered_per_s().is_some()
     }
 
     /// The traditional design is the measure of both groups.

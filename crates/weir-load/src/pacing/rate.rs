@@ -42,21 +42,36 @@ impl Load {
     }
 }
 
-/// Bytes that a datagram occupies on an Ethernet: payload, UDP 8, IPv4 20 or IPv6 40,
+/// Bytes that a datagram occupies on an Ethernet without VLAN: payload, UDP 8, IPv4 20 or IPv6 40,
 /// Ethernet 14, frame check 4, at least 64 together; then preamble 8 and gap 12.
 ///
-/// For one datagram in one frame: a datagram above the link's MTU (1472 bytes of payload
-/// over IPv4 on the usual one) is split by the sender, and each piece costs its own
-/// headers, which are not counted here.
+/// What does not fit into one packet of 1500 bytes, the usual MTU, goes in fragments, each with
+/// headers of its own; over IPv6 each of them has another header of 8 bytes.
+///
+/// Origin: IEEE 802.3, RFC 768, RFC 791, RFC 8200.
 pub fn wire_bytes(size_bytes: usize, ipv6: bool) -> usize {
     const UDP: usize = 8;
+    const MTU: usize = 1500;
+    let (ip, of_fragment) = if ipv6 { (40, 8) } else { (20, 0) };
+    let datagram = UDP + size_bytes;
+    if ip + datagram <= MTU {
+        return frame_bytes(ip + datagram);
+    }
+    let headers = ip + of_fragment;
+    // Where a fragment begins is counted in units of 8 bytes.
+    let most = (MTU - headers) / 8 * 8;
+    let (whole, rest) = (datagram / most, datagram % most);
+    whole * frame_bytes(headers + most) + if rest > 0 { frame_bytes(headers + rest) } else { 0 }
+}
+
+/// Bytes that a packet occupies in a frame of its own.
+fn frame_bytes(packet: usize) -> usize {
     const ETHERNET: usize = 14;
     const FRAME_CHECK: usize = 4;
     const FRAME_MIN: usize = 64;
     const PREAMBLE: usize = 8;
     const GAP: usize = 12;
-    let ip = if ipv6 { 40 } else { 20 };
-    (size_bytes + UDP + ip + ETHERNET + FRAME_CHECK).max(FRAME_MIN) + PREAMBLE + GAP
+    (packet + ETHERNET + FRAME_CHECK).max(FRAME_MIN) + PREAMBLE + GAP
 }
 
 #[cfg(test)]
@@ -74,6 +89,18 @@ mod tests {
         assert_eq!(wire_bytes(18, false), 84);
         assert_eq!(wire_bytes(1472, false), 1538);
         assert_eq!(wire_bytes(1452, true), 1538);
+        assert_eq!(wire_bytes(1024, false), 1090);
+    }
+
+    #[test]
+    fn what_is_longer_than_a_packet_goes_in_fragments() {
+        // One byte more than fits is a fragment more, which is padded.
+        assert_eq!(wire_bytes(1473, false), 1538 + 84);
+        assert_eq!(wire_bytes(2 * 1480 - 8, false), 2 * 1538);
+        // 1448 bytes in the first of IPv6, behind both headers, and 13 in the other.
+        assert_eq!(wire_bytes(1453, true), (1448 + 86) + (13 + 86));
+        let all: Vec<usize> = (0..65_507).map(|size| wire_bytes(size, false)).collect();
+        assert!(all.is_sorted(), "a longer datagram never takes less");
     }
 
     #[test]

@@ -1,17 +1,22 @@
 //! A Linux machine, from `/proc` and `/sys`.
 
 use super::{
-    Boost, Instruments, Limit, Machine, Mitigation, NetworkDevice, instruments::switched_on,
+    Boost, Instruments, Limit, Machine, Mitigation, NetworkDevice, ethtool::Ethtool,
+    instruments::switched_on,
 };
 use nix::{
     sys::resource::{RLIM_INFINITY, Resource, getrlimit},
     unistd::{SysconfVar, getppid, sysconf},
 };
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+pub(super) fn link_bits_per_s(device: &str) -> io::Result<Option<u64>> {
+    Ethtool::of(device)?.bits_per_s()
+}
 
 pub(super) fn describe() -> Machine {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

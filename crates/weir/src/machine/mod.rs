@@ -15,7 +15,8 @@
 //! }
 //! ```
 
-// What this module needs of an OS: describe() -> Machine, instruments() -> Instruments, memory_left_bytes().
+// What this module needs of an OS: describe() -> Machine, instruments() -> Instruments, memory_left_bytes(),
+// link_bits_per_s().
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
@@ -26,6 +27,8 @@ mod check;
 mod checks;
 mod core_to_core;
 mod costs;
+#[cfg(target_os = "linux")]
+pub(crate) mod ethtool;
 mod instruments;
 mod load;
 
@@ -39,10 +42,20 @@ pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
 
 use crate::affinity;
+use std::io;
 
 /// Memory that this process can still have without swapping, and without the kernel ending a process for it, if known.
 pub(crate) fn memory_left_bytes() -> Option<u64> {
     native::memory_left_bytes()
+}
+
+/// The speed of a network device's link in bits per second; `None` where it does not say, as loopback and most virtual
+/// machines' devices do not. The device is one of the calling thread's network namespace.
+///
+/// # Errors
+/// Where there is no such device, or this system cannot be asked.
+pub fn link_bits_per_s(device: &str) -> io::Result<Option<u64>> {
+    native::link_bits_per_s(device)
 }
 
 /// A limit that the operating system puts on this process.

@@ -3,6 +3,7 @@
 use super::{Instruments, Machine};
 use std::{
     ffi::{CStr, c_char},
+    io,
     sync::OnceLock,
 };
 use windows_sys::{
@@ -14,6 +15,11 @@ use windows_sys::{
         },
     },
 };
+
+pub(super) fn link_bits_per_s(_device: &str) -> io::Result<Option<u64>> {
+    let why = "the speed of a link is not asked for on this system";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
 
 pub(super) fn describe() -> Machine {
     let memory = memory();

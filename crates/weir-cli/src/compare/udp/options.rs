@@ -8,7 +8,9 @@ use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Held, Rate, Work};
 use weir_load::flood::{OUTSTANDING_MAX, Replies};
 use weir_load::pacing::Arrivals;
-use weir_load::quantity::{parse_count, parse_percent, parse_rate, parse_size, parse_time};
+use weir_load::quantity::{
+    parse_bit_rate, parse_count, parse_percent, parse_rate, parse_size, parse_time,
+};
 
 use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
 use crate::compare::{EXIT_CODES, defaults};
@@ -38,6 +40,7 @@ const IGNORED_BY_MEMORY: [&str; 30] = [
     "generators",
     "rcvbuf",
     "load",
+    "link_speed",
     "pace",
     "sweep",
     "burst",
@@ -188,13 +191,21 @@ pub struct UdpArgs {
     #[arg(long, value_delimiter = ',', requires = "burst")]
     pub(super) held: Vec<Held>,
 
-    /// Loads: saturation, datagrams per second (k = 1000) or a share of each design's own maximum, as
-    /// in saturation,75%,50k [default: saturation,50k, with --quick saturation].
+    /// Loads: saturation, datagrams per second (k = 1000), a share of each design's own maximum, or a share of a link
+    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k, with --quick saturation].
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 
+    /// The link of which link:50% is a share: its speed in bits per second (k = 1000), such as 10G, or a device of this
+    /// machine, such as eth0, whose link has it. A datagram of n bytes takes n + 8 (UDP) + 20 (IPv4) + 14 (Ethernet) + 4
+    /// (check sequence) + 8 (preamble) + 12 (gap) bytes on it, with at least 64 from Ethernet header to check sequence: of
+    /// 1024 bytes 1090, so that 50 % of 10G are 10e9 / 8 x 0.5 / 1090 = 573,394 datagrams per second. What does not fit
+    /// into 1500 bytes goes in fragments, each with its own headers below UDP [default: on veth, what its driver says].
+    #[arg(long, value_name = "SPEED|DEVICE", value_parser = parse_link_speed)]
+    pub(super) link_speed: Option<LinkSpeed>,
+
     /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
-    /// design's own maximum: 50k or 75%; repeatable.
+    /// design's own maximum or of a link: 50k, 75% or link:50%; repeatable.
     #[arg(long, value_parser = parse_pace)]
     pub(super) pace: Vec<Pace>,
 
@@ -249,7 +260,7 @@ impl UdpArgs {
         Self {
             quick: of.quick,
             time: of.time,
-            load: vec![Pace(Rate::Saturation)],
+            load: vec![Pace::At(Rate::Saturation)],
             server_cpu: of.server_cpu.clone(),
             generator_cpu: of.generator_cpu.clone(),
             common: of.common.clone(),
@@ -271,9 +282,23 @@ impl UdpArgs {
     }
 }
 
-/// A paced load, as written.
+/// A load, as written.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Pace(pub(super) Rate);
+pub(super) enum Pace {
+    /// At this rate.
+    At(Rate),
+    /// At a share of a link, whose speed is asked for only then.
+    OfLink(f64),
+}
+
+/// Where the speed of a link is known from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum LinkSpeed {
+    /// It was said, in bits per second.
+    Stated(u64),
+    /// The device of this name says it.
+    OfDevice(String),
+}
 
 /// What is swept, as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -318,15 +343,35 @@ pub(super) enum ReceiveOffload {
 
 fn parse_load(text: &str) -> Result<Pace, String> {
     match text {
-        "saturation" => Ok(Pace(Rate::Saturation)),
+        "saturation" => Ok(Pace::At(Rate::Saturation)),
         _ => parse_pace(text),
     }
 }
 
 fn parse_pace(text: &str) -> Result<Pace, String> {
-    match text.ends_with('%') {
-        true => Ok(Pace(Rate::OfMaximum(parse_percent(text)?))),
-        false => Ok(Pace(Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64))),
+    if let Some(share) = text.strip_prefix("link:") {
+        return parse_percent(share).map(Pace::OfLink);
+    }
+    Ok(Pace::At(match text.ends_with('%') {
+        true => Rate::OfMaximum(parse_percent(text)?),
+        false => Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64),
+    }))
+}
+
+/// The fastest link that is believed: above it a rate would be no number of a datagram's time any more.
+const FASTEST_BITS_PER_S: f64 = 1e13;
+
+/// What begins with a digit is a speed; names of devices do not.
+fn parse_link_speed(text: &str) -> Result<LinkSpeed, String> {
+    if !text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
+        return match text.is_empty() {
+            true => Err("give a speed, such as 10G, or the name of a device, such as eth0".into()),
+            false => Ok(LinkSpeed::OfDevice(text.into())),
+        };
+    }
+    match parse_bit_rate(text)? {
+        bits if bits <= FASTEST_BITS_PER_S => Ok(LinkSpeed::Stated(bits.round().max(1.0) as u64)),
+        _ => Err(format!("{text:?} is more than any link carries; allowed: at most 10T")),
     }
 }
 
@@ -380,6 +425,7 @@ mod tests {
             &["--rcvbuf", "1m"],
             &["--load", "50k"],
             &["--pace", "50k"],
+            &["--link-speed", "10G"],
             &["--sweep", "load"],
             &["--burst", "1k"],
             &["--quick", "--no-send-offload"],
@@ -415,9 +461,21 @@ mod tests {
     }
 
     #[test]
+    fn the_speed_of_a_link_is_stated_or_that_of_a_device() {
+        assert_eq!(parse_link_speed("10G"), Ok(LinkSpeed::Stated(10_000_000_000)));
+        assert_eq!(parse_link_speed("2.5Gbit/s"), Ok(LinkSpeed::Stated(2_500_000_000)));
+        assert_eq!(parse_link_speed("eth0"), Ok(LinkSpeed::OfDevice("eth0".into())));
+        for wrong in ["", "0", "-1", "10X", "11T", "1e9"] {
+            assert!(parse_link_speed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_pace_is_a_rate_or_a_share() {
-        assert_eq!(parse_pace("50k"), Ok(Pace(Rate::PerSecond(50_000))));
-        assert_eq!(parse_pace("75%"), Ok(Pace(Rate::OfMaximum(0.75))));
+        assert_eq!(parse_pace("50k"), Ok(Pace::At(Rate::PerSecond(50_000))));
+        assert_eq!(parse_pace("75%"), Ok(Pace::At(Rate::OfMaximum(0.75))));
+        assert_eq!(parse_pace("link:33%"), Ok(Pace::OfLink(0.33)));
+        assert!(parse_pace("link:").is_err() && parse_pace("link:101%").is_err());
         assert!(
             parse_pace("0").is_err() && parse_pace("150%").is_err() && parse_pace("x").is_err()
         );

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use super::{SERVER_V4, SERVER_V6};
+use super::{SERVER, SERVER_V4, SERVER_V6};
 use weir_load::engine::receive_together;
 
 pub(super) const ADVICE: &str =
@@ -25,8 +25,7 @@ pub(super) const ADVICE: &str =
 pub(super) const GENERATOR_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 pub(super) const GENERATOR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
-/// The device of the server, and that of the generator.
-const SERVER: &str = "weir0";
+/// The device of the generator.
 const GENERATOR: &str = "weir1";
 
 /// A network namespace that can be entered.

@@ -20,8 +20,25 @@ use weir::Unavailable;
 const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 
+/// The device at the server's end.
+const SERVER: &str = "weir0";
+
 /// The longest payload that goes over a link in one packet, whichever the version of IP.
 pub const LONGEST_BYTES: u32 = 1500 - 48;
+
+/// The speed of a link in bits per second, as its driver says it; `None` where that says none. A link is made for it and
+/// goes away again; the calling thread stays where it is.
+///
+/// # Errors
+/// What this machine lacks, and what to do.
+pub fn bits_per_s() -> Result<Option<u64>, Unavailable> {
+    let asked = std::thread::spawn(|| {
+        let link = Link::make()?;
+        let speed = link.server.inside(|| weir::machine::link_bits_per_s(SERVER));
+        speed.map_err(|error| Unavailable::new("the speed of a virtual link", error.to_string()))
+    });
+    asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
 
 /// The engine of the generator on a link, unless it is to go without offload.
 pub const ENGINE: &str = "xdp";
@@ -119,6 +136,12 @@ mod tests {
 
     fn devices() -> String {
         std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()
+    }
+
+    #[test]
+    fn its_driver_says_how_fast_it_is() {
+        // The fixed speed of veth.
+        on_a_link(|_| assert_eq!(bits_per_s().unwrap(), Some(10_000_000_000)));
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub fn aims_at(depth: Depth, load: &Load) -> u32 {
         Rate::Burst { .. } => ROUNDS_OF_A_BURST,
         Rate::Saturation => ROUNDS_OF_A_STEP,
         Rate::OfPartialDrop(_) => ROUNDS_OF_A_STEP,
-        Rate::PerSecond(_) | Rate::OfMaximum(_) | Rate::Search { .. } => ROUNDS_OF_A_PACED_STEP,
+        Rate::PerSecond(_) | Rate::OfLink(_) | Rate::OfMaximum(_) | Rate::Search { .. } => {
+            ROUNDS_OF_A_PACED_STEP
+        }
     };
     match (depth, load.shown) {
         (Depth::Quick, _) => FEWEST_ROUNDS,

@@ -1,5 +1,6 @@
 //! What the generator does to a server: the load.
 
+use super::line_rate::{LinkShare, Speed};
 use super::{Held, Work};
 use crate::experiment::plan::Row;
 use std::fmt;
@@ -13,6 +14,8 @@ pub enum Rate {
     Saturation,
     /// Evenly paced, so many a second.
     PerSecond(u64),
+    /// Evenly paced at a share of what a link carries: how many a second depends on their size.
+    OfLink(LinkShare),
     /// Evenly paced at a share of what this row received at saturation: 0.5 for half of it.
     OfMaximum(f64),
     /// Evenly paced between the highest rate that the row is known to take within the goal and the
@@ -189,6 +192,15 @@ impl Load {
         !matches!(self.rate, Rate::Saturation | Rate::Burst { .. })
     }
 
+    /// Datagrams per second where every row is offered the same, evenly.
+    pub fn offered_per_s(&self) -> Option<u64> {
+        match self.rate {
+            Rate::PerSecond(rate) => Some(rate),
+            Rate::OfLink(of) => Some(of.per_second(self.size_bytes)),
+            _ => None,
+        }
+    }
+
     /// How many datagrams come at once, and what the server does meanwhile, if it is a burst.
     pub fn burst(&self) -> Option<(u64, Held)> {
         match self.rate {
@@ -273,6 +285,11 @@ impl fmt::Display for Load {
                 }
             },
             Rate::PerSecond(rate) => write!(f, "paced at {rate}/s")?,
+            Rate::OfLink(of) => {
+                let (share, speed) = (percent(of.share), Speed(of.bits_per_s));
+                let rate = of.per_second(self.size_bytes);
+                write!(f, "paced at {share} % of {speed} ({rate} datagrams/s)")?;
+            }
             Rate::OfMaximum(share) => {
                 write!(f, "paced at {} % of each row's maximum", percent(share))?;
             }
@@ -387,6 +404,11 @@ mod tests {
         );
         let share = Load::saturation(64).at(Rate::OfPartialDrop(0.1)).to_string();
         assert_eq!(share, "paced at 10 % of each row's partial-drop rate, 64 B");
+        let of_link = Rate::OfLink(LinkShare { share: 0.5, bits_per_s: 10_000_000_000 });
+        assert_eq!(
+            Load::saturation(1024).at(of_link).to_string(),
+            "paced at 50 % of 10 Gbit/s (573394 datagrams/s), 1024 B"
+        );
         let fine = Load::saturation(64).at(Rate::OfMaximum(0.625)).to_string();
         assert_eq!(fine, "paced at 62.5 % of each row's maximum, 64 B");
     }

@@ -3,11 +3,13 @@
 pub mod asked;
 pub mod budget;
 pub mod held;
+pub mod line_rate;
 pub mod load;
 pub mod work;
 
 pub use asked::{Asked, SWEPT_OPTIONS, Sweep, SweptOption};
 pub use held::Held;
+pub use line_rate::LinkShare;
 pub use load::{Goal, Load, Rate, Replies, ReplyOffload, Shown, Takes};
 pub use work::Work;
 

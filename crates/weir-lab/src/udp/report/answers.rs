@@ -200,7 +200,7 @@ fn hybrid_and_port(results: &Results) -> Vec<String> {
 
 fn polling(results: &Results) -> Vec<String> {
     let loads: Vec<usize> = (0..results.loads.len())
-        .filter(|load| matches!(results.loads[*load].rate, Rate::PerSecond(_)))
+        .filter(|load| results.loads[*load].offered_per_s().is_some())
         .collect();
     let said: Vec<String> =
         loads.into_iter().filter_map(|load| polling_under(results, load)).collect();

@@ -10,7 +10,8 @@ use crate::report::document::{difference, estimate, with};
 use crate::udp::crossing::{Axis, Sweep, over_options, over_threads, over_work};
 use crate::udp::curve::{Highest, highest, points};
 use crate::udp::offload::{Gain, of_load as gains_of};
-use crate::udp::plan::{Goal, Load, Rate, ReplyOffload, Shown};
+use crate::udp::plan::line_rate::wire_bytes;
+use crate::udp::plan::{Goal, LinkShare, Load, Rate, ReplyOffload, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
 use crate::udp::results::Results;
@@ -103,6 +104,13 @@ pub(super) fn load_value(load: &Load) -> Value {
     if let Some((datagrams, held)) = load.burst() {
         more["burst"] = json!({ "datagrams": datagrams, "held": held.to_string() });
     }
+    if let Rate::OfLink(LinkShare { share, bits_per_s }) = load.rate {
+        more["link"] = json!({
+            "share": share,
+            "bits_per_s": bits_per_s,
+            "wire_bytes": wire_bytes(load.size_bytes),
+        });
+    }
     let asked = json!({
         "kind": match (load.burst(), load.is_paced(), load.replies) {
             (Some(_), _, _) => "burst",
@@ -110,10 +118,7 @@ pub(super) fn load_value(load: &Load) -> Value {
             (None, false, None) => "saturation",
             (None, false, Some(_)) => "closed_loop",
         },
-        "offered_per_s": match load.rate {
-            Rate::PerSecond(rate) => Some(rate),
-            _ => None,
-        },
+        "offered_per_s": load.offered_per_s(),
         "share_of_maximum": match load.rate {
             Rate::OfMaximum(share) => Some(share),
             _ => None,

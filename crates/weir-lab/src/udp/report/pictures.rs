@@ -31,6 +31,7 @@ pub(super) const PICTURES: Pictures = Pictures {
             "share_of_maximum",
             "share_of_partial_drop_rate",
             "search",
+            "link",
             "send_offload",
             "rcvbuf_bytes",
         ],

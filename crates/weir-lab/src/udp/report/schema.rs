@@ -124,6 +124,19 @@ pub struct AskedOfUdp {
     arrivals: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     burst: Option<Burst>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<ShareOfLink>,
+}
+
+/// Of which link the load is a share.
+#[derive(JsonSchema)]
+pub struct ShareOfLink {
+    /// Of what the link carries, above 0 and at most 1.
+    share: f64,
+    /// The link's speed.
+    bits_per_s: u64,
+    /// What a datagram takes on it: payload, headers, check sequence, preamble and gap.
+    wire_bytes: u64,
 }
 
 /// The answers that are expected of a server.

@@ -22,8 +22,8 @@ mod outbox;
 mod tests;
 
 use super::{
-    Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, Refused,
-    RequestQueue, Span, Started, Stopped, Woken, line_and_payload,
+    Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider,
+    Refused, RequestQueue, Span, Started, Stopped, Woken, line_and_payload,
     requests::{Outgoing, Reserved, of_region},
     sharing::{Count, Shared, Sharing},
     signals::Signals,

@@ -157,6 +157,19 @@ fn published_figures_stand_beside_what_was_made_like_them() {
 }
 
 #[test]
+fn a_share_of_a_link_says_of_which_and_how_many_that_are() {
+    let mut results = fixture::results();
+    let of = crate::udp::plan::LinkShare { share: 0.5, bits_per_s: 10_000_000_000 };
+    results.loads[1].rate = Rate::OfLink(of);
+    let load = &document(&results)["loads"][1]["load"];
+    assert_eq!((&load["kind"], &load["offered_per_s"]), (&json!("paced"), &json!(4_807_692)));
+    let link = json!({ "share": 0.5, "bits_per_s": 10_000_000_000_u64, "wire_bytes": 130 });
+    assert_eq!(load["link"], link);
+    let unlinked = &document(&fixture::results())["loads"][1]["load"];
+    assert_eq!(unlinked.get("link"), None);
+}
+
+#[test]
 fn a_plan_tells_its_rows_rounds_and_time() {
     let results = fixture::results();
     let settings = Settings {

@@ -2,6 +2,7 @@
 //!
 //! Origin: getifaddrs(3), netdevice(7), linux/ethtool.h.
 
+use crate::machine::ethtool::Ethtool;
 use nix::{
     ifaddrs::{InterfaceAddress, getifaddrs},
     net::if_::{InterfaceFlags, if_nametoindex},
@@ -60,7 +61,7 @@ pub fn of_address(address: IpAddr, control: RawFd) -> io::Result<Result<Device, 
     }
     // SAFETY: the call filled it in.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu } as usize;
-    let queues = queues(control, &name);
+    let queues = queues(&name);
     Ok(Ok(Device { name, index, mac, mtu, queues }))
 }
 
@@ -127,31 +128,9 @@ fn request_for(name: &str) -> libc::ifreq {
     request
 }
 
-/// `struct ethtool_channels`.
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Channels {
-    command: u32,
-    most: [u32; 4],
-    receive: u32,
-    transmit: u32,
-    other: u32,
-    combined: u32,
-}
-
 /// Queues that a device receives by; 1 where it does not say.
-fn queues(control: RawFd, name: &str) -> u32 {
-    const ETHTOOL_GCHANNELS: u32 = 0x3c;
-    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
-    let mut request = request_for(name);
-    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: SIOCETHTOOL takes such a request; what it points at is what this command fills in,
-    // and outlives the call.
-    let result = unsafe { libc::ioctl(control, libc::SIOCETHTOOL as _, &mut request) };
-    if result != 0 {
-        return 1;
-    }
-    channels.receive.saturating_add(channels.combined).max(1)
+fn queues(name: &str) -> u32 {
+    Ethtool::of(name).ok().and_then(|device| device.receive_queues()).unwrap_or(1)
 }
 
 #[cfg(test)]

@@ -1,0 +1,147 @@
+//! What the kernel says of network devices when it is asked as ethtool asks.
+//!
+//! A device is looked for in the network namespace of the thread that asks, which /sys is not: it shows the devices of
+//! the namespace that it was mounted in.
+//!
+//! Origin: linux/ethtool.h, netdevice(7).
+
+use std::{io, net::UdpSocket, os::fd::AsRawFd as _};
+
+/// The commands that are used here, each of which only reads.
+mod command {
+    pub const CHANNELS: u32 = 0x3c; // ETHTOOL_GCHANNELS
+    pub const LINK_SETTINGS: u32 = 0x4c; // ETHTOOL_GLINKSETTINGS
+}
+
+/// What may be asked with a command: a struct of the kernel that begins with the command.
+///
+/// # Safety
+/// It must be as large as what the kernel writes for the command that it holds.
+unsafe trait Question {}
+
+/// `struct ethtool_channels`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+// SAFETY: the whole struct of the kernel.
+unsafe impl Question for Channels {}
+
+/// Most words that a mask of link modes has: the kernel counts them in 7 bits.
+const MOST_WORDS: usize = 127;
+
+/// `struct ethtool_link_settings`, with room for its masks.
+#[repr(C)]
+struct LinkSettings {
+    command: u32,
+    speed_mbit: u32,
+    bytes: [u8; 7],
+    /// Words of a mask, or, negated, how many the kernel wants.
+    words: i8,
+    rest: [u32; 1 + 7 + 3 * MOST_WORDS],
+}
+// SAFETY: the whole struct of the kernel and its three masks, which have at most so many words.
+unsafe impl Question for LinkSettings {}
+
+/// A device that is asked.
+pub struct Ethtool {
+    socket: UdpSocket,
+    name: String,
+}
+
+impl Ethtool {
+    /// For a device of the calling thread's network namespace; whether there is one shows when it is asked.
+    ///
+    /// # Errors
+    /// What the kernel answered when a socket was made.
+    pub fn of(name: &str) -> io::Result<Self> {
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        Ok(Self { socket: UdpSocket::bind("127.0.0.1:0")?, name: name.into() })
+    }
+
+    fn ask<T: Question>(&self, question: &mut T) -> io::Result<()> {
+        // SAFETY: all zeroes is a valid request.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.as_bytes()) {
+            *to = *from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
+        let control = self.socket.as_raw_fd();
+        // SAFETY: SIOCETHTOOL takes such a request; what it points at is as large as what this command writes, and
+        // outlives the call.
+        let result = unsafe { libc::ioctl(control, libc::SIOCETHTOOL as _, &raw mut request) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The speed of its link in bits per second; `None` where it does not say.
+    ///
+    /// # Errors
+    /// ENODEV where there is no such device.
+    pub fn bits_per_s(&self) -> io::Result<Option<u64>> {
+        let mut settings = LinkSettings {
+            command: command::LINK_SETTINGS,
+            speed_mbit: 0,
+            bytes: [0; 7],
+            words: 0,
+            rest: [0; 1 + 7 + 3 * MOST_WORDS],
+        };
+        let answered = self.ask(&mut settings).and_then(|()| {
+            // The first answer says how many words to ask with.
+            settings.command = command::LINK_SETTINGS;
+            settings.words = settings.words.saturating_neg().max(0);
+            self.ask(&mut settings)
+        });
+        match answered {
+            Ok(()) => Ok(known_speed(settings.speed_mbit)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The queues that it receives by; `None` where it does not say.
+    pub fn receive_queues(&self) -> Option<u32> {
+        let mut channels = Channels { command: command::CHANNELS, ..Channels::default() };
+        self.ask(&mut channels).ok()?;
+        Some(channels.receive.saturating_add(channels.combined)).filter(|queues| *queues > 0)
+    }
+}
+
+/// A speed as ethtool has it in Mbit/s, in bits per second: 0 and all ones are unknown.
+fn known_speed(mbit: u32) -> Option<u64> {
+    (mbit != 0 && mbit != u32::MAX).then(|| u64::from(mbit) * 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structs_are_those_of_the_kernel() {
+        // Sizes of linux/ethtool.h, of the last without what has no fixed length.
+        assert_eq!(size_of::<Channels>(), 36);
+        assert_eq!(std::mem::offset_of!(LinkSettings, words), 15);
+        assert_eq!(size_of::<LinkSettings>() - 12 * MOST_WORDS, 48);
+    }
+
+    #[test]
+    fn a_speed_that_is_unknown_is_none() {
+        assert_eq!([0, u32::MAX].map(known_speed), [None, None]);
+        assert_eq!(known_speed(10_000), Some(10_000_000_000));
+    }
+
+    #[test]
+    fn loopback_says_no_speed_and_what_is_not_there_is_an_error() {
+        assert_eq!(Ethtool::of("lo").unwrap().bits_per_s().unwrap(), None);
+        let absent = Ethtool::of("weir-none").unwrap().bits_per_s().unwrap_err();
+        assert_eq!(absent.raw_os_error(), Some(libc::ENODEV));
+        assert!(Ethtool::of("a-name-that-is-far-too-long").is_err());
+    }
+}
