@@ -4,15 +4,15 @@ mod parts;
 mod show;
 
 use std::{
-    net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc, time::Duration,
+    net::{Ipv4Addr, SocketAddr}, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc, time::Duration,
 };
 
 use clap::{Subcommand, ValueEnum};
 use weir_load::{
-    Stop,
+    Stop, StopReason,
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
-    tcp::{self, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes},
+    tcp::{self, Conduct, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes, SourceRange},
 };
 
 use crate::{
@@ -135,6 +135,32 @@ pub struct LoadTcp {
     #[arg(long)]
     together: bool,
 
+    /// What the connections do: send messages and read what comes back; or nothing at all; or send as long as the
+    /// system takes anything and read nothing before the end, when everything is read and verified.
+    #[arg(long, value_enum, default_value_t)]
+    conduct: Does,
+
+    /// Source addresses, which the connections come from in turn, so that each has equally many [default: as few as
+    /// there are ports for].
+    #[arg(long, value_parser = parse_whole)]
+    sources: Option<u32>,
+
+    /// The first of them; each further one is one more.
+    #[arg(long, default_value = "127.0.0.1", requires = "sources")]
+    first_source: Ipv4Addr,
+
+    /// Leave cores to any other program that wants them (nice 19; on Windows IDLE_PRIORITY_CLASS).
+    #[arg(long)]
+    gives_way: bool,
+
+    /// Look at the memory of the load and of its sockets when measuring ends, with -x when all connections are made.
+    #[arg(long)]
+    memory: bool,
+
+    /// End, in order, when the standard input ends.
+    #[arg(long)]
+    end_with_input: bool,
+
     /// The server may refuse some connections, such as at its limits: not a failure, as long as it serves
     /// one.
     #[arg(long)]
@@ -240,6 +266,28 @@ impl From<By> for FileBy {
     }
 }
 
+/// What connections do, as written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Does {
+    /// Send messages, and read what comes back.
+    #[default]
+    Messages,
+    /// Nothing: they send nothing, and end in order.
+    Silent,
+    /// Send, and read nothing before the end.
+    Stuck,
+}
+
+impl From<Does> for Conduct {
+    fn from(does: Does) -> Self {
+        match does {
+            Does::Messages => Conduct::Messages,
+            Does::Silent => Conduct::Silent,
+            Does::Stuck => Conduct::Stuck,
+        }
+    }
+}
+
 /// Lengths of messages, as written: `64`, `1-64k`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range(Sizes);
@@ -330,6 +378,9 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
+    if args.end_with_input {
+        end_with_input(&stop);
+    }
     let tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
         show::event(shown, args.tell_phases, event)
     };
@@ -340,6 +391,15 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     }
     let report = tcp::load(&spec, &stop, |event| tell(shown, event))?;
     Ok(Some(report))
+}
+
+/// Asks for the end when nothing more can come from the standard input.
+fn end_with_input(stop: &Arc<Stop>) {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stop.request(StopReason::Asked);
+    });
 }
 
 /// Runs one process of several; gives the exit code.
@@ -401,6 +461,10 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         sends,
         outstanding: args.outstanding,
         pace,
+        conduct: args.conduct.into(),
+        sources: args.sources.map(|count| SourceRange { first: args.first_source, count }),
+        looks_at_memory: args.memory,
+        gives_way: args.gives_way,
         one_way: args.one_way,
         refusals_expected: args.refusals_expected,
         half_close: args.half_close,

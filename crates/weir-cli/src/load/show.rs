@@ -1,7 +1,7 @@
 //! What `weir load tcp` prints: text, or one JSON document.
 
 use serde_json::{Map, Value, json};
-use weir_lab::report::number::{microseconds, si};
+use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, si};
 use weir_load::{
     latency::Summary,
     tcp::{Causes, Event, LoadError, LoadReport, Progress},
@@ -105,6 +105,13 @@ impl Finding for LoadReport {
         }
         if self.source_addresses > 1 {
             shown.tell("source addresses", self.source_addresses);
+        }
+        if let Some(holds) = &self.holds {
+            let known = |bytes_of: Option<u64>| or_unknown(bytes_of.map(|n| n as f64), bytes);
+            let sockets = holds.sockets.map_or(UNKNOWN.into(), |n| n.to_string());
+            shown.tell("memory", known(holds.resident_bytes));
+            let text = format!("{} in the buffers of {sockets} sockets", known(holds.socket_bytes));
+            shown.tell("kernel", text);
         }
         shown.tell(
             "messages",

@@ -20,7 +20,10 @@ use windows_sys::Win32::{
     },
     System::{
         Performance::{QueryPerformanceCounter, QueryPerformanceFrequency},
-        Threading::{GetCurrentThread, GetThreadTimes},
+        Threading::{
+            GetCurrentProcess, GetCurrentThread, GetThreadTimes, IDLE_PRIORITY_CLASS,
+            SetPriorityClass,
+        },
     },
 };
 
@@ -134,6 +137,15 @@ pub(crate) fn thread_cpu_ns() -> Option<u64> {
 pub(crate) fn ask_for_precise_sleeps() {
     // SAFETY: it takes a number. Its failure only makes waits less precise.
     unsafe { timeBeginPeriod(1) };
+}
+
+/// The priority class of what runs where nothing else wants to.
+pub(crate) fn give_way() -> io::Result<()> {
+    // SAFETY: the pseudo handle of this process is always valid.
+    match unsafe { SetPriorityClass(GetCurrentProcess(), IDLE_PRIORITY_CLASS) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// The heap returns by itself what it does not need.

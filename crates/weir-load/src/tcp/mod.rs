@@ -11,6 +11,8 @@
 //! costs about 100 bytes and no buffer, since what is to be sent follows from its offset. Instead of the
 //! pattern a file can be sent, each time as one message ([`LoadSpec::file`]).
 //!
+//! Connections may also behave badly ([`Conduct`]): say nothing at all, or send and read nothing.
+//!
 //! Several messages that may be sent at the same moment go out in one call, as a pipelining client's do.
 //!
 //! Every load has an end in time, and goes to loopback: there is no consent to be asked for yet.
@@ -34,12 +36,12 @@ mod worker;
 pub use connection::model;
 pub use content::{FileBy, Sizes, Wrong, bytes_of_file};
 pub use counts::{Causes, Counts};
-pub use part::{EndedBy, Part, Window};
+pub use part::{EndedBy, Holds, Part, Window};
 pub use report::{LoadReport, Progress, assemble};
 pub use run::{Event, load, load_part, settings};
 pub use spec::{
-    CONNECTIONS_MAX, LoadSpec, MESSAGE_BYTES_MAX, PROCESSES_MAX, Pace, Share, THREADS_MAX, Times,
-    UNDER_WAY_MAX,
+    CONNECTIONS_MAX, Conduct, LoadSpec, MESSAGE_BYTES_MAX, PROCESSES_MAX, Pace, SOURCES_MAX, Share,
+    SourceRange, THREADS_MAX, Times, UNDER_WAY_MAX,
 };
 
 use std::{io, net::IpAddr, path::PathBuf};
@@ -82,6 +84,9 @@ pub enum LoadError {
         /// What the operating system answered.
         source: io::Error,
     },
+    /// It cannot give way to other programs.
+    #[error("cannot take the lowest priority (--gives-way): {0}")]
+    Priority(io::Error),
     /// No thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

@@ -8,7 +8,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weir::counters::os::Sampler;
+use weir::counters::os::{Sampler, TcpEnds};
 
 /// Why a load ended: of several processes, the last of these. It is shown as the words that say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,6 +57,39 @@ pub struct Window {
     pub cpu_ns: Option<u64>,
     /// The same for each message.
     pub cpu_ns_per_message: Option<f64>,
+}
+
+/// What the client's end holds, looked at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holds {
+    /// Memory of the load's processes, in bytes; none where it is not known.
+    pub resident_bytes: Option<u64>,
+    /// Sockets of this machine that are connected to the target's port, and what the kernel has in their buffers, in
+    /// bytes; none where it is not known.
+    pub sockets: Option<u64>,
+    /// See `sockets`.
+    pub socket_bytes: Option<u64>,
+}
+
+impl Holds {
+    pub(super) fn now(port: u16) -> Self {
+        let ends = TcpEnds::of_port(port);
+        Self {
+            resident_bytes: Sampler::new().process().resident_bytes,
+            sockets: ends.map(|ends| ends.to_the_port.sockets),
+            socket_bytes: ends.map(|ends| ends.to_the_port.bytes),
+        }
+    }
+
+    /// With another process of the same load, which sees the same sockets.
+    fn beside(self, other: Self) -> Self {
+        let sum = |one: Option<u64>, another: Option<u64>| Some(one? + another?);
+        Self {
+            resident_bytes: sum(self.resident_bytes, other.resident_bytes),
+            sockets: self.sockets.max(other.sockets),
+            socket_bytes: self.socket_bytes.max(other.socket_bytes),
+        }
+    }
 }
 
 /// What was read of all threads at a moment.
@@ -135,6 +168,7 @@ pub struct Part {
     pub(super) cpu_ns: Option<u64>,
     pub(super) process_cpu_ns: Option<u64>,
     pub(super) peak_resident_bytes: Option<u64>,
+    pub(super) holds: Option<Holds>,
     pub(super) began_ns: u64,
     pub(super) ended_ns: u64,
     pub(super) ended_by: EndedBy,
@@ -146,6 +180,7 @@ pub(super) struct Seen {
     pub(super) open_max: u64,
     pub(super) source_addresses: u32,
     pub(super) window: Option<Window>,
+    pub(super) holds: Option<Holds>,
     pub(super) file_bytes: Option<u64>,
     pub(super) time_was_over: bool,
 }
@@ -153,7 +188,8 @@ pub(super) struct Seen {
 impl Part {
     /// Adds up what the threads of this process did.
     pub(super) fn of(lives: &[Live], outcomes: Vec<Outcome>, seen: Seen, stop: &Stop) -> Self {
-        let Seen { began_ns, open_max, source_addresses, window, file_bytes, time_was_over } = seen;
+        let Seen { began_ns, open_max, source_addresses, window, holds, file_bytes, time_was_over } =
+            seen;
         let process = Sampler::new().process();
         let mut part = Self {
             processes: 1,
@@ -175,6 +211,7 @@ impl Part {
             cpu_ns: outcomes.iter().map(|outcome| outcome.cpu_ns).sum(),
             process_cpu_ns: process.cpu_ns,
             peak_resident_bytes: process.peak_resident_bytes,
+            holds,
             began_ns,
             ended_ns: outcomes.iter().map(|o| o.ended_ns).max().unwrap_or(began_ns),
             ended_by: match stop.reason() {
@@ -225,6 +262,7 @@ impl Part {
         self.cpu_ns = both(self.cpu_ns, other.cpu_ns);
         self.process_cpu_ns = both(self.process_cpu_ns, other.process_cpu_ns);
         self.peak_resident_bytes = both(self.peak_resident_bytes, other.peak_resident_bytes);
+        self.holds = self.holds.zip(other.holds).map(|(one, another)| one.beside(another));
         self.began_ns = self.began_ns.min(other.began_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.ended_by = self.ended_by.max(other.ended_by);

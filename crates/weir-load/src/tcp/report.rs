@@ -1,6 +1,6 @@
 //! What a load did.
 
-use super::{Causes, Counts, EndedBy, LoadSpec, Pace, Part, Window, Wrong};
+use super::{Causes, Counts, EndedBy, Holds, LoadSpec, Pace, Part, Window, Wrong};
 use crate::latency::{Histogram, Summary};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -86,6 +86,9 @@ pub struct LoadReport {
     pub process_cpu_ns: Option<u64>,
     /// The most memory that this process had, in bytes.
     pub peak_resident_bytes: Option<u64>,
+    /// What its end held, where it was to look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds: Option<Holds>,
     /// Why it ended.
     pub ended_by: EndedBy,
     /// What went wrong with the load as a whole, if anything did.
@@ -176,6 +179,7 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         cpu_ns: part.cpu_ns,
         process_cpu_ns: part.process_cpu_ns,
         peak_resident_bytes: part.peak_resident_bytes,
+        holds: part.holds,
         ended_by: part.ended_by,
         failure: None,
     };

@@ -1,10 +1,11 @@
 //! The course of a load, seen from the thread that leads it.
 
 use super::{
-    LoadError, LoadReport, LoadSpec, Pace, Part, Progress, Times, Window, assemble,
+    Conduct, LoadError, LoadReport, LoadSpec, Pace, Part, Progress, SourceRange, Times, Window,
+    assemble,
     content::SentFile,
     counts::Live,
-    part::{Reading, Seen},
+    part::{Holds, Reading, Seen},
     sources::Sources,
     system::{self, Set, WakeEvent},
     worker::{self, LoadShared, Note, Outcome},
@@ -84,12 +85,15 @@ fn run(
     mut watch: impl FnMut(Event<'_>),
 ) -> Result<Part, LoadError> {
     let settings = settings(spec)?;
+    if spec.gives_way {
+        sys::give_way().map_err(LoadError::Priority)?;
+    }
     let file = sent_file(spec)?;
     let lives: Vec<Live> = (0..spec.threads).map(|_| Live::default()).collect();
     let shared = LoadShared {
         measure_from_ns: AtomicU64::new(NEVER),
         end_ns: AtomicU64::new(NEVER),
-        sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index)),
+        sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index, spec.sources)),
         file,
     };
     let mut sets = Vec::new();
@@ -158,6 +162,8 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
     system::availability()?;
     let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
     let sizes = spec.sizes;
+    let named = |(conduct, _): &&(Conduct, &str)| *conduct == spec.conduct;
+    let (_, conduct) = Conduct::ALL.iter().find(named).expect("all are there");
     let mut settings = vec![
         ("target", spec.target.to_string()),
         ("connections", format!("{} in {} blocks", spec.connections_in_all(), spec.blocks)),
@@ -179,6 +185,16 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
         ),
         ("outstanding", format!("{} messages on each connection", spec.outstanding)),
         ("sends", or(spec.sends.map(|sends| format!("{sends} on each connection")), "no limit")),
+        ("conduct", (*conduct).into()),
+        (
+            "from",
+            match spec.sources {
+                None => "any address of this machine".into(),
+                Some(SourceRange { first, count }) => {
+                    format!("{count} addresses from {first} on, in turn")
+                }
+            },
+        ),
         ("answers", if spec.one_way { "none (one way)" } else { "every byte verified" }.into()),
         (
             "end of sending",
@@ -221,6 +237,7 @@ struct Leader<'a> {
     end_ns: u64,
     from: Option<Reading>,
     to: Option<Reading>,
+    holds: Option<Holds>,
     reported: Reading,
     next_line_ns: u64,
     open_max: u64,
@@ -248,6 +265,7 @@ impl<'a> Leader<'a> {
             end_ns: NEVER,
             from: None,
             to: None,
+            holds: None,
             reported: nothing,
             next_line_ns: every.map_or(NEVER, |every| began_ns.saturating_add(every)),
             open_max: 0,
@@ -285,6 +303,9 @@ impl<'a> Leader<'a> {
                     settled += 1;
                     if settled == self.spec.threads {
                         watch(Event::Settled);
+                        if self.spec.sends.is_some() {
+                            self.look_at_memory();
+                        }
                         if times.is_none() && self.end_ns == NEVER {
                             self.measure(self.spec.times_from(now_ns()));
                         }
@@ -326,6 +347,7 @@ impl<'a> Leader<'a> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .used(),
             window: self.from.zip(self.to).map(|(from, to)| Window::between(&from, &to)),
+            holds: self.holds,
             file_bytes: self.shared.file.as_ref().map(SentFile::bytes),
             time_was_over: outcomes.iter().any(|outcome| outcome.ended_ns >= self.end_ns),
         };
@@ -360,6 +382,7 @@ impl<'a> Leader<'a> {
         if self.to.is_none() && self.from.is_some() && now >= self.end_ns {
             self.to = Some(self.read(now));
             watch(Event::Ended(self.end_ns));
+            self.look_at_memory();
         }
         self.open_max = self.open_max.max(self.open());
         if now >= self.next_line_ns {
@@ -380,6 +403,12 @@ impl<'a> Leader<'a> {
             while self.next_line_ns <= now {
                 self.next_line_ns = self.next_line_ns.saturating_add(every);
             }
+        }
+    }
+
+    fn look_at_memory(&mut self) {
+        if self.spec.looks_at_memory && self.holds.is_none() {
+            self.holds = Some(Holds::now(self.spec.target.port()));
         }
     }
 

@@ -3,7 +3,11 @@
 use super::{FileBy, LoadError, Sizes};
 use crate::flood::{INTERVAL_MIN, random_run};
 use serde::{Deserialize, Serialize};
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// The most threads of one load.
 pub const THREADS_MAX: usize = 64;
@@ -37,6 +41,48 @@ pub struct Times {
     pub measure_from_ns: u64,
     /// Up to here, when sending ends.
     pub end_ns: u64,
+}
+
+/// The most source addresses that can be asked for.
+pub const SOURCES_MAX: u32 = 65_536;
+
+/// Addresses of IPv4 that connections come from, in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceRange {
+    /// The first.
+    pub first: Ipv4Addr,
+    /// How many, the first included, each one more than the one before.
+    pub count: u32,
+}
+
+impl SourceRange {
+    /// The address of a connection, by its number among all of the load.
+    pub(super) fn of_connection(&self, number: u32) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.first).wrapping_add(number % self.count.max(1)))
+    }
+
+    fn last(&self) -> Option<Ipv4Addr> {
+        u32::from(self.first).checked_add(self.count.checked_sub(1)?).map(Ipv4Addr::from)
+    }
+}
+
+/// What the connections of a load do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Conduct {
+    /// They send messages, and read what comes back.
+    #[default]
+    Messages,
+    /// They send nothing at all. At the end each ends its sending in order, and waits for the server to do the same.
+    Silent,
+    /// They send messages as long as the system takes any, and read nothing before the end; then all that came back is
+    /// read and verified. Their sockets' buffers are small, so that they are stuck soon.
+    Stuck,
+}
+
+impl Conduct {
+    /// Each with the name that it has in settings.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Messages, "messages"), (Self::Silent, "silent"), (Self::Stuck, "stuck")];
 }
 
 /// The most processes of one load.
@@ -79,6 +125,10 @@ pub struct LoadSpec {
     pub outstanding: u32,
     /// When messages are sent.
     pub pace: Pace,
+    /// What they do.
+    pub conduct: Conduct,
+    /// Where they come from; `None` for any address of this machine.
+    pub sources: Option<SourceRange>,
     /// Whether nothing is to come back: the server is a sink.
     pub one_way: bool,
     /// Whether the server may refuse some connections, as one does that has reached its limits: that is no
@@ -89,6 +139,11 @@ pub struct LoadSpec {
     /// Whether a connection counts as made only when its first message has come back, so that the server
     /// has accepted it, and none sends a second one before all are made.
     pub together: bool,
+    /// Whether it looks at what it holds when all that is measured is over, and its connections still stand; of a
+    /// number of messages when all connections are made.
+    pub looks_at_memory: bool,
+    /// Whether it takes a core only where no other program wants it.
+    pub gives_way: bool,
     /// Which of its processes this one is.
     pub share: Share,
     /// Threads of each process.
@@ -132,10 +187,14 @@ impl LoadSpec {
             sends: None,
             outstanding: 1,
             pace: Pace::Closed,
+            conduct: Conduct::default(),
+            sources: None,
             one_way: false,
             refusals_expected: false,
             half_close: false,
             together: false,
+            looks_at_memory: false,
+            gives_way: false,
             share: Share::ALL,
             threads: 1,
             cores: Vec::new(),
@@ -309,6 +368,8 @@ impl LoadSpec {
                     .into(),
             );
         }
+        self.check_conduct()?;
+        self.check_sources()?;
         if let Some(interval) = self.interval
             && interval < INTERVAL_MIN
         {
@@ -325,6 +386,49 @@ impl LoadSpec {
         }
         Ok(())
     }
+
+    /// Whether what else is asked of connections that are silent, or stuck, is something that such ones do.
+    fn check_conduct(&self) -> Result<(), LoadError> {
+        let sends = self.pace != Pace::Closed || self.sends.is_some() || self.file.is_some();
+        let wrong = match self.conduct {
+            Conduct::Messages => return Ok(()),
+            Conduct::Silent if sends || self.one_way || self.half_close || self.together => {
+                "silent connections send nothing: --conduct silent does not go together with --sends, --file, \
+                 --one-way, --half-close, --together or a rate"
+            }
+            Conduct::Stuck if sends || self.one_way || self.half_close || self.together => {
+                "stuck connections send as long as anything is taken: --conduct stuck does not go together with \
+                 --sends, --file, --one-way, --half-close, --together or a rate"
+            }
+            Conduct::Silent | Conduct::Stuck => return Ok(()),
+        };
+        Err(LoadError::Spec(wrong.into()))
+    }
+
+    fn check_sources(&self) -> Result<(), LoadError> {
+        let Some(sources) = self.sources else { return Ok(()) };
+        let SourceRange { first, count } = sources;
+        let wrong = |text: String| Err(LoadError::Spec(text));
+        if !(1..=SOURCES_MAX).contains(&count) {
+            return wrong(format!(
+                "{count} source addresses (--sources); it must be 1 to {SOURCES_MAX}"
+            ));
+        }
+        let target = self.target.ip();
+        if !target.is_ipv4() {
+            return wrong(format!(
+                "source addresses (--sources) are of IPv4, and {target} is not; leave them out"
+            ));
+        }
+        let is_right = |last: Ipv4Addr| !target.is_loopback() || last.is_loopback();
+        match sources.last().filter(|last| is_right(*last)) {
+            Some(_) if is_right(first) => Ok(()),
+            _ => wrong(format!(
+                "{count} source addresses from {first} on (--sources, --first-source): to {target} all must be \
+                 of 127.0.0.0/8"
+            )),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -333,6 +437,19 @@ mod tests {
 
     fn spec() -> LoadSpec {
         LoadSpec::new("127.0.0.1:5150".parse().unwrap())
+    }
+
+    fn sources(first: [u8; 4], count: u32) -> SourceRange {
+        SourceRange { first: first.into(), count }
+    }
+
+    #[test]
+    fn sources_are_of_the_same_version_as_the_target() {
+        let mut v6 = LoadSpec::new("[::1]:5150".parse().unwrap());
+        v6.sources = Some(sources([127, 0, 0, 1], 1));
+        assert!(v6.check().unwrap_err().to_string().contains("of IPv4"));
+        let last = LoadSpec { sources: Some(sources([127, 255, 255, 255], 1)), ..spec() };
+        last.check().unwrap();
     }
 
     #[test]
@@ -371,6 +488,12 @@ mod tests {
             (|s| s.connecting = 0, "--connecting"),
             (|s| s.share.of = 257, "--processes"),
             (|s| s.share = Share { index: 2, of: 2 }, "from 0"),
+            (|s| s.sources = Some(sources([127, 0, 0, 1], 0)), "--sources"),
+            (|s| s.sources = Some(sources([127, 255, 255, 255], 2)), "127.0.0.0/8"),
+            (|s| s.sources = Some(sources([192, 0, 2, 1], 1)), "--first-source"),
+            (|s| s.sources = Some(sources([255, 255, 255, 255], 2)), "127.0.0.0/8"),
+            (|s| (s.conduct, s.sends) = (Conduct::Silent, Some(3)), "--conduct silent"),
+            (|s| (s.conduct, s.one_way) = (Conduct::Stuck, true), "--conduct stuck"),
             (|s| s.duration = Duration::ZERO, "--time"),
             (|s| s.duration = Duration::MAX, "--time"),
             (|s| s.warm_up = Duration::from_secs(10), "--omit"),

@@ -26,12 +26,22 @@ pub(crate) fn availability() -> Result<(), Unavailable> {
 pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
-    /// Begins to connect, from `source` or an address of the system's choice.
-    pub(crate) fn connect(target: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
+    /// Begins to connect, from `source` or an address of the system's choice; with buffers of that size, or the
+    /// system's.
+    pub(crate) fn connect(
+        target: SocketAddr,
+        source: Option<IpAddr>,
+        buffer_bytes: Option<usize>,
+    ) -> io::Result<Self> {
         let domain = Domain::for_address(target);
         let socket = Socket2::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
         // A message leaves when it is sent.
         socket.set_tcp_nodelay(true)?;
+        if let Some(bytes) = buffer_bytes {
+            // The window that the server is offered follows from it, so it comes before the connect.
+            socket.set_recv_buffer_size(bytes)?;
+            socket.set_send_buffer_size(bytes)?;
+        }
         if let Some(source) = source {
             // The port is chosen by connect(2), which needs one that is free for this target only
             // (Linux 4.2). Without it one is chosen here, which is free for all.

@@ -4,6 +4,7 @@ use super::{Block, End, Slot, State, Worker};
 use crate::{
     clock::now_ns,
     tcp::{
+        Conduct,
         connection::Stream,
         schedule::Schedule,
         system::{self, Socket},
@@ -11,6 +12,10 @@ use crate::{
     },
 };
 use std::{cmp::Reverse, io, sync::PoisonError};
+
+/// What is asked for of either buffer of a stuck connection's socket, in bytes. The system may make it more, and what
+/// it grants still bounds what such a connection has waiting here.
+const BUFFER_BYTES_OF_STUCK: usize = 16 << 10;
 
 impl Worker<'_> {
     /// When the next block begins.
@@ -98,7 +103,7 @@ impl Worker<'_> {
         self.live.attempted.one();
         self.connecting += 1;
         self.open += 1;
-        match self.open_socket().and_then(|socket| {
+        match self.open_socket(number).and_then(|socket| {
             self.set.add(&socket, slot)?;
             Ok(socket)
         }) {
@@ -132,11 +137,13 @@ impl Worker<'_> {
         }
     }
 
-    pub(super) fn open_socket(&self) -> io::Result<Socket> {
+    pub(super) fn open_socket(&self, connection: u32) -> io::Result<Socket> {
+        let buffer_bytes =
+            (self.spec.conduct == Conduct::Stuck).then_some(BUFFER_BYTES_OF_STUCK);
         let sources = || self.shared.sources.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let source = sources().take();
-            match Socket::connect(self.spec.target, source.address) {
+            let source = sources().take(connection);
+            match Socket::connect(self.spec.target, source.address, buffer_bytes) {
                 Err(e) if system::is_no_port(&e) && sources().exhausted(source) => {}
                 result => return result,
             }

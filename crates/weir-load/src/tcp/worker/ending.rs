@@ -1,7 +1,7 @@
 //! Time that runs out, and how connections end.
 
 use super::{End, Slot, State, Worker};
-use crate::tcp::{content::Amiss, system};
+use crate::tcp::{Conduct, content::Amiss, system};
 use std::{
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
@@ -49,6 +49,10 @@ impl Worker<'_> {
             State::Connecting => self.close(number, End::TimedOut),
             State::Ending if slot.stream.under_way() == 0 => self.close(number, End::LeftOpen),
             _ if slot.stream.under_way() == 0 => {}
+            // It waits for no answer.
+            _ if self.spec.conduct == Conduct::Stuck && !self.ending => {
+                self.set_timer(number, self.spec.answer_timeout);
+            }
             _ => match Wheel::ticks(self.spec.answer_timeout).saturating_sub(waited) {
                 0 => self.close(number, End::Unanswered),
                 left => self.set_timer(number, TICK * left),
@@ -68,6 +72,12 @@ impl Worker<'_> {
             for number in 0..self.slots.len() as u32 {
                 match self.slots[number as usize].state {
                     State::Connecting => self.close(number, End::Unfinished),
+                    // Nothing tells again of what came while it was stuck.
+                    State::Open if self.spec.conduct == Conduct::Stuck => {
+                        self.slots[number as usize].waiting_since = self.clock.now();
+                        self.leave(number);
+                        self.mind_the_last_message(number);
+                    }
                     _ => self.mind_the_last_message(number),
                 }
             }

@@ -4,7 +4,7 @@ use super::{End, Slot, State, TURN, Worker};
 use crate::{
     clock::now_ns,
     tcp::{
-        Wrong,
+        Conduct, Wrong,
         content::Amiss,
         refusal::{self, Heard},
         system::{self, Ready},
@@ -86,6 +86,11 @@ impl Worker<'_> {
 
     /// Receives what there is, and answers.
     pub(super) fn receive(&mut self, number: u32) {
+        // One that is stuck reads when all end, or to learn how its connection has ended.
+        let is_stuck = self.spec.conduct == Conduct::Stuck && !self.ending;
+        if is_stuck && !self.slots[number as usize].ended {
+            return;
+        }
         for _ in 0..TURN {
             let slot = &self.slots[number as usize];
             let (false, Some(socket)) = (slot.state == State::Over, &slot.socket) else { return };

@@ -4,7 +4,7 @@ use super::{DUE_AT_ONCE, End, Slot, State, TURN, Worker};
 use crate::{
     clock::now_ns,
     tcp::{
-        Pace,
+        Conduct, Pace,
         content::{Amiss, Sending},
         run::NEVER,
     },
@@ -110,7 +110,7 @@ impl Worker<'_> {
 
     pub(super) fn begin_messages(&mut self, number: u32, now: u64) {
         let slot = &mut self.slots[number as usize];
-        if slot.state != State::Open || self.ending {
+        if slot.state != State::Open || self.ending || self.spec.conduct == Conduct::Silent {
             return;
         }
         let outstanding = u64::from(self.spec.outstanding);

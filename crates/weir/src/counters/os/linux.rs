@@ -8,7 +8,9 @@
 mod another;
 mod devices;
 mod parse;
+mod tcp_sockets;
 pub(super) use another::OtherProcess;
+pub(super) use tcp_sockets::tcp_ends;
 #[cfg(fuzzing)]
 pub use parse::parse_every_text;
 

@@ -39,6 +39,7 @@
 //   Sampler::{new(), process() -> ProcessUsage, system() -> SystemUsage}
 //   socket_usage(&Socket) -> io::Result<SocketUsage>
 //   sockets_bound_to(&[SocketAddr]) -> Option<Vec<BoundSocket>>
+//   tcp_ends(port) -> Option<TcpEnds>
 //   kernel_memory() -> KernelMemory
 //   dropped_at_sockets(&UdpUsage) -> Option<u64>, and DROPPED_AT_SOCKETS, whose count that is
 //   devices_having(&[IpAddr]) -> Option<DeviceUsage>
@@ -245,6 +246,33 @@ pub struct BoundSocket {
     pub inode: u64,
     /// Its figures.
     pub usage: SocketUsage,
+}
+
+/// TCP connections of a port as the kernel has them, told apart by their ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TcpEnds {
+    /// Sockets that have this port: of whoever listens there.
+    pub at_the_port: TcpBuffers,
+    /// Sockets that are connected to this port: of whoever connected.
+    pub to_the_port: TcpBuffers,
+}
+
+/// Sockets, and what they have in their buffers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TcpBuffers {
+    /// How many: those of connections that stand, or that have ended in one direction.
+    pub sockets: u64,
+    /// Kernel memory of what waits in them to be read, or to be acknowledged, with what the kernel has set aside for
+    /// more, in bytes. The sockets themselves (some 4 KiB each) are not in it.
+    pub bytes: u64,
+}
+
+impl TcpEnds {
+    /// Those of this network namespace, whichever programs have them, on any address. `None` where the operating
+    /// system does not say. It takes about 1 ms for 1000 sockets of the machine.
+    pub fn of_port(port: u16) -> Option<Self> {
+        native::tcp_ends(port)
+    }
 }
 
 usage! {

@@ -2,7 +2,7 @@
 //! performance counters' library or administrator's rights is `None`.
 
 use super::{
-    BoundSocket, DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage,
+    BoundSocket, DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage, TcpEnds,
     ThreadId, ThreadUsage, UdpUsage,
 };
 use crate::Error;
@@ -87,6 +87,10 @@ pub(super) fn socket_usage(socket: &Socket) -> io::Result<SocketUsage> {
         return Err(io::Error::last_os_error());
     }
     Ok(SocketUsage { queued_bytes: Some(bytes.into()), ..SocketUsage::default() })
+}
+
+pub(super) fn tcp_ends(_port: u16) -> Option<TcpEnds> {
+    None
 }
 
 pub(super) fn sockets_bound_to(_addresses: &[SocketAddr]) -> Option<Vec<BoundSocket>> {
