@@ -10,6 +10,7 @@ use weir::counters::os::{Sampler, SocketUsage, ThreadId};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE, Snapshot};
 use weir::socket::SocketState;
 use weir::udp::Running;
+use weir_lab::performance::{Batches, Now as Recorded, Record, Recorder, ThreadNow};
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
 use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
@@ -73,6 +74,10 @@ struct WatchState {
     runs_ended: u32,
     /// Whether a run was cut off since this server was stopped.
     stopped_in_a_run: bool,
+    /// The performance log of the run that began last, until the generator has sent everything.
+    recorder: Option<Recorder>,
+    /// The log as it was then.
+    recorded: Vec<Record>,
     last: Option<wire::ServerReport>,
 }
 
@@ -126,6 +131,8 @@ impl Watch {
             wrong_runs: 0,
             runs_ended: 0,
             stopped_in_a_run: false,
+            recorder: None,
+            recorded: vec![],
             last: None,
         };
         state.read(&audit);
@@ -141,6 +148,20 @@ impl Watch {
     pub fn counting(self, entries: Option<KernelEntries>) -> Self {
         self.lock().entries = entries;
         self
+    }
+
+    /// The same with a log of each run.
+    pub fn recording(self, recorder: Option<Recorder>) -> Self {
+        let mut state = self.lock();
+        state.recorder = recorder;
+        state.begin_recording();
+        drop(state);
+        self
+    }
+
+    /// What the server tells of itself for a performance log.
+    pub fn performance(&self) -> Recorded {
+        self.lock().performance()
     }
 
     /// The same of a server that is held up by this.
@@ -263,9 +284,11 @@ impl Watch {
             return report;
         }
         state.read(&self.audit);
+        state.end_recording();
         let state = &mut *state;
         let figures = state.figures();
-        self.make_report(&state.whole, &mut state.sampler, figures, None, false)
+        let report = self.make_report(&state.whole, &mut state.sampler, figures, None, false);
+        wire::ServerReport { performance: std::mem::take(&mut state.recorded), ..report }
     }
 
     /// From what each thread counted, and each socket.
@@ -308,6 +331,7 @@ impl Watch {
             slices_missing: 0, // known only once the server has stopped
             window: course.readings.window(),
             sockets: course.dropped_at_each(&sockets),
+            performance: vec![],
             audit: audit.map_or_else(
                 || wire::Audit { received: total.datagrams, ..wire::Audit::default() },
                 audit_report,
@@ -399,6 +423,7 @@ impl Receiver for Watch {
     }
 
     fn all_sent(&self, _: &AgreedRun) {
+        self.lock().end_recording();
         if let Some(hold) = &self.hold {
             hold.all_sent();
         }
@@ -487,6 +512,8 @@ impl Receiver for Watch {
             report.cut_short.get_or_insert_with(|| STOPPED.into());
         }
         let value = serde_json::to_value(&report).unwrap_or_default();
+        // It is for whoever started this server, and would be too much for the control channel.
+        report.performance = std::mem::take(&mut state.recorded);
         state.last = Some(report);
         drop(state);
         if let Ending::NotSignalled { reason } = ending {
@@ -526,6 +553,46 @@ impl WatchState {
         course.read(0, None, cpu);
         self.runs.push((run, course));
         self.until_system = 0;
+        self.begin_recording();
+    }
+
+    fn begin_recording(&mut self) {
+        if self.recorder.is_some() {
+            let now = self.performance();
+            self.recorder.as_mut().into_iter().for_each(|recorder| recorder.begin(now.clone()));
+        }
+    }
+
+    /// What the server tells of itself for a performance log.
+    fn performance(&self) -> Recorded {
+        let counters = self.counters();
+        let threads = self.server.as_ref().map(Running::thread_ids).unwrap_or_default();
+        let batches =
+            |of: &Snapshot| Batches { dequeues: of.batches.count(), brought: of.datagrams };
+        let thread = |(index, (id, of)): (usize, (ThreadId, &Snapshot))| ThreadNow {
+            id,
+            name: format!("weir-udp-{index}"),
+            counts: of.named(),
+            batches: batches(of),
+        };
+        let total = total(&counters);
+        Recorded {
+            counts: total.named(),
+            batches: batches(&total),
+            threads: threads.into_iter().zip(&counters).enumerate().map(thread).collect(),
+            more_threads: 0,
+            sockets: self.sockets().iter().map(|socket| socket.usage).collect(),
+        }
+    }
+
+    /// The generator has sent everything: what comes after it, the quiet in which its end is waited for, is no part of
+    /// the run.
+    fn end_recording(&mut self) {
+        if self.recorder.as_ref().is_some_and(Recorder::has_begun) {
+            let now = self.performance();
+            self.recorded =
+                self.recorder.as_mut().map(|recorder| recorder.end(now)).unwrap_or_default();
+        }
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
@@ -554,6 +621,10 @@ impl WatchState {
     }
 
     fn read(&mut self, audit: &Audit) {
+        if self.recorder.as_ref().is_some_and(Recorder::is_due) {
+            let now = self.performance();
+            self.recorder.as_mut().into_iter().for_each(|recorder| recorder.read(now.clone()));
+        }
         let counters = self.counters();
         let cpu = self.cpu();
         let handled = |course: &Course| total(&course.threads(&counters)).datagrams;

@@ -1,6 +1,6 @@
 //! A server that runs, and what is left of it afterwards.
 
-use super::common::{Common, Gone, ThreadFinal};
+use super::common::{Common, Gone, ThreadFinal, ThreadNow};
 use crate::{
     Error,
     counters::{self, os::ThreadId, stream::Snapshot},
@@ -98,6 +98,12 @@ impl Running {
     /// The operating system's number of each thread that runs, for reading its usage.
     pub fn thread_ids(&self) -> Vec<ThreadId> {
         self.common.thread_ids()
+    }
+
+    /// The threads that run, in the order in which they were started, and what each has counted: the first `most` of
+    /// them, as a design may have thousands.
+    pub fn threads(&self, most: usize) -> Vec<ThreadNow> {
+        self.common.threads_now(most)
     }
 
     /// Whether it still runs. A server stops by itself only when it failed.

@@ -13,8 +13,8 @@ pub(super) use another::OtherProcess;
 pub use parse::parse_every_text;
 
 use super::{
-    BoundSocket, DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId,
-    ThreadUsage, TotalUsage, UdpUsage,
+    BoundSocket, DeviceUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage, SystemUsage,
+    ThreadId, ThreadUsage, TotalUsage, UdpUsage,
 };
 use crate::Error;
 use nix::{
@@ -259,6 +259,7 @@ pub(super) struct Sampler {
     sockstat: Option<ProcFile>,
     stat: Option<ProcFile>,
     meminfo: Option<ProcFile>,
+    interrupts: Option<ProcFile>,
     buffer: Vec<u8>,
 }
 
@@ -276,6 +277,7 @@ impl Sampler {
             sockstat: file("/proc/thread-self/net/sockstat"),
             stat: file("/proc/stat"),
             meminfo: file("/proc/meminfo"),
+            interrupts: file("/proc/interrupts"),
             buffer: Vec::new(),
         }
     }
@@ -315,6 +317,10 @@ impl Sampler {
             softnet,
             cores: self.tick_ns.map_or_else(Vec::new, |ns| parse::stat_cores(stat, ns)),
         }
+    }
+
+    pub(super) fn interrupts(&mut self) -> Vec<OfCore<u64>> {
+        parse::interrupts(text(&self.interrupts, &mut self.buffer))
     }
 }
 
