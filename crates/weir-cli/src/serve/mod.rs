@@ -585,6 +585,9 @@ fn watch_until_end(
         {
             let now = watch.now();
             line(args, &text::interval(&then, &now));
+            if let Some(settings) = watch.changed() {
+                line(args, &text::in_force(&settings));
+            }
             then = now;
             next_line = Some(at + every);
         }

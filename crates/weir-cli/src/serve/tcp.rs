@@ -440,6 +440,7 @@ fn performance(running: &Running) -> Now {
         counts: [running.counters().named(), running.calls().named()].concat(),
         threads: threads.into_iter().map(thread).collect(),
         more_threads,
+        settings: running.settings().iter().map(|of| (of.name, of.number)).collect(),
         ..Now::default()
     }
 }

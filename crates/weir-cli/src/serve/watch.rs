@@ -9,11 +9,12 @@ use weir::counters::os::KernelEntries;
 use weir::counters::os::{Sampler, SocketUsage, ThreadId};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE, Snapshot};
 use weir::socket::SocketState;
+use weir::tunable::Setting;
 use weir::udp::Running;
 use weir_lab::performance::{Batches, Now as Recorded, Record, Recorder, ThreadNow};
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
-use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
+use weir_load::control::{AgreedRun, Arrived, Ending, InForce, Outstanding, Receiver};
 
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
@@ -74,6 +75,8 @@ struct WatchState {
     runs_ended: u32,
     /// Whether a run was cut off since this server was stopped.
     stopped_in_a_run: bool,
+    /// Whether settings were changed since that was last asked.
+    were_changed: bool,
     /// The performance log of the run that began last, until the generator has sent everything.
     recorder: Option<Recorder>,
     /// The log as it was then.
@@ -131,6 +134,7 @@ impl Watch {
             wrong_runs: 0,
             runs_ended: 0,
             stopped_in_a_run: false,
+            were_changed: false,
             recorder: None,
             recorded: vec![],
             last: None,
@@ -157,6 +161,12 @@ impl Watch {
         state.begin_recording();
         drop(state);
         self
+    }
+
+    /// The settings that may be changed while the server runs, as they are, if any was changed since the last call.
+    pub fn changed(&self) -> Option<Vec<Setting>> {
+        let mut state = self.lock();
+        std::mem::take(&mut state.were_changed).then(|| state.tunable())
     }
 
     /// What the server tells of itself for a performance log.
@@ -250,6 +260,7 @@ impl Watch {
             runs_open: state.runs.len(),
             runs_ended: state.runs_ended,
             runs_wrong: state.wrong_runs,
+            settings: state.tunable(),
         }
     }
 
@@ -523,6 +534,17 @@ impl Receiver for Watch {
         value
     }
 
+    fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<InForce>, String> {
+        let mut state = self.lock();
+        let server = state.server.as_ref().ok_or("this server is being stopped")?;
+        let before = server.settings();
+        let now = server.set(changes).map_err(|error| error.to_string())?;
+        state.were_changed |= now != before;
+        let in_force =
+            |of: Setting| InForce { name: of.name.into(), value: of.value, allowed: of.allowed };
+        Ok(now.into_iter().map(in_force).collect())
+    }
+
     fn note(&self, text: &str) {
         self.tell(Event::Note(text.to_owned()));
     }
@@ -581,8 +603,14 @@ impl WatchState {
             batches: batches(&total),
             threads: threads.into_iter().zip(&counters).enumerate().map(thread).collect(),
             more_threads: 0,
+            settings: self.tunable().iter().map(|setting| (setting.name, setting.number)).collect(),
             sockets: self.sockets().iter().map(|socket| socket.usage).collect(),
         }
+    }
+
+    /// What may be changed while the server runs, as it is.
+    fn tunable(&self) -> Vec<Setting> {
+        self.server.as_ref().map(Running::settings).unwrap_or_default()
     }
 
     /// The generator has sent everything: what comes after it, the quiet in which its end is waited for, is no part of

@@ -83,7 +83,7 @@ fn each(document: &Value, take: &mut dyn FnMut(&Value, &Value)) {
 }
 
 /// What of a record stands in groups by name.
-const GROUPS: [&str; 6] = ["counts", "process", "system", "udp", "network", "sockets"];
+const GROUPS: [&str; 7] = ["counts", "settings", "process", "system", "udp", "network", "sockets"];
 
 /// The figures of a record that are known, as the last fields of a line.
 fn figures(record: &Value) -> Vec<Vec<String>> {

@@ -70,6 +70,9 @@ pub struct Record {
     /// The network receive path of all cores: packets processed, dropped as a queue was full, and times it stopped with
     /// work left.
     pub network: Figures,
+    /// Settings that may be changed while the server runs, as they were at its end: times in microseconds, flags as 0 or 1.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: Counts,
     /// The server's sockets, where they can be told: datagrams dropped in it, and the bytes that waited at its end.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sockets: Figures,

@@ -24,6 +24,8 @@ pub struct Now {
     pub threads: Vec<ThreadNow>,
     /// Further threads, which are not told apart.
     pub more_threads: u64,
+    /// Its settings that may be changed while it runs, as they are.
+    pub settings: Vec<(&'static str, u64)>,
     /// Its sockets; empty where they cannot be told.
     pub sockets: Vec<SocketUsage>,
 }
@@ -218,6 +220,12 @@ impl Recorder {
             system: figures(system.total.named()),
             udp: figures(system.udp().named()),
             network: figures(system.softnet_total().named()),
+            settings: to
+                .now
+                .settings
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
             sockets: sockets(&from.now.sockets, &to.now.sockets),
         }
     }
@@ -320,7 +328,14 @@ mod tests {
             batches,
         };
         let socket = SocketUsage { drops: Some(datagrams / 10), ..SocketUsage::default() };
-        Now { counts, batches, threads: vec![thread], more_threads: 0, sockets: vec![socket] }
+        Now {
+            counts,
+            batches,
+            threads: vec![thread],
+            settings: vec![("spin", datagrams)],
+            sockets: vec![socket],
+            ..Now::default()
+        }
     }
 
     #[test]
@@ -341,6 +356,7 @@ mod tests {
         assert_eq!((thread.name.as_str(), thread.counts), ("one", first.counts));
         assert!(thread.usage["cpu_ns"] > Some(0), "it took the readings itself");
         assert_eq!(first.sockets["dropped"], Some(30));
+        assert_eq!(first.settings["spin"], 400, "as it was at the end");
         assert_eq!(first.sockets["queued_bytes"], None, "not known is not zero");
         recorder.begin(now(0, 0));
         assert!(recorder.records().is_empty(), "it has begun anew");
