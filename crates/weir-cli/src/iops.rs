@@ -19,6 +19,7 @@ use crate::{
     cores::{Cores, keep_to},
     exit::{FAILED, UNAVAILABLE, USAGE},
     flood::{Usage, heed_interrupts},
+    serve::performance::parse_interval,
     shown::{self, Shown},
 };
 
@@ -123,6 +124,13 @@ pub struct IopsArgs {
     #[arg(long, hide = true)]
     count_entries: bool,
 
+    #[arg(
+        long, value_name = "TIME", value_parser = parse_interval, requires = "json",
+        help = "Have the performance log in the document: what each thread, each core and the system did in every such \
+                interval, such as 1s (CPU time, context switches, interrupts, memory)"
+    )]
+    performance_interval: Option<Duration>,
+
     /// Print the effective settings, and read nothing. The path is still opened.
     #[arg(long)]
     dry_run: bool,
@@ -217,6 +225,7 @@ fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
         sample_every: args.sample_every,
         errors_max: args.errors_max,
         count_entries: args.count_entries,
+        performance: args.performance_interval,
     })
 }
 

@@ -35,6 +35,7 @@ mod memory;
 mod report;
 mod saved;
 mod serve;
+mod set;
 mod shown;
 mod simulate;
 mod tune;
@@ -64,6 +65,7 @@ enum Command {
     /// Run one design, and report at the end.
     #[command(subcommand)]
     Serve(serve::Serve),
+    Set(set::SetArgs),
     Flood(flood::FloodArgs),
     /// Make connections to a server, send messages on them, and verify what comes back.
     #[command(subcommand)]
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(serve) => serve::run(&serve),
+        Command::Set(args) => set::run(&args),
         Command::Flood(args) => flood::run(args),
         Command::Load(load) => load::run(&load),
         Command::Iops(args) => iops::run(&args),

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
+use weir_lab::performance::has_any;
 use weir_lab::saved::{DOCUMENT, Saved};
 
-use crate::compare::output::{REPORT, parse_report, report_as, write};
+use crate::compare::output::{REPORT, log_as, parse_report, report_as, write};
 use crate::compare::stream::is_standard;
 use crate::exit::{self, Failure};
+use crate::serve::performance::parse_file;
 
 /// Write the report of a saved result: one HTML file with all tables and pictures, or CSV, or Markdown.
 ///
@@ -24,6 +26,14 @@ pub struct ReportArgs {
     /// standard output, as HTML [default: beside the document: report.html in a folder of results, x.html for x.json].
     #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(parse_output))]
     output: Option<PathBuf>,
+
+    /// Write the performance log of the runs to this file instead: as CSV where the name ends in .csv, else (.ndjson,
+    /// .jsonl, .json) a JSON object on each line.
+    #[arg(
+        long, value_name = "FILE", conflicts_with = "output",
+        value_parser = PathBufValueParser::new().try_map(parse_file)
+    )]
+    performance_log: Option<PathBuf>,
 }
 
 /// Runs `weir report`.
@@ -39,6 +49,17 @@ pub fn run(args: &ReportArgs) -> ExitCode {
 
 fn attempt(args: &ReportArgs) -> Result<(), Failure> {
     let saved = Saved::open(&args.file).map_err(Failure::usage)?;
+    if let Some(path) = &args.performance_log {
+        if !has_any(&saved.document) {
+            return Err(Failure::usage(format!(
+                "{} has no performance log: it was made without one, or is a report, which leaves it out; result.json in \
+                 the folder of results has it",
+                saved.path.display()
+            )));
+        }
+        write(path, &log_as(path, &saved.document))?;
+        return crate::print_report(&format!("performance log: {}\n", path.display()));
+    }
     let path = args.output.clone().unwrap_or_else(|| beside(&saved.path));
     if args.output.is_none() && path == saved.path {
         return Err(Failure::usage(format!(

@@ -11,6 +11,7 @@ pub mod exit;
 pub mod experiment;
 pub mod iops;
 pub mod machine;
+pub mod performance;
 pub mod report;
 pub mod saved;
 pub mod simulate;

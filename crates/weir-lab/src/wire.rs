@@ -12,6 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_load::proof::Checked;
 
+use crate::performance::Record;
+
 /// First line of a server: it listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyLine {
@@ -108,6 +110,9 @@ pub struct ServerReport {
     pub audit: Audit,
     /// What the operating system counted over the whole run.
     pub system: SystemReport,
+    /// The performance log of the run: what threads, cores and the system did in each interval of it; empty without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
     /// What a program that is not weir's said of itself, and what there is to check it by; `None` for weir's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerReport>,

@@ -48,6 +48,8 @@ pub mod timer;
 #[forbid(unsafe_code)]
 mod token;
 #[forbid(unsafe_code)]
+pub mod tunable;
+#[forbid(unsafe_code)]
 pub mod udp;
 #[forbid(unsafe_code)]
 pub mod wake;

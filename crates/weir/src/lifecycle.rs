@@ -7,6 +7,7 @@ use crate::{
         os::{ThreadId, ThreadUsage},
     },
     memory::Region,
+    tunable::{self, Setting, Tunable, Unit},
     wake::Waker,
 };
 use std::{
@@ -150,14 +151,6 @@ impl Settings {
     }
 }
 
-/// A value that may be changed while the server runs.
-pub(crate) struct Tunable {
-    pub(crate) name: &'static str,
-    pub(crate) value: Arc<AtomicU64>,
-    pub(crate) least: u64,
-    pub(crate) most: u64,
-}
-
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -215,20 +208,43 @@ impl Lifecycle {
 
     /// The settings in effect, each name once.
     pub(crate) fn effective(&self) -> Vec<(String, String)> {
-        lock(&self.effective).entries()
+        let mut entries = lock(&self.effective).entries();
+        // What was changed since the start is in effect as it is now, written as the option is.
+        for tunable in lock(&self.tunables).iter() {
+            let now = tunable.setting();
+            if let Some((_, value)) = entries.iter_mut().find(|(name, _)| name == now.name) {
+                *value =
+                    if tunable.unit == Unit::Flag { now.value } else { now.number.to_string() };
+            }
+        }
+        entries
     }
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
     pub(crate) fn tunable(
         &self,
-        name: &'static str,
+        (name, unit): (&'static str, Unit),
         value: u64,
         least: u64,
         most: u64,
     ) -> Arc<AtomicU64> {
         let value = Arc::new(AtomicU64::new(value));
-        lock(&self.tunables).push(Tunable { name, value: Arc::clone(&value), least, most });
+        let tunable = Tunable { name, unit, value: Arc::clone(&value), least, most };
+        lock(&self.tunables).push(tunable);
         value
+    }
+
+    /// What may be changed, as it is now.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        lock(&self.tunables).iter().map(Tunable::setting).collect()
+    }
+
+    /// Changes some of that, all or none; gives all as it is then.
+    pub(crate) fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<Setting>, Error> {
+        let effective = lock(&self.effective).entries();
+        let tunables = lock(&self.tunables);
+        tunable::set(&tunables, &effective, changes)?;
+        Ok(tunables.iter().map(Tunable::setting).collect())
     }
 
     /// Changes a tunable value.
@@ -238,7 +254,7 @@ impl Lifecycle {
             let known = tunables.iter().map(|tunable| tunable.name);
             return Err(Error::unknown_name("tunable", name, known));
         };
-        if !(tunable.least..=tunable.most).contains(&value) {
+        if !tunable.allows(value) {
             let problem =
                 format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
             return Err(Error::option(name, problem));

@@ -6,10 +6,11 @@ use clap::Args;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::experiment::results::Results;
+use weir_lab::performance::INTERVALS;
 use weir_lab::report::Reported;
 use weir_lab::report::document;
 use weir_lab::stats::random::fresh_seed;
-use weir_load::quantity::parse_percent;
+use weir_load::quantity::{parse_percent, parse_time};
 
 use super::context::Context;
 use super::display::{Display, say_plan, warned};
@@ -18,6 +19,7 @@ use super::part::Part;
 use super::plan::PlanArgs;
 use crate::cores::Cores;
 use crate::exit::Failure;
+use crate::serve::performance::parse_interval;
 
 /// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
 pub(super) const ALL_STANDARD_S: u64 = 110;
@@ -40,6 +42,15 @@ pub struct CommonArgs {
     #[arg(long)]
     pub seed: Option<u64>,
 
+    #[arg(long, value_name = "TIME", default_value = INTERVAL_TEXT, value_parser = parse_log, help = format!(
+        "Interval of the performance log: what each thread of a server, each core and the system did in every run \
+         (context switches, CPU time, interrupts, batches, UDP statistics, memory), {:?} or more. A shorter run has one \
+         interval. The log is in the document and, beside the results, in performance.ndjson and performance.csv; 0 for \
+         no log",
+        INTERVALS.0
+    ))]
+    pub performance_interval: Duration,
+
     /// Print every command before it is started.
     #[arg(short, long)]
     pub verbose: bool,
@@ -53,6 +64,24 @@ pub struct CommonArgs {
 
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// The interval of the performance log, unless another is asked for.
+const INTERVAL_TEXT: &str = "1s";
+
+/// An interval of the performance log; 0 for no log.
+fn parse_log(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        Duration::ZERO => Ok(Duration::ZERO),
+        _ => parse_interval(text),
+    }
+}
+
+impl CommonArgs {
+    /// How often the performance of what runs is logged, if it is.
+    pub fn logged_every(&self) -> Option<Duration> {
+        Some(self.performance_interval).filter(|every| !every.is_zero())
+    }
 }
 
 /// How much is measured: a first look, everything, or what is usual.

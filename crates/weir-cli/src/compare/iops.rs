@@ -129,7 +129,8 @@ pub fn compare(args: &IopsArgs, context: &Context) -> Result<Part, Failure> {
     let planned = Planned { results, settings, common, context, places, title, warnings };
     planned.make(|results, settings, making| {
         let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
-        let mut bench = Processes::new(program, cores, named, direction, interrupt, making.tell);
+        let mut bench = Processes::new(program, cores, named, direction, interrupt, making.tell)
+            .logging_performance(common.logged_every());
         experiment::run(&mut bench, results, settings, &mut |progress| {
             display.show(&progress, title)
         });

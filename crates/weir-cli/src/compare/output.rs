@@ -9,6 +9,7 @@ use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use jiff::Timestamp;
 use serde_json::Value;
+use weir_lab::performance;
 use weir_lab::report::document::with;
 use weir_lab::report::export;
 use weir_lab::report::html::page;
@@ -27,6 +28,8 @@ const RESULTS: &str = "weir-results";
 const RESULTS_VARIABLE: &str = "WEIR_RESULTS";
 /// All tables and sentences in it, as text.
 const DETAILS: &str = "details.txt";
+/// The performance log of all runs, a JSON object on each line, and as CSV.
+const PERFORMANCE: [&str; 2] = ["performance.ndjson", "performance.csv"];
 /// The same as a page, with pictures.
 pub const REPORT: &str = "report.html";
 
@@ -214,8 +217,10 @@ impl Output {
             write(&folder.join(DETAILS), &part.details()),
             write(&folder.join(REPORT), &page(document)),
         ];
+        let logs = PERFORMANCE.iter().filter(|_| performance::has_any(document));
+        let logged = logs.map(|name| write(&folder.join(name), &log_as(Path::new(name), document)));
         // Fails where anything was written.
-        let failed = written.into_iter().filter_map(Result::err).collect();
+        let failed = written.into_iter().chain(logged).filter_map(Result::err).collect();
         if fs::remove_dir(&folder).is_ok() {
             return failed;
         }
@@ -270,6 +275,14 @@ pub fn report_as(path: &Path, document: &Value) -> String {
     let ending = path.extension().unwrap_or_default();
     let format = REPORTS.iter().find(|(name, _)| ending.eq_ignore_ascii_case(name));
     format.map_or(page as Format, |(_, format)| *format)(document)
+}
+
+/// The performance log of a document: CSV where the name of its file ends so, else a JSON object on each line.
+pub fn log_as(path: &Path, document: &Value) -> String {
+    match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv")) {
+        true => performance::csv(document),
+        false => performance::ndjson(document),
+    }
 }
 
 /// A file for a report, whose name says what it is to be.

@@ -201,7 +201,8 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         Planned { results, settings, common: &args.common, context, places, title, warnings };
     planned.make(|results, settings, making| {
         let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
-        let mut bench = Processes::new(program, server_cores, client_cores, interrupt, making.tell);
+        let mut bench = Processes::new(program, server_cores, client_cores, interrupt, making.tell)
+            .logging_performance(args.common.logged_every());
         experiment::run(&mut bench, results, settings, &mut |progress| {
             display.show(&progress, title)
         });

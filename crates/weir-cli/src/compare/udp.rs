@@ -75,7 +75,8 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
         let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
         let mut bench = Processes::new(program, server_cores, first, interrupt, making.tell)
-            .with_more_generator_cores(more.unwrap_or_default().to_vec());
+            .with_more_generator_cores(more.unwrap_or_default().to_vec())
+            .logging_performance(args.common.logged_every());
         if args.on == On::Veth {
             // This thread is at the generator's end of it from now on.
             let link = Link::make().map_err(weir::Error::from)?;

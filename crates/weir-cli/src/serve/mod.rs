@@ -10,6 +10,7 @@ mod handler;
 mod hold;
 mod metrics;
 mod peer;
+pub mod performance;
 mod tcp;
 mod tcp_peer;
 mod text;
@@ -43,6 +44,7 @@ use crate::exit::{self, Failure};
 use handler::Reply;
 use hold::Hold;
 use metrics::{About, MetricsArgs};
+use performance::{PerformanceArgs, PerformanceLog};
 use watch::{Event, Now, Watch};
 
 /// What `weir serve` can serve.
@@ -207,6 +209,9 @@ pub struct ServeUdp {
     #[command(flatten)]
     metrics: MetricsArgs,
 
+    #[command(flatten)]
+    performance: PerformanceArgs,
+
     /// Documents on standard output, everything else on standard error.
     #[arg(short = 'J', long)]
     json: bool,
@@ -357,6 +362,7 @@ pub fn print_found<T: serde::Serialize, E: Into<Failure>>(found: Result<T, E>) -
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let control_settings = control_settings(args)?;
     let listener = metrics::open(&args.metrics, args.cpu.as_ref())?;
+    let mut log = args.performance.open()?;
     // Before any thread is started: threads inherit it on Linux.
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve udp", cores)).transpose()?.flatten();
     let (sender, events) = channel();
@@ -378,7 +384,11 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let pages = metrics::udp::pages(about, move || watched.scraped());
     let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
     announce(args, &watch, &settings, control.as_ref())?;
-    watch_until_end(args, &watch, &events);
+    if let Some(log) = &mut log {
+        log.begin(watch.performance());
+    }
+    watch_until_end(args, &watch, &mut log, &events);
+    let logged = log.map_or(Ok(()), |log| log.end(watch.performance()));
     // A server that is stopped has no counters: they would seem to begin anew.
     drop(endpoint);
     if let Some(control) = &control {
@@ -389,7 +399,8 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
         }
     }
     drop(control);
-    conclude(args, &watch, &design)
+    // What could not be logged is told once everything else was.
+    conclude(args, &watch, &design).and_then(|code| logged.map(|()| code))
 }
 
 /// Starts the server. Gives also the name of its design.
@@ -441,6 +452,7 @@ fn start(
         Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone())
             .counting(entries)
             .answering(reply(args))
+            .recording(args.performance.recorder())
             .holding(hold);
     Ok((Arc::new(watch), name))
 }
@@ -539,7 +551,12 @@ fn announce_in_words(
 }
 
 /// Takes readings and prints lines until something ends the server.
-fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
+fn watch_until_end(
+    args: &ServeUdp,
+    watch: &Watch,
+    log: &mut Option<PerformanceLog>,
+    events: &Receiver<Event>,
+) {
     let every = (!args.interval.is_zero()).then_some(args.interval);
     let mut then = Now::ZERO;
     let mut next_line = every.map(|every| Instant::now() + every);
@@ -548,7 +565,8 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
         let pause = if watch.has_active_run() { READ_EVERY } else { LOOK_EVERY };
         // A run that began since asks for the next reading sooner.
         next_read = next_read.min(Instant::now() + pause);
-        let until = next_line.map_or(next_read, |line| line.min(next_read));
+        let logged = log.as_ref().and_then(PerformanceLog::due);
+        let until = next_line.into_iter().chain(logged).fold(next_read, Instant::min);
         match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Stop) => return,
             Ok(Event::RunEnded) if args.once => return,
@@ -565,11 +583,17 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
         if !watch.is_running() {
             return;
         }
+        if let Some(log) = log {
+            log.read_if_due(|| watch.performance());
+        }
         if let (Some(every), Some(at)) = (every, next_line)
             && Instant::now() >= at
         {
             let now = watch.now();
             line(args, &text::interval(&then, &now));
+            if let Some(settings) = watch.changed() {
+                line(args, &text::in_force(&settings));
+            }
             then = now;
             next_line = Some(at + every);
         }

@@ -17,14 +17,16 @@ use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE};
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
 use weir::stream::{Keepalive, StreamOptions};
 use weir::tcp::{
-    AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, WhenFull,
+    AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, ThreadNow, WhenFull,
 };
 use weir::wake::Waker;
+use weir_lab::performance::{Batches, MOST_THREADS, Now, Record, Recorder, ThreadNow as Thread};
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
 use super::metrics::{self, About, MetricsArgs};
+use super::performance::{PerformanceArgs, PerformanceLog};
 use super::watch::Event;
 use super::{stop_on_request, text};
 use crate::cores::{Cores, keep_to};
@@ -156,6 +158,9 @@ pub struct ServeTcp {
     #[command(flatten)]
     metrics: MetricsArgs,
 
+    #[command(flatten)]
+    performance: PerformanceArgs,
+
     /// Documents on standard output, everything else on standard error.
     #[arg(short = 'J', long)]
     pub json: bool,
@@ -164,6 +169,7 @@ pub struct ServeTcp {
 /// Serves until it is told to end; gives the exit code.
 pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let listener = metrics::open(&args.metrics, args.cpu.as_ref())?;
+    let mut log = args.performance.open()?;
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve tcp", cores)).transpose()?.flatten();
     // With the privilege that is given up now.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
@@ -198,9 +204,21 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         held_before,
         standing: None,
         marks: vec![],
+        recorder: args.performance.recorder(),
+        recorded: vec![],
     };
-    watched.until_end(&before, &events);
-    let Watched { mut sampler, standing, marks, .. } = watched;
+    if let Some(recorder) = &mut watched.recorder {
+        recorder.begin(performance(&running));
+    }
+    if let Some(log) = &mut log {
+        log.begin(performance(&running));
+    }
+    watched.until_end(&before, &mut log, &events);
+    if watched.marks.is_empty() {
+        watched.record();
+    }
+    let Watched { mut sampler, standing, marks, recorded, .. } = watched;
+    let logged = log.map_or(Ok(()), |log| log.end(performance(&running)));
     // With its end nobody else has the server.
     drop(endpoint);
     let running = Arc::into_inner(running)
@@ -213,6 +231,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let mut report = Report::of(design, settings, &fin, &before, &mut sampler);
     report.standing = standing;
     report.window = report::window(&marks);
+    report.performance = recorded;
     let failure = fin.failure.map(Failure::from);
     if let Some(failure) = &failure {
         report.failure = Some(failure.message.clone());
@@ -232,7 +251,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         None if report.open > 0 => {
             Err(Failure::failed(format!("{} connections were not closed", report.open)))
         }
-        None => printed.map(|()| exit::OK),
+        None => printed.and(logged).map(|()| exit::OK),
     }
 }
 
@@ -401,6 +420,29 @@ struct Watched<'a> {
     standing: Option<Standing>,
     /// The first mark and the last one.
     marks: Vec<Totals>,
+    /// The performance log between the marks.
+    recorder: Option<Recorder>,
+    /// The log as it was at the last one.
+    recorded: Vec<Record>,
+}
+
+/// What the server tells of itself for a performance log.
+fn performance(running: &Running) -> Now {
+    let threads = running.threads(MOST_THREADS);
+    let more_threads = running.thread_ids().len().saturating_sub(threads.len()) as u64;
+    let thread = |of: ThreadNow| Thread {
+        id: of.id,
+        name: format!("weir-tcp-{}", of.index),
+        counts: [of.counters.named(), of.calls.named()].concat(),
+        batches: Batches::default(),
+    };
+    Now {
+        counts: [running.counters().named(), running.calls().named()].concat(),
+        threads: threads.into_iter().map(thread).collect(),
+        more_threads,
+        settings: running.settings().iter().map(|of| (of.name, of.number)).collect(),
+        ..Now::default()
+    }
 }
 
 impl Watched<'_> {
@@ -423,8 +465,19 @@ impl Watched<'_> {
                 self.marks.truncate(1);
                 self.marks.push(Totals::read(self.running, &mut self.sampler));
                 self.count_entries();
+                self.record();
             }
             _ => {}
+        }
+    }
+
+    /// Begins the performance log at the first mark, and ends it at the second.
+    fn record(&mut self) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let now = performance(self.running);
+        match self.marks.len() {
+            1 => recorder.begin(now),
+            _ => self.recorded = recorder.end(now),
         }
     }
 
@@ -439,13 +492,21 @@ impl Watched<'_> {
     }
 
     /// Prints lines until something ends the server.
-    fn until_end(&mut self, before: &Totals, events: &Receiver<Event>) {
+    fn until_end(
+        &mut self,
+        before: &Totals,
+        log: &mut Option<PerformanceLog>,
+        events: &Receiver<Event>,
+    ) {
         let every = Some(self.args.interval).filter(|every| !every.is_zero());
         let mut next_line = every.map(|every| Instant::now() + every);
         let mut then = before.clone();
         loop {
             // Without lines to print nothing wakes this thread: a server at rest costs nothing.
-            let event = match next_line {
+            let logged = log.as_ref().and_then(PerformanceLog::due);
+            let recorded = self.recorder.as_ref().and_then(Recorder::due);
+            let until = next_line.into_iter().chain(logged).chain(recorded).min();
+            let event = match until {
                 Some(line) => events.recv_timeout(line.saturating_duration_since(Instant::now())),
                 None => events.recv().map_err(RecvTimeoutError::from),
             };
@@ -453,6 +514,12 @@ impl Watched<'_> {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Event::Asked(word)) => self.asked(&word),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(log) = log {
+                log.read_if_due(|| performance(self.running));
+            }
+            if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_due()) {
+                recorder.read(performance(self.running));
             }
             if let (Some(every), Some(at)) = (every, next_line)
                 && Instant::now() >= at

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use weir::counters::{ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
+use weir::tunable::Setting;
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
 use weir_lab::udp::plan::Work;
 use weir_lab::wire::{Batches, ServerReport};
@@ -34,6 +35,12 @@ pub fn interval(then: &Now, now: &Now) -> String {
         or_unknown(cpu, |percent| format!("{percent:.0} %")),
         or_unknown(dropped, si)
     )
+}
+
+/// The line behind that of an interval in which settings were changed.
+pub fn in_force(settings: &[Setting]) -> String {
+    let each = settings.iter().map(|setting| format!("{}={}", setting.name, setting.value));
+    format!("settings in force: {}", each.collect::<Vec<_>>().join(" "))
 }
 
 /// The report at the end. `work`, `dequeue_max` and `outstanding` are settings that the

@@ -9,10 +9,12 @@ use weir::counters::os::KernelEntries;
 use weir::counters::os::{Sampler, SocketUsage, ThreadId};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE, Snapshot};
 use weir::socket::SocketState;
+use weir::tunable::Setting;
 use weir::udp::Running;
+use weir_lab::performance::{Batches, Now as Recorded, Record, Recorder, ThreadNow};
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
-use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
+use weir_load::control::{AgreedRun, Arrived, Ending, InForce, Outstanding, Receiver};
 
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
@@ -73,6 +75,12 @@ struct WatchState {
     runs_ended: u32,
     /// Whether a run was cut off since this server was stopped.
     stopped_in_a_run: bool,
+    /// Whether settings were changed since that was last asked.
+    were_changed: bool,
+    /// The performance log of the run that began last, until the generator has sent everything.
+    recorder: Option<Recorder>,
+    /// The log as it was then.
+    recorded: Vec<Record>,
     last: Option<wire::ServerReport>,
 }
 
@@ -126,6 +134,9 @@ impl Watch {
             wrong_runs: 0,
             runs_ended: 0,
             stopped_in_a_run: false,
+            were_changed: false,
+            recorder: None,
+            recorded: vec![],
             last: None,
         };
         state.read(&audit);
@@ -141,6 +152,26 @@ impl Watch {
     pub fn counting(self, entries: Option<KernelEntries>) -> Self {
         self.lock().entries = entries;
         self
+    }
+
+    /// The same with a log of each run.
+    pub fn recording(self, recorder: Option<Recorder>) -> Self {
+        let mut state = self.lock();
+        state.recorder = recorder;
+        state.begin_recording();
+        drop(state);
+        self
+    }
+
+    /// The settings that may be changed while the server runs, as they are, if any was changed since the last call.
+    pub fn changed(&self) -> Option<Vec<Setting>> {
+        let mut state = self.lock();
+        std::mem::take(&mut state.were_changed).then(|| state.tunable())
+    }
+
+    /// What the server tells of itself for a performance log.
+    pub fn performance(&self) -> Recorded {
+        self.lock().performance()
     }
 
     /// The same of a server that is held up by this.
@@ -229,6 +260,7 @@ impl Watch {
             runs_open: state.runs.len(),
             runs_ended: state.runs_ended,
             runs_wrong: state.wrong_runs,
+            settings: state.tunable(),
         }
     }
 
@@ -263,9 +295,11 @@ impl Watch {
             return report;
         }
         state.read(&self.audit);
+        state.end_recording();
         let state = &mut *state;
         let figures = state.figures();
-        self.make_report(&state.whole, &mut state.sampler, figures, None, false)
+        let report = self.make_report(&state.whole, &mut state.sampler, figures, None, false);
+        wire::ServerReport { performance: std::mem::take(&mut state.recorded), ..report }
     }
 
     /// From what each thread counted, and each socket.
@@ -308,6 +342,7 @@ impl Watch {
             slices_missing: 0, // known only once the server has stopped
             window: course.readings.window(),
             sockets: course.dropped_at_each(&sockets),
+            performance: vec![],
             audit: audit.map_or_else(
                 || wire::Audit { received: total.datagrams, ..wire::Audit::default() },
                 audit_report,
@@ -399,6 +434,7 @@ impl Receiver for Watch {
     }
 
     fn all_sent(&self, _: &AgreedRun) {
+        self.lock().end_recording();
         if let Some(hold) = &self.hold {
             hold.all_sent();
         }
@@ -487,6 +523,8 @@ impl Receiver for Watch {
             report.cut_short.get_or_insert_with(|| STOPPED.into());
         }
         let value = serde_json::to_value(&report).unwrap_or_default();
+        // It is for whoever started this server, and would be too much for the control channel.
+        report.performance = std::mem::take(&mut state.recorded);
         state.last = Some(report);
         drop(state);
         if let Ending::NotSignalled { reason } = ending {
@@ -494,6 +532,17 @@ impl Receiver for Watch {
         }
         self.tell(Event::RunEnded);
         value
+    }
+
+    fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<InForce>, String> {
+        let mut state = self.lock();
+        let server = state.server.as_ref().ok_or("this server is being stopped")?;
+        let before = server.settings();
+        let now = server.set(changes).map_err(|error| error.to_string())?;
+        state.were_changed |= now != before;
+        let in_force =
+            |of: Setting| InForce { name: of.name.into(), value: of.value, allowed: of.allowed };
+        Ok(now.into_iter().map(in_force).collect())
     }
 
     fn note(&self, text: &str) {
@@ -526,6 +575,52 @@ impl WatchState {
         course.read(0, None, cpu);
         self.runs.push((run, course));
         self.until_system = 0;
+        self.begin_recording();
+    }
+
+    fn begin_recording(&mut self) {
+        if self.recorder.is_some() {
+            let now = self.performance();
+            self.recorder.as_mut().into_iter().for_each(|recorder| recorder.begin(now.clone()));
+        }
+    }
+
+    /// What the server tells of itself for a performance log.
+    fn performance(&self) -> Recorded {
+        let counters = self.counters();
+        let threads = self.server.as_ref().map(Running::thread_ids).unwrap_or_default();
+        let batches =
+            |of: &Snapshot| Batches { dequeues: of.batches.count(), brought: of.datagrams };
+        let thread = |(index, (id, of)): (usize, (ThreadId, &Snapshot))| ThreadNow {
+            id,
+            name: format!("weir-udp-{index}"),
+            counts: of.named(),
+            batches: batches(of),
+        };
+        let total = total(&counters);
+        Recorded {
+            counts: total.named(),
+            batches: batches(&total),
+            threads: threads.into_iter().zip(&counters).enumerate().map(thread).collect(),
+            more_threads: 0,
+            settings: self.tunable().iter().map(|setting| (setting.name, setting.number)).collect(),
+            sockets: self.sockets().iter().map(|socket| socket.usage).collect(),
+        }
+    }
+
+    /// What may be changed while the server runs, as it is.
+    fn tunable(&self) -> Vec<Setting> {
+        self.server.as_ref().map(Running::settings).unwrap_or_default()
+    }
+
+    /// The generator has sent everything: what comes after it, the quiet in which its end is waited for, is no part of
+    /// the run.
+    fn end_recording(&mut self) {
+        if self.recorder.as_ref().is_some_and(Recorder::has_begun) {
+            let now = self.performance();
+            self.recorded =
+                self.recorder.as_mut().map(|recorder| recorder.end(now)).unwrap_or_default();
+        }
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
@@ -554,6 +649,10 @@ impl WatchState {
     }
 
     fn read(&mut self, audit: &Audit) {
+        if self.recorder.as_ref().is_some_and(Recorder::is_due) {
+            let now = self.performance();
+            self.recorder.as_mut().into_iter().for_each(|recorder| recorder.read(now.clone()));
+        }
         let counters = self.counters();
         let cpu = self.cpu();
         let handled = |course: &Course| total(&course.threads(&counters)).datagrams;

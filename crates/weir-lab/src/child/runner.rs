@@ -19,6 +19,8 @@ pub struct Runner {
     tell: Option<fn(&str)>,
     /// Whether the kernel is to count the entries of what is measured.
     counts_entries: bool,
+    /// How often the performance of what is measured is logged.
+    performance: Option<Duration>,
     /// The time that all may take.
     pub time: TimeLimit,
 }
@@ -27,7 +29,14 @@ impl Runner {
     /// With the executable at `program`, which is `weir` itself. `tell` is given every command before it is
     /// started.
     pub fn new(program: PathBuf, interrupt: Interrupt, tell: Option<fn(&str)>) -> Self {
-        Self { program, interrupt, tell, counts_entries: false, time: TimeLimit::none() }
+        Self {
+            program,
+            interrupt,
+            tell,
+            counts_entries: false,
+            performance: None,
+            time: TimeLimit::none(),
+        }
     }
 
     /// The command of this executable.
@@ -73,6 +82,20 @@ impl Runner {
     pub fn count_entries(&mut self, on: bool) -> bool {
         self.counts_entries = on && KernelEntries::begin().is_ok();
         self.counts_entries
+    }
+
+    /// Has the performance of what is measured logged at these intervals.
+    pub fn log_performance(&mut self, every: Option<Duration>) {
+        self.performance = every;
+    }
+
+    /// The words by which one of weir's own logs its performance in its report, where it is to.
+    pub fn logging(&self) -> Vec<String> {
+        // Where the kernel counts entries, nothing else is kept of a run.
+        let every = self.performance.filter(|_| !self.counts_entries);
+        let words = every
+            .map(|every| ["--performance-interval".to_owned(), format!("{}ms", every.as_millis())]);
+        words.into_iter().flatten().collect()
     }
 
     /// The word by which one of weir's own has the kernel count its entries, where it is to.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::plan::Load;
 use crate::experiment::course;
+use crate::performance::Record;
 
 /// One run to be made.
 pub type Run<'a> = course::Run<'a, Load>;
@@ -54,6 +55,9 @@ pub struct Made {
     /// Share (0 to 1) of all cores that other programs had meanwhile.
     #[serde(skip)]
     pub load_of_others: Option<f64>,
+    /// Its performance log: what threads, cores and the system did in each interval of it; empty without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
     /// The settings as obtained.
     pub settings: BTreeMap<String, String>,
 }

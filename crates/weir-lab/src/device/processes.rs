@@ -71,6 +71,12 @@ impl Processes {
         Self { cores, named, direction, runner: Runner::new(program, interrupt, tell) }
     }
 
+    /// The same that logs the performance of its designs at these intervals.
+    pub fn logging_performance(mut self, every: Option<Duration>) -> Self {
+        self.runner.log_performance(every);
+        self
+    }
+
     /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`.
     fn design(
         &self,
@@ -89,7 +95,8 @@ impl Processes {
             .arguments(["-i".to_owned(), format!("{part_ms}ms")])
             .on_cores(&self.cores)
             .arguments(["--json"])
-            .arguments(self.runner.counting());
+            .arguments(self.runner.counting())
+            .arguments(self.runner.logging());
         let named = self.named.iter().filter(|device| **device == load.device);
         // A path may look like a flag.
         let like_a_flag = load.device.starts_with('-') && load.device != "-";
@@ -266,6 +273,7 @@ fn made(
             .into_iter()
             .map(|of| (of.name, of.value))
             .collect::<BTreeMap<_, _>>(),
+        performance: report.performance,
     }
 }
 

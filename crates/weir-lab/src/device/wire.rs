@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::performance::Record;
+
 pub use crate::iops::{Counts, Progress as Interval, Window};
 
 /// What `weir iops --json` says.
@@ -45,6 +47,9 @@ pub struct Report {
     pub latency_histogram: Vec<(u64, u64)>,
     /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
+    /// The performance log of the time watched.
+    #[serde(default)]
+    pub performance: Vec<Record>,
 }
 
 /// What fio says (`--output-format=json`), as far as it is read.

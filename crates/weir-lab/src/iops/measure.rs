@@ -1,6 +1,7 @@
 //! The run itself.
 
 use super::{EndedBy, Event, Progress, Report, Spec, Window, decay, per_s};
+use crate::performance::{Batches, Now, Recorder, ThreadNow};
 use crate::stats::bootstrap;
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -100,6 +101,7 @@ pub fn measure(
     watch(Event::Ready(&effective));
     let entries_source = effective.into_iter().find(|(name, _)| name == ENTRIES_SOURCE);
     let mut sampler = Sampler::new();
+    let mut performance = vec![];
     let mut ended = wait(&running, stop, Instant::now() + spec.warm_up);
     let window = match ended {
         Some(_) => None,
@@ -107,7 +109,13 @@ pub fn measure(
             let mut meter = LoadMeter::start();
             let first = Reading::now(&running, &mut sampler, entries.as_ref())?;
             let mut course = Course::new(&first, spec);
+            if let Some(log) = &mut course.log {
+                log.begin(now(&running));
+            }
             ended = course.follow(&running, stop, &mut watch);
+            if let Some(log) = &mut course.log {
+                performance = log.end(now(&running));
+            }
             let last = Reading::now(&running, &mut sampler, entries.as_ref())?;
             course.end(&last, &mut watch);
             Some((window(&first, &last, course.seconds), meter.read(0)))
@@ -163,6 +171,7 @@ pub fn measure(
         latency_ns: histogram.summary(),
         latency_histogram: histogram,
         sample_every: spec.sample_every,
+        performance,
         warnings,
         ended_by,
         failure: report.failure.map(|failure| failure.to_string()),
@@ -213,6 +222,8 @@ struct Course {
     /// I/Os completed and bytes that came before it began.
     before: (u64, u64, u64),
     seconds: Vec<f64>,
+    /// The performance log, where one is asked for.
+    log: Option<Recorder>,
 }
 
 /// The last reading of a row of them.
@@ -243,6 +254,7 @@ impl Course {
             interval: spec.interval.map(|every| (every, mark(every))),
             before,
             seconds: Vec::new(),
+            log: spec.performance.map(Recorder::new),
         }
     }
 
@@ -255,7 +267,9 @@ impl Course {
     ) -> Option<EndedBy> {
         loop {
             let interval = self.interval.map(|(_, mark)| mark.next);
-            let next = interval.into_iter().fold(self.second.next.min(self.end), Instant::min);
+            let log = self.log.as_ref().and_then(Recorder::due);
+            let next =
+                interval.into_iter().chain(log).fold(self.second.next.min(self.end), Instant::min);
             let ended = wait(running, stop, next);
             if ended.is_some() {
                 return ended;
@@ -274,6 +288,9 @@ impl Course {
             }
             if now >= self.end {
                 return None;
+            }
+            if let Some(log) = self.log.as_mut().filter(|log| log.is_due()) {
+                log.read(self::now(running));
             }
         }
     }
@@ -322,6 +339,23 @@ impl Course {
 const CONFIDENCE: f64 = 0.95;
 /// The intervals of the same figures are the same.
 const SEED: u64 = 5;
+
+/// What the design's threads tell of themselves; what they count is told of all together.
+fn now(running: &Running<Timed>) -> Now {
+    let (counts, calls) = (running.counters(), running.calls());
+    let thread = |(index, id)| ThreadNow {
+        id,
+        name: format!("weir-device-{index}"),
+        counts: vec![],
+        batches: Batches::default(),
+    };
+    Now {
+        batches: Batches { dequeues: counts.batches.count(), brought: counts.completed },
+        counts: [counts.named(), calls.named()].concat(),
+        threads: running.thread_ids().into_iter().enumerate().map(thread).collect(),
+        ..Now::default()
+    }
+}
 
 fn window(first: &Reading, last: &Reading, seconds: Vec<f64>) -> Window {
     let elapsed_ns = (last.at - first.at).as_nanos() as u64;

@@ -15,7 +15,7 @@ pub use decay::{Decay, FEWEST as FEWEST_SECONDS, decay};
 pub use measure::measure;
 pub use target::{TIMER, open};
 
-use crate::stats::Estimate;
+use crate::{performance::Record, stats::Estimate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -51,6 +51,8 @@ pub struct Spec {
     pub errors_max: u64,
     /// The kernel counts the entries into it, which slows every system call of the machine down.
     pub count_entries: bool,
+    /// How often what threads, cores and the system did is logged in the report; `None` for never.
+    pub performance: Option<Duration>,
 }
 
 impl Spec {
@@ -231,6 +233,9 @@ pub struct Report {
     pub sample_every: u32,
     /// What reading the clock for that costs, in percent of an I/O's CPU time; `None` where none was timed.
     pub sampling_percent: Option<f64>,
+    /// The performance log of the time watched; empty where none was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
     /// What makes the figures doubtful.
     pub warnings: Vec<String>,
     /// Why it ended.

@@ -29,7 +29,6 @@ const COLUMNS: [&str; 13] = [
 /// A line for each metric of each row under each load, with its median and the ends of its 95 % interval (empty where
 /// it has none) and the rounds that count.
 pub fn csv(document: &Value) -> String {
-    let mut writer = csv::Writer::from_writer(vec![]);
     let mut lines = vec![COLUMNS.map(str::to_owned).to_vec()];
     for part in parts(document) {
         for row in part.rows() {
@@ -51,14 +50,23 @@ pub fn csv(document: &Value) -> String {
                 line.push(name);
                 line.extend(figures);
                 line.push(rounds.to_string());
-                lines.push(line.iter().map(|field| no_formula(field)).collect());
+                lines.push(line);
             }
         }
     }
     let of_memory_alone = items(&document["results"]).filter(|_| is_memory(document));
     lines.extend(of_memory_alone.flat_map(of_memory));
-    for line in lines {
-        writer.write_record(line).expect("memory takes every record, and all have as many fields");
+    written(&lines)
+}
+
+/// Records of CSV, all with as many fields.
+pub(crate) fn written(records: &[Vec<String>]) -> String {
+    let mut writer = csv::Writer::from_writer(vec![]);
+    for record in records {
+        let fields = record.iter().map(|field| no_formula(field));
+        writer
+            .write_record(fields)
+            .expect("memory takes every record, and all have as many fields");
     }
     let bytes = writer.into_inner().expect("memory takes everything");
     String::from_utf8(bytes).expect("it is made of text")
@@ -86,7 +94,7 @@ fn of_memory(row: &Value) -> Vec<Vec<String>> {
             none(),
             rounds,
         ];
-        record.iter().map(|field| no_formula(field)).collect()
+        record.to_vec()
     };
     let known =
         ["registered_bytes", "kernel_bytes"].into_iter().filter(|name| row[*name].is_number());
@@ -197,7 +205,7 @@ fn metrics(row: &Value) -> Vec<(String, &Value)> {
 }
 
 /// A value as it stands in a table; what is not known is empty.
-fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -27,6 +27,7 @@ pub struct Pictures {
 }
 
 /// Lines that only this study has.
+#[derive(Clone)]
 pub struct Own {
     /// What kind of picture it is, and a part of its anchor.
     pub plot: &'static str,

@@ -80,6 +80,12 @@ impl Processes {
         Self { server_cores, client_cores, runner: Runner::new(program, interrupt, tell) }
     }
 
+    /// The same that logs the performance of its servers at these intervals.
+    pub fn logging_performance(mut self, every: Option<Duration>) -> Self {
+        self.runner.log_performance(every);
+        self
+    }
+
     /// The command of the server of a row.
     fn server(&self, row: &Row, connections: u32, buffer_bytes: u32) -> CommandLine {
         let command = self.runner.weir().arguments(["serve"]);
@@ -225,7 +231,10 @@ impl Processes {
 
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
         let mut meter = LoadMeter::start();
+        let logging = self.runner.logging();
+        let logging = logging.into_iter().filter(|_| run.row.peer.is_none());
         let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
+        let command = command.arguments(logging);
         let (mut server, at, line) = self.start(&command)?;
         let command = self.client_for(at, run.load, (run.warmup_ms, run.run_ms));
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);

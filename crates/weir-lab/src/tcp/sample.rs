@@ -10,6 +10,7 @@ use super::plan::Load;
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured, Metric, When, measured, metrics};
 use crate::experiment::verdict::{Limit, USED_UP, Verdict, others_had};
+use crate::performance::Record;
 use crate::report::number::{
     bytes, microseconds, per_message, percent_of, si, three_figures, whole,
 };
@@ -96,6 +97,9 @@ pub struct Sample {
     pub invalid: Option<String>,
     /// What limited the run.
     pub verdict: Verdict,
+    /// Its performance log: what threads, cores and the system did in each interval of it; empty without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
     /// The server's settings as obtained.
     pub settings: BTreeMap<String, String>,
 }
@@ -158,6 +162,7 @@ impl Sample {
             cause: load.worst_cause(),
             invalid: made.invalid.clone(),
             verdict: verdict(at, asked, server_cpu, client_cpu, made.load_of_others),
+            performance: server.performance.clone(),
             settings: server.settings.clone(),
         }
     }

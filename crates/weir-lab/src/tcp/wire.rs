@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::performance::Record;
 use serde::{Deserialize, Serialize};
 use weir::counters::os::{KernelMemory, Sampler};
 use weir_load::tcp::{Counts, Window as LoadWindow, Wrong};
@@ -47,6 +48,9 @@ pub struct ServerReport {
     pub window: Option<Window>,
     /// What it held when all connections stood.
     pub standing: Option<Standing>,
+    /// Its performance log between two marks; empty without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
 }
 
 /// What a server counted between two marks.

@@ -81,6 +81,12 @@ impl Processes {
         self
     }
 
+    /// The same that logs the performance of its servers at these intervals.
+    pub fn logging_performance(mut self, every: Option<Duration>) -> Self {
+        self.runner.log_performance(every);
+        self
+    }
+
     /// Gives further generators cores of their own; without, they share the first one's.
     pub fn with_more_generator_cores(mut self, cores: Vec<usize>) -> Self {
         self.more_generator_cores = cores;
@@ -119,6 +125,9 @@ impl Processes {
         }
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
+        }
+        if run.row.peer.is_none() && matches!(run.extent, Extent::Timed { .. }) {
+            command = command.arguments(self.runner.logging());
         }
         command.arguments(self.runner.counting().filter(|_| run.row.peer.is_none())).arguments([
             "--once",

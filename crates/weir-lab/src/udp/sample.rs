@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{self, Measured, When, measured, metrics};
 use crate::experiment::verdict::Verdict;
+use crate::performance::Record;
 use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_of_100, si, whole};
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
@@ -124,6 +125,9 @@ pub struct Sample {
     pub burst_sent_in_ns: Option<u64>,
     /// What limited the run.
     pub verdict: Verdict,
+    /// Its performance log: what threads, cores and the system did in each interval of it; empty without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
     /// The server's settings as obtained.
     pub settings: BTreeMap<String, String>,
     /// The engine of the generator.
@@ -259,6 +263,7 @@ impl Sample {
             }),
             burst_sent_in_ns: at.burst.then_some(flood.elapsed_ns),
             verdict,
+            performance: server.performance.clone(),
             settings: server.settings.clone(),
             engine: flood.engine.clone(),
         }

@@ -13,7 +13,7 @@ use std::{
 use super::{
     ControlError,
     build::Build,
-    message::{Consent, Hello, Message, PROTOCOL, Proof, RunAsk, RunEnd},
+    message::{Change, Consent, Hello, InForce, Message, PROTOCOL, Proof, RunAsk, RunEnd},
     proof::{Key, Nonces, Secret, Side, nonce},
     wire::{Handle, Wire},
 };
@@ -151,6 +151,19 @@ impl ControlClient {
         match self.next("report", self.answer_within)? {
             Message::Report { run: of, report } if of == run => Ok(report),
             other => Err(self.unexpected(&other, "report")),
+        }
+    }
+
+    /// Changes settings of the running server, all of them or none; gives all that may be changed, as they are then.
+    /// With none named, only that.
+    ///
+    /// # Errors
+    /// If the server refuses, or the connection is lost.
+    pub fn set(&self, changes: Vec<Change>) -> Result<Vec<InForce>, ControlError> {
+        self.tell(&Message::Set { changes })?;
+        match self.next("in_force", self.answer_within)? {
+            Message::InForce { settings } => Ok(settings),
+            other => Err(self.unexpected(&other, "in_force")),
         }
     }
 

@@ -68,6 +68,16 @@ pub enum Message {
     },
     /// The generator has sent its last datagram.
     End(RunEnd),
+    /// Whoever controls the server wants settings of it changed, and to know what they are; with none named, only that.
+    Set {
+        /// What to change: all of it or nothing.
+        changes: Vec<Change>,
+    },
+    /// The settings that may be changed while the server runs, as they are now.
+    InForce {
+        /// Each of them.
+        settings: Vec<InForce>,
+    },
     /// What the server received.
     Report {
         /// Run id.
@@ -92,6 +102,8 @@ impl Message {
             Self::Start { .. } => "start",
             Self::Started { .. } => "started",
             Self::End(_) => "end",
+            Self::Set { .. } => "set",
+            Self::InForce { .. } => "in_force",
             Self::Report { .. } => "report",
         }
     }
@@ -218,6 +230,53 @@ pub struct Consent {
     pub reply_bytes: Option<usize>,
 }
 
+/// Most changes that are asked for at a time.
+pub const CHANGES_MAX: usize = 16;
+/// Most bytes of a name or a value in one.
+const CHANGE_BYTES_MAX: usize = 64;
+
+/// A change of a setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The setting's name.
+    pub name: String,
+    /// What it is to be, as it is written.
+    pub value: String,
+}
+
+impl Change {
+    /// Whether these make sense at all, before anyone asks what they would change.
+    ///
+    /// # Errors
+    /// What does not make sense.
+    pub fn check(changes: &[Self]) -> Result<(), String> {
+        if changes.len() > CHANGES_MAX {
+            return Err(format!(
+                "{} changes at a time; at most {CHANGES_MAX} are taken",
+                changes.len()
+            ));
+        }
+        let is_long = |text: &String| text.len() > CHANGE_BYTES_MAX;
+        match changes.iter().any(|change| is_long(&change.name) || is_long(&change.value)) {
+            true => Err(format!(
+                "a name or a value of more than {CHANGE_BYTES_MAX} bytes is none of a setting"
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A setting that may be changed while the server runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForce {
+    /// Its name.
+    pub name: String,
+    /// Its value now, as it is written.
+    pub value: String,
+    /// What it may be.
+    pub allowed: String,
+}
+
 /// What a generator did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
@@ -310,6 +369,18 @@ mod tests {
             change(&mut ask);
             assert!(ask.check().is_err(), "{ask:?}");
         }
+    }
+
+    #[test]
+    fn senseless_changes_are_found() {
+        let of = |name: &str, value: &str| Change { name: name.into(), value: value.into() };
+        assert_eq!(Change::check(&vec![of("spin", "20us"); CHANGES_MAX]), Ok(()));
+        assert!(Change::check(&vec![of("spin", "20us"); CHANGES_MAX + 1]).is_err());
+        for change in [of(&"x".repeat(65), "1"), of("spin", &"1".repeat(65))] {
+            assert!(Change::check(&[change]).is_err());
+        }
+        let line = br#"{"message":"set","changes":[{"name":"spin","value":"20us"}]}"#;
+        assert_eq!(parse_line(line), Ok(Message::Set { changes: vec![of("spin", "20us")] }));
     }
 
     #[test]

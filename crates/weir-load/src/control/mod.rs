@@ -19,6 +19,14 @@
 //!                        <-      report
 //! ```
 //!
+//! A running server's settings are changed on such a connection, too, between floods or instead of them, by whoever is on
+//! the server's own machine or has its key:
+//!
+//! ```text
+//!   set (changes)        ->
+//!                        <-      in_force (what may be changed, as it is then), or refuse
+//! ```
+//!
 //! Both compare builds, for the results of different ones are not compared, and keys where they
 //! share one; neither learns the other's (`proof`).
 //!
@@ -53,8 +61,8 @@ pub use build::Build;
 pub use client::{ClientSettings, ControlClient};
 pub use consented::Arrived;
 pub use message::{
-    Consent, Hello, LINE_BYTES_MAX, LineError, Message, PROTOCOL, Proof, RunAsk, RunEnd,
-    STRANGERS_LINE_BYTES_MAX, parse_line,
+    CHANGES_MAX, Change, Consent, Hello, InForce, LINE_BYTES_MAX, LineError, Message, PROTOCOL,
+    Proof, RunAsk, RunEnd, STRANGERS_LINE_BYTES_MAX, parse_line,
 };
 pub use proof::{KEY_VARIABLE, Key};
 pub use server::{AgreedRun, ControlServer, ControlSettings, Ending, Outstanding, Receiver};

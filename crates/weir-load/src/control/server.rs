@@ -16,7 +16,7 @@ use super::{
     ControlError,
     build::Build,
     consented::{Arrived, Consented},
-    message::{Consent, Hello, Message, PROTOCOL, Proof, RunAsk, RunEnd},
+    message::{Change, Consent, Hello, InForce, Message, PROTOCOL, Proof, RunAsk, RunEnd},
     places::{PlaceLimits, Places},
     proof::{Key, Nonces, Secret, Side, is_nonce, nonce},
     wire::{Handle, Wire},
@@ -68,6 +68,15 @@ pub trait Receiver: Send + Sync + 'static {
 
     /// Ends a run that began, whether it started or not, and gives its account.
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value;
+
+    /// Changes settings while the server runs, all of them or none, each by its name and value; gives all that may be
+    /// changed, as they are then. Where none is named, nothing is changed.
+    ///
+    /// # Errors
+    /// What cannot be changed so, and what can.
+    fn set(&self, _changes: &[(&str, &str)]) -> Result<Vec<InForce>, String> {
+        Err("this server has no settings that can be changed while it runs".into())
+    }
 
     /// Something happened on the control channel that whoever watches may want to know.
     fn note(&self, _text: &str) {}
@@ -482,6 +491,7 @@ impl Conversation {
                         lock(&self.shared.places).floods(self.number, false, Instant::now());
                         outcome?;
                     }
+                    Ok(Message::Set { changes }) => self.set(&changes)?,
                     // The answer to a renewal that crossed the generator's end.
                     Ok(Message::Alive { .. }) => {}
                     Ok(other) => return Err(self.unexpected(&other, "ask")),
@@ -496,6 +506,25 @@ impl Conversation {
             let _ = self.wire.write(&Message::Refuse { reason: error.to_string() });
         }
         outcome
+    }
+
+    /// Changes settings. A refusal ends nothing: whoever asked may ask again.
+    fn set(&mut self, changes: &[Change]) -> Result<(), ControlError> {
+        let is_near = self.wire.peer.ip().to_canonical().is_loopback();
+        let outcome = match is_near || self.shared.settings.key.is_some() {
+            false => Err("only who is on the server's own machine may change its settings, or has its key: start it \
+                          with --key-file"
+                .into()),
+            true => Change::check(changes).and_then(|()| {
+                let changes: Vec<(&str, &str)> =
+                    changes.iter().map(|of| (of.name.as_str(), of.value.as_str())).collect();
+                self.shared.receiver.set(&changes)
+            }),
+        };
+        self.wire.write(&match outcome {
+            Ok(settings) => Message::InForce { settings },
+            Err(reason) => Message::Refuse { reason },
+        })
     }
 
     fn refuse(&mut self, reason: String) -> Result<(), ControlError> {

@@ -140,6 +140,20 @@ impl Common {
         threads.running.values().filter_map(|thread| thread.id.get().copied()).collect()
     }
 
+    /// The first `most` of the threads that run, by their numbers.
+    pub(super) fn threads_now(&self, most: usize) -> Vec<ThreadNow> {
+        let threads = lock(&self.threads);
+        let mut first: Vec<_> =
+            threads.running.iter().map(|(index, thread)| (*index, thread)).collect();
+        first.sort_unstable_by_key(|(index, _)| *index);
+        let now = |(index, thread): (usize, &Thread)| {
+            let id = *thread.id.get()?; // it has begun
+            let (counters, calls) = (thread.counters.snapshot(), thread.calls.snapshot());
+            Some(ThreadNow { index, id, counters, calls })
+        };
+        first.into_iter().filter_map(now).take(most).collect()
+    }
+
     /// The most threads there were at a time.
     pub(super) fn most_threads(&self) -> usize {
         lock(&self.threads).most
@@ -158,6 +172,19 @@ impl Common {
         finals.sort_unstable_by_key(|thread| thread.index);
         (finals, lock(&self.threads).gone.clone())
     }
+}
+
+/// A thread that runs, at a moment.
+#[derive(Debug, Clone)]
+pub struct ThreadNow {
+    /// Its number.
+    pub index: usize,
+    /// The operating system's number of it.
+    pub id: ThreadId,
+    /// What it has counted.
+    pub counters: Snapshot,
+    /// What its calls into contracts have counted.
+    pub calls: counters::Snapshot,
 }
 
 /// What one thread leaves behind.

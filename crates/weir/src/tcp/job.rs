@@ -12,6 +12,7 @@ use crate::{
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
     stream::{Listener, StreamOptions},
+    tunable::Unit,
 };
 use std::{
     net::SocketAddr,
@@ -244,7 +245,19 @@ impl<H: Handler> Job<H> {
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
     pub fn tunable(&self, name: &'static str, value: u64, least: u64, most: u64) -> Arc<AtomicU64> {
-        self.server.shared.tunable(name, value, least, most)
+        self.tunable_in(name, Unit::Number, value, least, most)
+    }
+
+    /// The same of a value that is written in another way than as a number.
+    pub fn tunable_in(
+        &self,
+        name: &'static str,
+        unit: Unit,
+        value: u64,
+        least: u64,
+        most: u64,
+    ) -> Arc<AtomicU64> {
+        self.server.shared.tunable((name, unit), value, least, most)
     }
 
     /// Calls `waker` when the server stops.

@@ -47,7 +47,7 @@ mod server;
 mod stop;
 mod worker;
 
-pub use common::{Gone, ThreadFinal};
+pub use common::{Gone, ThreadFinal, ThreadNow};
 pub use connection::{Connection, Wants};
 pub use handler::{Asks, Handler, Output, Refused};
 pub(crate) use handler::{Echo, Queue, passed_on};

@@ -1,10 +1,11 @@
 //! A server that runs, and what is left of it afterwards.
 
-use super::common::{Common, Gone, ThreadFinal};
+use super::common::{Common, Gone, ThreadFinal, ThreadNow};
 use crate::{
     Error,
     counters::{self, os::ThreadId, stream::Snapshot},
     timer,
+    tunable::Setting,
     wake::Waker,
 };
 use std::{
@@ -100,6 +101,12 @@ impl Running {
         self.common.thread_ids()
     }
 
+    /// The threads that run, in the order in which they were started, and what each has counted: the first `most` of
+    /// them, as a design may have thousands.
+    pub fn threads(&self, most: usize) -> Vec<ThreadNow> {
+        self.common.threads_now(most)
+    }
+
     /// Whether it still runs. A server stops by itself only when it failed.
     pub fn is_running(&self) -> bool {
         !self.common.shared.stopping()
@@ -109,6 +116,22 @@ impl Running {
     /// not look.
     pub fn on_end(&self, waker: Waker) {
         self.common.shared.add_waker(waker);
+    }
+
+    /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
+    pub fn settings(&self) -> Vec<Setting> {
+        self.common.shared.settings()
+    }
+
+    /// Changes settings while the server runs, each by its name and what it is to be, as options are written: all of them
+    /// or, on an error, none. Gives all that may be changed, as they are then. Several may do so at a time: the last one
+    /// counts.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if a value is not allowed, or the setting is fixed when the server starts; [`Error::UnknownName`]
+    /// if there is none of that name. Each says what can be changed.
+    pub fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<Setting>, Error> {
+        self.common.shared.set(changes)
     }
 
     /// Changes a tunable value while the server runs.

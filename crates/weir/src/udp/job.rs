@@ -13,6 +13,7 @@ use crate::{
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
     socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
+    tunable::Unit,
     wake::Waker,
 };
 use std::{
@@ -178,7 +179,19 @@ impl<H: Handler> Job<H> {
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
     pub fn tunable(&self, name: &'static str, value: u64, least: u64, most: u64) -> Arc<AtomicU64> {
-        self.shared.tunable(name, value, least, most)
+        self.tunable_in(name, Unit::Number, value, least, most)
+    }
+
+    /// The same of a value that is written in another way than as a number.
+    pub fn tunable_in(
+        &self,
+        name: &'static str,
+        unit: Unit,
+        value: u64,
+        least: u64,
+        most: u64,
+    ) -> Arc<AtomicU64> {
+        self.shared.tunable((name, unit), value, least, most)
     }
 
     /// Calls `waker` when the server stops.

@@ -13,6 +13,7 @@ use crate::{
     lifecycle::{Lifecycle, lock},
     memory::Region,
     socket::{Gauge, SocketState},
+    tunable::Setting,
     wake::Waker,
 };
 use std::{
@@ -188,6 +189,22 @@ impl<H> Running<H> {
     /// not look.
     pub fn on_end(&self, waker: Waker) {
         self.server.shared.add_waker(waker);
+    }
+
+    /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
+    pub fn settings(&self) -> Vec<Setting> {
+        self.server.shared.settings()
+    }
+
+    /// Changes settings while the server runs, each by its name and what it is to be, as options are written: all of them
+    /// or, on an error, none. Gives all that may be changed, as they are then. Several may do so at a time: the last one
+    /// counts.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if a value is not allowed, or the setting is fixed when the server starts; [`Error::UnknownName`]
+    /// if there is none of that name. Each says what can be changed.
+    pub fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<Setting>, Error> {
+        self.server.shared.set(changes)
     }
 
     /// Changes a tunable value while the server runs.

@@ -23,6 +23,7 @@ pub const VARIANTS_BUDGET_S: f64 = 300.0;
 /// What says something of speed, or of rows that the comparison of memory does not have.
 const IGNORED_BY_MEMORY: [&str; 30] = [
     "rounds",
+    "performance_interval",
     "peer",
     "peer_head",
     "quick",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir::counters::Snapshot;
 use weir::counters::os::ProcessUsage;
+use weir::tunable::Setting;
 
 use super::{
     About, CALLS, Kind, Named, RECEIVED_BYTES, Value, batches, labelled, named, now,
@@ -31,6 +32,8 @@ pub struct Figures {
     pub runs_ended: u32,
     /// Those of them of which data or counts were wrong.
     pub runs_wrong: u32,
+    /// Settings that may be changed while the server runs.
+    pub settings: Vec<Setting>,
 }
 
 pub const COUNTERS: &[Named] = &[
@@ -159,6 +162,15 @@ fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
         "Runs of which data were wrong, or which the generator did not end itself.",
         Some(u64::from(figures.runs_wrong)),
     );
+    let labels: Vec<_> =
+        figures.settings.iter().map(|of| ([("setting", of.name)], of.number)).collect();
+    let samples = labels.iter().map(|(label, value)| (label.as_slice(), Value::Count(*value)));
+    page.several(
+        Kind::Gauge,
+        "weir_setting",
+        "Settings that may be changed while the server runs (weir set): a time in microseconds, a flag as 0 or 1.",
+        &samples.collect::<Vec<_>>(),
+    );
     write_process(&mut page, &figures.process, began);
     page.text()
 }
@@ -184,6 +196,7 @@ mod tests {
                 runs_open: 0,
                 runs_ended: 0,
                 runs_wrong: 0,
+                settings: vec![],
             }
         });
         let told = |page: String| -> Vec<String> {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
 use weir::counters::stream::Snapshot;
 use weir::tcp::{Final, Running, ThreadFinal};
+use weir_lab::performance::Record;
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown, per_1000, si};
 use weir_lab::tcp::wire::{Standing, Window};
 use weir_load::clock::now_ns;
@@ -163,6 +164,9 @@ pub struct Report {
     pub window: Option<Window>,
     /// What it held when all connections stood, likewise.
     pub standing: Option<Standing>,
+    /// The performance log between the marks, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub performance: Vec<Record>,
     /// Why it stopped by itself, if it did.
     pub failure: Option<String>,
 }
@@ -209,6 +213,7 @@ impl Report {
             resident_bytes: process.peak_resident_bytes,
             window: None,
             standing: None,
+            performance: vec![],
             failure: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::performance;
 use crate::report::model::{items, number, text};
 use crate::report::number::{UNKNOWN, si};
 use crate::report::pictures::{
@@ -51,7 +52,7 @@ pub(super) const PICTURES: Pictures = Pictures {
         }],
     }],
     sweeps: &[],
-    own: |_| vec![],
+    own: performance::pictures,
 };
 
 /// Where one design overtakes another as each I/O takes longer.

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::performance;
+
 /// Most bytes of a page.
 pub const MOST_BYTES: usize = 1_000_000;
 /// What stands around body, style, script and data.
@@ -11,8 +13,8 @@ const AROUND: usize = 4000;
 pub struct Data {
     /// JSON in which no `<` can end the element that it stands in.
     pub text: String,
-    /// What was left out, in a sentence.
-    pub said: &'static str,
+    /// What was left out, in sentences.
+    pub said: String,
 }
 
 /// A way to make a document smaller, and what is said of it.
@@ -56,10 +58,23 @@ const WAYS: [Smaller; 5] = [
     ),
 ];
 
+/// What is said where runs have a performance log, which is always left out.
+const UNSAID: &str =
+    " So is the performance log: it stands in performance.ndjson and performance.csv.";
+
 /// The data beside a body of so many bytes.
 pub fn data(document: &Value, others: usize) -> Data {
     let left = MOST_BYTES.saturating_sub(others + AROUND);
+    let mut whole = document.clone();
+    let (document, unsaid) = match performance::has_any(document) {
+        true => {
+            each_row(&mut whole, &mut without_performance);
+            (&whole, UNSAID)
+        }
+        false => (document, ""),
+    };
     for (smaller, said) in WAYS {
+        let said = format!("{said}{unsaid}");
         let mut document = document.clone();
         smaller(&mut document);
         let text = escaped(&document);
@@ -67,7 +82,7 @@ pub fn data(document: &Value, others: usize) -> Data {
             return Data { text, said };
         }
     }
-    Data { text: "null".into(), said: WAYS[WAYS.len() - 1].1 }
+    Data { text: "null".into(), said: WAYS[WAYS.len() - 1].1.into() }
 }
 
 /// The raw data of a page, as text; `None` if it is no page of [`super::page`].
@@ -114,6 +129,15 @@ fn without_settings(row: &mut Value) {
             if run.get("command") == Some(&command) {
                 run.remove("command");
             }
+        }
+    }
+}
+
+/// The performance log stands in files of its own, and would be half of a page.
+fn without_performance(row: &mut Value) {
+    for run in row.get_mut("runs").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(run) = run {
+            run.remove("performance");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::performance;
 use crate::report::model::{items, number, text};
 use crate::report::number::{UNKNOWN, bytes, microseconds, si};
 use crate::report::pictures::{Aside, OverLoads, Pictures, Shown, Upward, X, Y};
@@ -60,7 +61,7 @@ pub(super) const PICTURES: Pictures = Pictures {
         ],
     }],
     sweeps: &[],
-    own: |_| vec![],
+    own: performance::pictures,
 };
 
 /// The classic study's figures, beside what was measured.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::performance;
 use crate::report::model::{items, number, text};
 use crate::report::number::{UNKNOWN, microseconds, percent_of, si};
 use crate::report::pictures::{
@@ -118,7 +119,7 @@ pub(super) const PICTURES: Pictures = Pictures {
             "Received/s against an option of the designs",
         ),
     ],
-    own: bursts,
+    own: |document| [bursts(document), performance::pictures(document)].concat(),
 };
 
 /// What is taken of bursts, against their size.

@@ -10,13 +10,13 @@ mod devices;
 mod parse;
 mod tcp_sockets;
 pub(super) use another::OtherProcess;
-pub(super) use tcp_sockets::tcp_ends;
 #[cfg(fuzzing)]
 pub use parse::parse_every_text;
+pub(super) use tcp_sockets::tcp_ends;
 
 use super::{
-    BoundSocket, DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId,
-    ThreadUsage, TotalUsage, UdpUsage,
+    BoundSocket, DeviceUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage, SystemUsage,
+    ThreadId, ThreadUsage, TotalUsage, UdpUsage,
 };
 use crate::Error;
 use nix::{
@@ -261,6 +261,7 @@ pub(super) struct Sampler {
     sockstat: Option<ProcFile>,
     stat: Option<ProcFile>,
     meminfo: Option<ProcFile>,
+    interrupts: Option<ProcFile>,
     buffer: Vec<u8>,
 }
 
@@ -278,6 +279,7 @@ impl Sampler {
             sockstat: file("/proc/thread-self/net/sockstat"),
             stat: file("/proc/stat"),
             meminfo: file("/proc/meminfo"),
+            interrupts: file("/proc/interrupts"),
             buffer: Vec::new(),
         }
     }
@@ -317,6 +319,10 @@ impl Sampler {
             softnet,
             cores: self.tick_ns.map_or_else(Vec::new, |ns| parse::stat_cores(stat, ns)),
         }
+    }
+
+    pub(super) fn interrupts(&mut self) -> Vec<OfCore<u64>> {
+        parse::interrupts(text(&self.interrupts, &mut self.buffer))
     }
 }
 

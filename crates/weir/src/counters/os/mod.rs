@@ -36,7 +36,7 @@
 //   current_thread_id() -> u64
 //   current_thread() -> ThreadUsage
 //   ThreadSampler::{new(id) -> Result, read() -> Result<ThreadUsage>}
-//   Sampler::{new(), process() -> ProcessUsage, system() -> SystemUsage}
+//   Sampler::{new(), process() -> ProcessUsage, system() -> SystemUsage, interrupts() -> Vec<OfCore<u64>>}
 //   socket_usage(&Socket) -> io::Result<SocketUsage>
 //   sockets_bound_to(&[SocketAddr]) -> Option<Vec<BoundSocket>>
 //   tcp_ends(port) -> Option<TcpEnds>
@@ -113,6 +113,8 @@ usage! {
         level locked_bytes,
         /// Memory pinned by the kernel for the program (registered buffers), in bytes.
         level pinned_bytes,
+        /// Pools of the Windows kernel, paged or not, that are charged to this process, in bytes.
+        level pool_bytes,
         /// Threads now alive.
         level threads,
     }
@@ -504,7 +506,7 @@ impl ThreadSampler {
 
 /// Reads again and again what this process and this machine used.
 ///
-/// It holds up to seven descriptors and one buffer. What it reads of the network is that
+/// It holds up to eight descriptors and one buffer. What it reads of the network is that
 /// of the network namespace in which the sampler was made.
 #[derive(Debug)]
 pub struct Sampler(native::Sampler);
@@ -523,6 +525,13 @@ impl Sampler {
     /// What the machine counted up to now.
     pub fn system(&mut self) -> SystemUsage {
         self.0.system()
+    }
+
+    /// Hardware interrupts that each core took up to now (`/proc/interrupts`); empty where the operating system does
+    /// not say. The kernel writes a figure for each core and kind of interrupt: some 30 µs with few cores, milliseconds
+    /// with hundreds.
+    pub fn interrupts(&mut self) -> Vec<OfCore<u64>> {
+        self.0.interrupts()
     }
 }
 

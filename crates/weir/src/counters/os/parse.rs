@@ -176,6 +176,27 @@ pub(super) fn stat_total(text: &[u8]) -> TotalUsage {
     }
 }
 
+/// `/proc/interrupts`: the numbers of the cores that are online, and for each kind of interrupt a line with its label, a
+/// count for each of them, and words. Lines of one count for all (`ERR`, `MIS`) are not of a core.
+pub(super) fn interrupts(text: &[u8]) -> Vec<OfCore<u64>> {
+    let mut lines = lines(text);
+    let heading = lines.next().unwrap_or_default();
+    let core = |word: &[u8]| number(word.strip_prefix(b"CPU")?).map(|core| core as usize);
+    let mut cores: Vec<OfCore<u64>> =
+        words(heading).filter_map(core).map(|core| OfCore { core, usage: 0 }).collect();
+    for line in lines {
+        let counts = || words(line).skip(1).map_while(number).take(cores.len());
+        if counts().count() < cores.len() {
+            continue;
+        }
+        let counts: Vec<u64> = counts().collect();
+        for (of, count) in cores.iter_mut().zip(counts) {
+            of.usage = of.usage.saturating_add(count);
+        }
+    }
+    cores
+}
+
 /// `/proc/stat`: the times of each core, counted there in ticks.
 pub(super) fn stat_cores(text: &[u8], tick_ns: u64) -> Vec<OfCore<CoreUsage>> {
     lines(text)
@@ -309,7 +330,7 @@ pub fn parse_every_text(text: &[u8]) {
     let _ = (stat_total(text), stat_cores(text, 10_000_000), sockstat(text, 4096), meminfo(text));
     let _ = udp_sockets(text, &addresses);
     let _ = (kernel_memory(text), page_tables(text), mapped_rings(text));
-    let _ = device(text, "lo");
+    let _ = (device(text, "lo"), interrupts(text));
     let _ = (udp_inodes(text), thread_schedstat(text));
     let _ = socket_inode(&String::from_utf8_lossy(text));
 }

@@ -2,8 +2,8 @@
 //! performance counters' library or administrator's rights is `None`.
 
 use super::{
-    BoundSocket, DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage, TcpEnds,
-    ThreadId, ThreadUsage, UdpUsage,
+    BoundSocket, DeviceUsage, KernelMemory, OfCore, OfThread, ProcessUsage, SocketUsage,
+    SystemUsage, TcpEnds, ThreadId, ThreadUsage, UdpUsage,
 };
 use crate::Error;
 use socket2::Socket;
@@ -140,12 +140,15 @@ fn memory() -> Option<PROCESS_MEMORY_COUNTERS> {
     read.then_some(memory)
 }
 
-pub(super) fn kernel_memory() -> KernelMemory {
-    let pools = |memory: PROCESS_MEMORY_COUNTERS| {
-        (memory.QuotaNonPagedPoolUsage + memory.QuotaPagedPoolUsage) as u64
-    };
+/// What the process is charged of the kernel's pools.
+fn pool_bytes(memory: &PROCESS_MEMORY_COUNTERS) -> Option<u64> {
+    let bytes = (memory.QuotaNonPagedPoolUsage + memory.QuotaPagedPoolUsage) as u64;
     // Every process is charged for its handles: zero is an emulation that does not count.
-    let pool_bytes = memory().map(pools).filter(|bytes| *bytes > 0);
+    Some(bytes).filter(|bytes| *bytes > 0)
+}
+
+pub(super) fn kernel_memory() -> KernelMemory {
+    let pool_bytes = memory().as_ref().and_then(pool_bytes);
     KernelMemory { pool_bytes, ..KernelMemory::default() }
 }
 
@@ -174,6 +177,7 @@ impl Sampler {
             minor_faults: memory.map(|memory| memory.PageFaultCount.into()).filter(|n| *n > 0),
             resident_bytes: memory.map(|memory| memory.WorkingSetSize as u64),
             peak_resident_bytes: memory.map(|memory| memory.PeakWorkingSetSize as u64),
+            pool_bytes: memory.as_ref().and_then(pool_bytes),
             ..ProcessUsage::default()
         }
     }
@@ -183,6 +187,10 @@ impl Sampler {
             *usage = udp(family, usage);
         }
         SystemUsage { udp4: self.udp4, udp6: self.udp6, ..SystemUsage::default() }
+    }
+
+    pub(super) fn interrupts(&mut self) -> Vec<OfCore<u64>> {
+        vec![]
     }
 }
 

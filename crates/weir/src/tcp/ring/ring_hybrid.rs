@@ -21,6 +21,7 @@ use crate::{
     options::{Bytes, Microseconds, MicrosecondsValue},
     rio::streams::{Idle, Receiving},
     tcp::{ActiveSet, Handler, Job, Running},
+    tunable::{Unit, microseconds},
 };
 use std::{
     sync::{
@@ -60,7 +61,7 @@ impl RingHybrid {
         let needs = needs(&job, self.slices, Idle::Receive, self.rings, self.zero_copy);
         let tuning = Tuning {
             threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
-            spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
+            spin_us: job.tunable_in("spin", Unit::Microseconds, self.spin.0, 0, 1_000_000),
         };
         engine::start(job, self.threads, needs, move || Spells::new(tuning.clone()))
     }
@@ -114,7 +115,7 @@ impl BeforeWaiting for Spells {
     fn again(&mut self) -> bool {
         let now = Instant::now();
         let Some(since) = self.since else {
-            let time = Duration::from_micros(self.tuning.spin_us.load(Relaxed));
+            let time = microseconds(&self.tuning.spin_us);
             let wins = u64::from(self.won) * 1000
                 >= self.tuning.threshold.load(Relaxed) * u64::from(Self::ALL);
             if time.is_zero() || (!wins && self.not_tried < TRIED) {

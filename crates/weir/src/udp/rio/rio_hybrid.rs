@@ -32,6 +32,7 @@ use crate::{
     options::{Microseconds, MicrosecondsValue, Named, Options as _},
     pause::{self, FINE_TIMERS},
     rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn},
+    tunable::{Unit, microseconds},
     udp::{Design, Handler, Job, Running, Worker},
 };
 use std::{
@@ -63,7 +64,7 @@ rio_design! {
         /// lock.
         defer: u32 = engine::A_WHOLE_BATCH, 1..=65_536;
         /// Whether to sleep ahead of datagrams that come regularly, and to poll only where that pays; never longer
-        /// than spin in a gap between two.
+        /// than spin in a gap between two (tunable).
         adaptive: bool = false, Named(&["true", "false"]);
     }
     hands_over: |design| design.threads > 1;
@@ -101,7 +102,7 @@ impl RioHybrid {
     ) -> Result<Running<H>, Error> {
         self.check()?;
         let tuning =
-            Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0, self.adaptive);
+            Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0, Some(self.adaptive));
         let Self { outstanding, dequeue_max, defer, .. } = self;
         if !Design::hands_over(&self) {
             let mut spin = tuning.spin();
@@ -147,7 +148,8 @@ impl RioHybrid {
 pub(super) struct Tuning {
     threshold: Arc<AtomicU64>,
     spin_us: Arc<AtomicU64>,
-    adaptive: bool,
+    /// Whether the spin adapts: 0 or 1.
+    adaptive: Arc<AtomicU64>,
 }
 
 impl Tuning {
@@ -156,17 +158,28 @@ impl Tuning {
         threshold: u32,
         dequeue_max: u32,
         spin_us: u64,
-        adaptive: bool,
+        adaptive: Option<bool>,
     ) -> Self {
+        let (may_adapt, adaptive) = (adaptive.is_some(), adaptive.unwrap_or(false));
         Self {
             threshold: job.tunable("threshold", threshold.into(), 1, dequeue_max.into()),
-            spin_us: job.tunable("spin", spin_us, 0, 1_000_000),
-            adaptive,
+            spin_us: job.tunable_in("spin", Unit::Microseconds, spin_us, 0, 1_000_000),
+            adaptive: match may_adapt {
+                false => Arc::default(),
+                // Where timers end too late it stays as it is.
+                true => {
+                    job.tunable_in("adaptive", Unit::Flag, adaptive.into(), 0, FINE_TIMERS.into())
+                }
+            },
         }
     }
 
+    fn adapts(&self) -> bool {
+        self.adaptive.load(Relaxed) != 0
+    }
+
     fn spin(&self) -> Spin {
-        match self.adaptive {
+        match self.adapts() {
             false => Spin::Fixed(Fixed::default()),
             true => Spin::Adaptive { policy: Adaptive::default(), ends_in_time: false },
         }
@@ -174,7 +187,7 @@ impl Tuning {
 
     /// How long to poll after the last datagram.
     fn time(&self) -> Duration {
-        Duration::from_micros(self.spin_us.load(Relaxed))
+        microseconds(&self.spin_us)
     }
 }
 
@@ -193,6 +206,7 @@ impl Spin {
     #[inline]
     fn empty(&mut self, tuning: &Tuning) -> Idle {
         let time = tuning.time();
+        self.follow(tuning);
         if time.is_zero() {
             return Idle::Wait;
         }
@@ -212,6 +226,14 @@ impl Spin {
             std::hint::spin_loop();
         }
         idle
+    }
+
+    /// Begins anew with the other policy where that was changed.
+    #[inline]
+    fn follow(&mut self, tuning: &Tuning) {
+        if tuning.adapts() != matches!(self, Self::Adaptive { .. }) {
+            *self = tuning.spin();
+        }
     }
 
     /// A dequeue brought something: so many datagrams, or what became of replies and nothing else.

@@ -61,7 +61,7 @@ impl RioHybridReader {
     ) -> Result<Running<H>, Error> {
         self.check()?;
         let Self { threads, outstanding, dequeue_max, .. } = self;
-        let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0, false);
+        let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0, None);
         let run =
             move |worker: &mut _, shared: &_, returned: &_| run(worker, shared, &tuning, returned);
         return_queue::start(job, provider, threads, outstanding, dequeue_max, Gather::NONE, run)

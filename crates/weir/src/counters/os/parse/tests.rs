@@ -336,3 +336,20 @@ proptest! {
         prop_assert_eq!(snmp6_udp(snmp6.as_bytes()), udp);
     }
 }
+
+#[test]
+fn interrupts_are_added_up_core_by_core() {
+    let text = b"           CPU0       CPU2
+  1:          3          0   IO-APIC   1-edge      i8042
+ 24:         10         20   PCI-MSIX-0000:00:03.0   0-edge      virtio1
+NMI:          0          1   Non-maskable interrupts
+LOC:        100        200   Local timer interrupts
+ERR:          7
+MIS:          0
+";
+    let of = |core, usage| OfCore { core, usage };
+    assert_eq!(interrupts(text), [of(0, 113), of(2, 221)]);
+    assert_eq!(interrupts(b"  CPU0\n 9: 18446744073709551615 x\n 10: 5 y\n"), [of(0, u64::MAX)]);
+    assert_eq!(interrupts(b""), []);
+    assert_eq!(interrupts(b"no cores\n 1: 2\n"), []);
+}
