@@ -84,7 +84,10 @@ impl<T: Sharing, X, I> Combining<T, X, I> {
     #[inline]
     fn take_rest(&self, take: &impl Fn(&mut X, &mut Vec<I>) -> bool) -> bool {
         let mut told = false;
-        while T::HANDS_OVER {
+        if !T::HANDS_OVER {
+            return told;
+        }
+        loop {
             fence(SeqCst);
             if !self.any_left.load(Relaxed) {
                 break;
