@@ -70,8 +70,12 @@ fn a_lock_for_each_post_or_for_a_batch_of_each_socket() {
     for posts_per_lock in [1, 4, 1000] {
         let wire = Wire::new(1);
         let total = counted(&wire, |server, handled| {
-            let design =
-                RioPort { threads: 3, outstanding: OUTSTANDING, posts_per_lock, ..Default::default() };
+            let design = RioPort {
+                threads: 3,
+                outstanding: OUTSTANDING,
+                posts_per_lock,
+                ..Default::default()
+            };
             let job = server.job(move |_| counts(&handled)).unwrap();
             design.start_on(job, FakeXdp::new(&wire)).unwrap()
         });

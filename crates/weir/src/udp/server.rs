@@ -156,7 +156,10 @@ impl Server {
             };
             if outstanding < default {
                 design.set(OUTSTANDING, &outstanding.to_string())?;
-                job.state(OUTSTANDING_IS, fewer_by_default(outstanding, default, job.slice_bytes()));
+                job.state(
+                    OUTSTANDING_IS,
+                    fewer_by_default(outstanding, default, job.slice_bytes()),
+                );
             }
         }
         // Who makes a send again that met an error of a peer waits for who takes errors.

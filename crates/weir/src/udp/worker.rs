@@ -10,10 +10,7 @@ use crate::{
     lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
     memory::{Region, Slice},
     privilege,
-    socket::{
-        DatagramSocket, Peer, Received, Span, Unsent,
-        context::Origin,
-    },
+    socket::{DatagramSocket, Peer, Received, Span, Unsent, context::Origin},
     wake::Waker,
 };
 use std::{

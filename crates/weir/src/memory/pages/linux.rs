@@ -244,7 +244,8 @@ mod tests {
     fn memory_that_is_not_left_is_not_committed() {
         let pages = map(PageKind::Normal, NumaNode::Auto).unwrap();
         let (bytes, page_bytes) = (pages.obtained().bytes, pages.obtained().page_bytes);
-        let of = |left| committed(Commit::Locked, bytes, || Some(left), || pages.commit(page_bytes));
+        let of =
+            |left| committed(Commit::Locked, bytes, || Some(left), || pages.commit(page_bytes));
         let left = 8 * bytes as u64 - 1;
         assert_eq!(of(left), Committed::TooLittle { left_bytes: Some(left) });
         assert!(!flags(&pages).iter().any(|flag| flag == "lo"));

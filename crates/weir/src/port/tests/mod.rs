@@ -8,7 +8,9 @@ use super::Native;
 use crate::{
     counters::Counters,
     memory::{Region, RegionOptions, Slice},
-    port::{Completion, Key, Needs, Outcome, Port, Provider, Shape, SocketId, Taken, Token, Worker},
+    port::{
+        Completion, Key, Needs, Outcome, Port, Provider, Shape, SocketId, Taken, Token, Worker,
+    },
     required::cannot_run,
     socket::{Arrival, DatagramSocket, Endpoint, SocketOptions},
 };

@@ -17,8 +17,8 @@ use crate::{
     memory::{Region, Slice},
     pause,
     rio::{
-        Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome,
-        Provider, Received, RequestQueue, Span, Started, Threading, line_and_payload, turn::Turns,
+        Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Provider,
+        Received, RequestQueue, Span, Started, Threading, line_and_payload, turn::Turns,
     },
     socket::{Endpoint, context::Origin},
     udp::{

@@ -169,8 +169,7 @@ impl<T: Sharing> UringCompletions<T> {
             }
         };
         forget_then_ask(forget, || {
-            how == POLL_FIRST
-                || (!disarmed.is_empty() && common.has_buffers())
+            how == POLL_FIRST || (!disarmed.is_empty() && common.has_buffers())
         })
     }
 

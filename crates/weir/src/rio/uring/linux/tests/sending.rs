@@ -149,8 +149,7 @@ fn several_datagrams_leave_at_once_or_each_by_itself<T: Sharing>(polling: Pollin
             completions.extend(rig.completions());
         }
         let sent = |c: &Completion| matches!(c.outcome, Outcome::Sent(sent) if sent == span);
-        let refused =
-            |c: &Completion| matches!(&c.outcome, Outcome::NotSent(u) if u.datagrams as usize == count);
+        let refused = |c: &Completion| matches!(&c.outcome, Outcome::NotSent(u) if u.datagrams as usize == count);
         assert!(completions.iter().any(sent) && completions.iter().any(refused));
         let mut buffer = [0; 8];
         for byte in payload(0, count) {
