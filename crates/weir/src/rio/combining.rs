@@ -84,20 +84,22 @@ impl<T: Sharing, X, I> Combining<T, X, I> {
     #[inline]
     fn take_rest(&self, take: &impl Fn(&mut X, &mut Vec<I>) -> bool) -> bool {
         let mut told = false;
-        if !T::HANDS_OVER {
-            return told;
-        }
-        loop {
-            fence(SeqCst);
-            if !self.any_left.load(Relaxed) {
-                break;
-            }
+        while self.has_left() {
             match self.value.try_with(|value| self.take_left(value, take)) {
                 Some(now) => told |= now,
                 None => break,
             }
         }
         told
+    }
+
+    #[inline]
+    fn has_left(&self) -> bool {
+        if !T::HANDS_OVER {
+            return false;
+        }
+        fence(SeqCst);
+        self.any_left.load(Relaxed)
     }
 
     fn take_left(&self, value: &mut X, take: &impl Fn(&mut X, &mut Vec<I>) -> bool) -> bool {

@@ -39,7 +39,7 @@ mod worker;
 pub use handler::{Datagram, Handler, Refused, Replies};
 pub use job::Job;
 pub use running::{Final, Running, Slices, ThreadFinal};
-pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, Server};
+pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, OUTSTANDING_BYTES, Server};
 pub use spec::Spec;
 pub use worker::Worker;
 

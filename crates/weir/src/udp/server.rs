@@ -37,6 +37,10 @@ pub const MOST_REPLIES: u32 = 1_000_000;
 /// which hold up to 64 datagrams each. 256 took 6 % less (cache).
 pub const OFFLOADED_OUTSTANDING: u32 = 64;
 
+/// Bytes of the receives that are outstanding, at most, unless a design is told how many: 256 MiB. With slices of 64 KB
+/// the 150,000 of registered I/O would reserve 9.8 GB, and ask for a receive buffer to match.
+pub const OUTSTANDING_BYTES: usize = 256 << 20;
+
 /// The longest payload of a UDP datagram over IPv6; over IPv4 it is 20 bytes shorter.
 pub const MAX_PAYLOAD_BYTES: usize = OFFLOADED_BYTES;
 
@@ -112,7 +116,8 @@ impl Server {
     }
 
     /// The longest datagram received whole, in bytes: 1 to 65,527. Longer ones are cut,
-    /// told as truncated and counted.
+    /// told as truncated and counted. Where a design leaves the number of its receives outstanding at its default, they
+    /// are fewer the longer this is: at most [`OUTSTANDING_BYTES`] in all.
     pub fn payload_bytes(mut self, bytes: usize) -> Self {
         self.payload_bytes = bytes;
         self
@@ -150,10 +155,20 @@ impl Server {
         make_handler: MakeHandler<H>,
     ) -> Result<Running<H>, Error> {
         design.resolve();
-        if self.socket.receive_offload && is_default(OUTSTANDING, &D::known(), &design.values()) {
-            design.set(OUTSTANDING, &OFFLOADED_OUTSTANDING.to_string())?;
-        }
         let job = self.job(make_handler)?;
+        if let Some(default) = default_of(OUTSTANDING, &D::known(), &design.values()) {
+            let outstanding = match self.socket.receive_offload {
+                true => OFFLOADED_OUTSTANDING,
+                false => most_by_default(default, self.payload_bytes),
+            };
+            if outstanding < default {
+                design.set(OUTSTANDING, &outstanding.to_string())?;
+                job.state(
+                    OUTSTANDING_IS,
+                    fewer_by_default(outstanding, default, job.slice_bytes()),
+                );
+            }
+        }
         // Who makes a send again that met an error of a peer waits for who takes errors.
         let parks = design.parks_threads() || self.socket.peer_errors;
         job.shared.state_design(D::ABOUT.name, Some(design.provider()), parks, design.values());
@@ -224,8 +239,51 @@ impl Server {
 /// The option that says how many receives are outstanding.
 const OUTSTANDING: &str = "outstanding";
 
-/// Whether a design has this option, and it stands at the design's own default.
-fn is_default(name: &str, known: &[OptionInfo], values: &[(String, String)]) -> bool {
-    let value = values.iter().find(|(option, _)| option == name).map(|(_, value)| value);
-    known.iter().any(|option| option.name == name && Some(&option.default) == value)
+/// The setting in effect that says why fewer of them are outstanding than a design's default.
+const OUTSTANDING_IS: &str = "outstanding-by-default";
+
+/// The default of an option that a design has, if it stands at that.
+fn default_of(name: &str, known: &[OptionInfo], values: &[(String, String)]) -> Option<u32> {
+    let (_, value) = values.iter().find(|(option, _)| option == name)?;
+    let info = known.iter().find(|option| option.name == name && option.default == *value)?;
+    info.default.parse().ok()
+}
+
+/// How many receives of so many bytes are outstanding where a design's default is so many.
+fn most_by_default(default: u32, slice_bytes: usize) -> u32 {
+    let most = (OUTSTANDING_BYTES / slice_bytes.max(1)).max(1);
+    default.min(u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// Why they are fewer than the design's default.
+fn fewer_by_default(outstanding: u32, default: u32, slice_bytes: usize) -> String {
+    format!(
+        "{outstanding} instead of {default}, since slices have {slice_bytes} bytes (ask for another number with --outstanding)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_receives_are_outstanding_by_default_the_larger_slices_are() {
+        let of = |slice_bytes| most_by_default(150_000, slice_bytes);
+        assert_eq!([1, 64, 1024, 1789].map(of), [150_000; 4]);
+        assert_eq!([1790, 2048, MAX_PAYLOAD_BYTES].map(of), [149_963, 131_072, 4096]);
+        for slice_bytes in 1..=MAX_PAYLOAD_BYTES {
+            assert!(of(slice_bytes) as usize * slice_bytes <= OUTSTANDING_BYTES);
+        }
+        assert_eq!(most_by_default(64, MAX_PAYLOAD_BYTES), 64);
+    }
+
+    #[test]
+    fn a_number_that_was_asked_for_is_no_default() {
+        use crate::options::Options as _;
+        let of = |design: crate::udp::RioEvent| {
+            default_of(OUTSTANDING, &crate::udp::RioEvent::known(), &design.values())
+        };
+        let fewer = crate::udp::RioEvent { outstanding: 7, ..Default::default() };
+        assert_eq!((of(Default::default()), of(fewer)), (Some(150_000), None));
+    }
 }

@@ -289,13 +289,13 @@ fn options(results: &Results) -> Vec<String> {
             let at = |stop: usize| sweep.stops[stop].at;
             Some(match difference {
                 Difference::Real(ratio) => format!(
-                    "{} most at {} ({} the rate at {})",
+                    "{}: most at {} ({} the rate at {})",
                     sweep.names[design],
                     at(*most),
                     times(&ratio),
                     at(*least)
                 ),
-                _ => format!("{} no difference beyond the noise", sweep.names[design]),
+                _ => format!("{}: no difference beyond the noise", sweep.names[design]),
             })
         });
         let best: Vec<String> = best.collect();

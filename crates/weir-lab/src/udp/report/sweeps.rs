@@ -48,8 +48,8 @@ fn along(results: &Results, sweep: &Sweep, width: usize) -> String {
     let stops = 0..sweep.stops.len();
     let best: Vec<Option<usize>> = stops.clone().map(|stop| sweep.best(results, stop)).collect();
     let mut table = table_of_width(width);
-    let heading = |stop: usize| format!("{} {unit}", sweep.stops[stop].at);
-    table.set_header(std::iter::once(String::new()).chain(stops.clone().map(heading)));
+    let heading = |stop: usize| sweep.stops[stop].at.to_string();
+    table.set_header(std::iter::once(unit.to_string()).chain(stops.clone().map(heading)));
     let mut designs: Vec<usize> = (0..sweep.names.len()).collect();
     let first = |design: usize| sweep.median(results, 0, design).unwrap_or(0.0);
     designs.sort_by(|a, b| first(*b).total_cmp(&first(*a)));

@@ -1,8 +1,8 @@
 //! Pages from the heap: no huge pages, no NUMA node, none locked.
 
 use super::{
-    super::{Commit, Committed, NumaNode, Obtained, RegionOptions},
-    may_be_committed,
+    super::{Committed, NumaNode, Obtained, RegionOptions},
+    committed, touch,
 };
 use crate::machine;
 use std::{alloc, io, ptr::NonNull};
@@ -28,19 +28,13 @@ impl Pages {
         // SAFETY: the layout has a size of at least 1 (the region asks for no less).
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
             .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let commit = match (options.commit, left_bytes(options)) {
-            (Commit::Touched, _) => Committed::Touched,
-            (Commit::Locked, left_bytes) if !may_be_committed(layout.size(), left_bytes) => {
-                Committed::TooLittle { left_bytes }
-            }
-            (Commit::Locked, _) => {
-                for at in (0..layout.size()).step_by(PAGE_BYTES) {
-                    // SAFETY: inside what was just allocated, which is filled with zeroes and which nobody else knows yet.
-                    unsafe { base.add(at).write_volatile(0) };
-                }
-                Committed::Unlocked { limit_bytes: None }
-            }
-        };
+        // Miri has no system to ask.
+        let left_bytes = || if cfg!(miri) { None } else { machine::memory_left_bytes() };
+        let commit = committed(options.commit, layout.size(), left_bytes, || {
+            // SAFETY: this was just allocated, filled with zeroes.
+            unsafe { touch(base, layout.size(), PAGE_BYTES) };
+            Committed::Unlocked { limit_bytes: None }
+        });
         Ok(Self { base, layout, commit })
     }
 
@@ -57,12 +51,6 @@ impl Pages {
             commit: self.commit,
         }
     }
-}
-
-/// What memory is left, where that matters. Miri has no system to ask.
-fn left_bytes(options: RegionOptions) -> Option<u64> {
-    let asks = options.commit == Commit::Locked && !cfg!(miri);
-    asks.then(machine::memory_left_bytes).flatten()
 }
 
 impl Drop for Pages {

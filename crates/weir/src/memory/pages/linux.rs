@@ -3,8 +3,8 @@
 //! at the start, or by MADV_POPULATE_WRITE (Linux 5.14) where they may not be locked.
 
 use super::{
-    super::{Commit, Committed, NumaNode, Obtained, PageKind, RegionOptions},
-    may_be_committed,
+    super::{Committed, NumaNode, Obtained, PageKind, RegionOptions},
+    committed, touch,
 };
 use crate::machine;
 use nix::{
@@ -65,22 +65,19 @@ impl Pages {
                 ));
             }
         }
-        if options.commit == Commit::Locked {
-            // Reserved huge pages are the process's already.
-            let reserved = pages.obtained.page_bytes == HUGE_PAGE_BYTES;
-            let left_bytes = if reserved { None } else { machine::memory_left_bytes() };
-            pages.obtained.commit = pages.commit(page_bytes, left_bytes);
-        }
+        // Reserved huge pages are the process's already. (The kernel does not refuse to commit more than a control group may
+        // have: it ends a process of it.)
+        let reserved = pages.obtained.page_bytes == HUGE_PAGE_BYTES;
+        let left_bytes = || if reserved { None } else { machine::memory_left_bytes() };
+        let bytes = pages.obtained.bytes;
+        pages.obtained.commit =
+            committed(options.commit, bytes, left_bytes, || pages.commit(page_bytes));
         Ok(pages)
     }
 
     /// Has every page there, and locks them where that is permitted. Where there is too little memory nothing is done: a
-    /// server that could start with pages that come as they are touched still does. (The kernel does not refuse to
-    /// commit more than a control group may have: it ends a process of it.)
-    fn commit(&self, page_bytes: usize, left_bytes: Option<u64>) -> Committed {
-        if !may_be_committed(self.obtained.bytes, left_bytes) {
-            return Committed::TooLittle { left_bytes };
-        }
+    /// server that could start with pages that come as they are touched still does.
+    fn commit(&self, page_bytes: usize) -> Committed {
         // SAFETY: the range is our own mapping, and locking it changes no contents.
         if unsafe { mlock(self.base.cast(), self.obtained.bytes) }.is_ok() {
             return Committed::Locked;
@@ -90,20 +87,13 @@ impl Pages {
         let _ = unsafe { munlock(self.base.cast(), self.obtained.bytes) };
         match self.advise(MmapAdvise::MADV_POPULATE_WRITE) {
             Ok(()) => {}
-            Err(Errno::EINVAL) => self.touch(page_bytes), // before Linux 5.14
+            // Before Linux 5.14.
+            // SAFETY: our own mapping, which the kernel has filled with zeroes and nobody else knows yet.
+            Err(Errno::EINVAL) => unsafe { touch(self.base, self.obtained.bytes, page_bytes) },
             Err(_) => return Committed::TooLittle { left_bytes: None },
         }
         let limit_bytes = getrlimit(Resource::RLIMIT_MEMLOCK).ok().map(|(soft, _)| soft);
         Committed::Unlocked { limit_bytes }
-    }
-
-    /// Writes to every page, which the kernel has filled with zeroes.
-    #[cold]
-    fn touch(&self, page_bytes: usize) {
-        for at in (0..self.obtained.bytes).step_by(page_bytes) {
-            // SAFETY: inside our own mapping, which nobody else knows yet.
-            unsafe { self.base.add(at).write_volatile(0) };
-        }
     }
 
     fn mmap(bytes: usize, page_bytes: usize, flags: MapFlags) -> io::Result<Self> {
@@ -178,7 +168,7 @@ impl Drop for Pages {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::super::Commit, *};
 
     fn map(pages: PageKind, numa_node: NumaNode) -> io::Result<Pages> {
         Pages::map(
@@ -254,10 +244,12 @@ mod tests {
     fn memory_that_is_not_left_is_not_committed() {
         let pages = map(PageKind::Normal, NumaNode::Auto).unwrap();
         let (bytes, page_bytes) = (pages.obtained().bytes, pages.obtained().page_bytes);
-        let left_bytes = Some(8 * bytes as u64 - 1);
-        assert_eq!(pages.commit(page_bytes, left_bytes), Committed::TooLittle { left_bytes });
+        let of =
+            |left| committed(Commit::Locked, bytes, || Some(left), || pages.commit(page_bytes));
+        let left = 8 * bytes as u64 - 1;
+        assert_eq!(of(left), Committed::TooLittle { left_bytes: Some(left) });
         assert!(!flags(&pages).iter().any(|flag| flag == "lo"));
-        assert!(pages.commit(page_bytes, Some(8 * bytes as u64)).at_start());
+        assert!(of(8 * bytes as u64).at_start());
     }
 
     #[test]

@@ -148,6 +148,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         let requests = requests.collect();
         let inboxes = parts.into_iter().map(|part| Inbox {
             part,
+            taken: Vec::with_capacity(needs.receives as usize),
             slices: Vec::with_capacity(needs.receives as usize),
             offer: PER_CALL_AT_LEAST,
         });
@@ -304,6 +305,8 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
 /// The receiving side of a socket.
 struct Inbox<T: Sharing> {
     part: Part<T>,
+    /// Empty, but for its room: what was posted is swapped for it.
+    taken: Vec<Slice>,
     /// Slices to receive into; the last one goes first.
     slices: Vec<Slice>,
     /// Slices to offer to the next call.
@@ -312,8 +315,10 @@ struct Inbox<T: Sharing> {
 
 impl<T: Sharing> Inbox<T> {
     fn take_posted(&mut self) {
-        let slices = &mut self.slices;
-        self.part.posted.with(|posted| slices.append(posted));
+        let Self { part, taken, slices, .. } = self;
+        // Swapped, so that who posts does not wait for a copy.
+        part.posted.with(|posted| std::mem::swap(posted, taken));
+        slices.append(taken);
     }
 }
 

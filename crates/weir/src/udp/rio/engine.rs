@@ -265,7 +265,7 @@ macro_rules! design_of_one_thread {
                 /// Provider of registered I/O.
                 provider: $crate::rio::Choice =
                     $crate::rio::Choice::Auto, $crate::rio::Choice::NAMES;
-                /// Receives posted at a time.
+                /// Receives posted at a time; by default fewer where their slices would take more than 256 MiB.
                 outstanding: u32 = 150_000, 1..=1_000_000;
                 /// Most completions taken by one dequeue.
                 dequeue_max: u32 = 1000, 1..=65_536;

@@ -32,7 +32,7 @@ rio_design! {
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads that handle datagrams; the reader is one more.
         threads: u32 = 8, 1..=255;
-        /// Receives posted at a time.
+        /// Receives posted at a time; by default fewer where their slices would take more than 256 MiB.
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;

@@ -46,7 +46,8 @@ design! {
         /// What decides which of them gets a datagram: hash, or core, for which the cores that may be
         /// used, modulo the threads, must lead to every thread; auto for hash where the system has it.
         steering: Steering = Steering::Auto, Steering::NAMES;
-        /// Receives posted at a time, shared among the threads.
+        /// Receives posted at a time, shared among the threads; by default fewer where their slices would take more than
+        /// 256 MiB.
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
