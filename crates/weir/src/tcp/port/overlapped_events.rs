@@ -166,7 +166,13 @@ fn start_group<H: Handler>(
         let stop = port.poster(STOP);
         worker.ready(Some(stop.clone()));
         let pool = Pool::new(buffer_bytes);
-        let server = PortServer::of_connections(port, places, pool, worker.since(), numbers);
+        let server = PortServer::of_connections(
+            port,
+            places,
+            pool,
+            (worker.since(), worker.limits),
+            numbers,
+        );
         let result = look_after(worker, &server, &its, &groups);
         worker.forget(&stop);
         // What was handed over at the last moment is cut off too.
