@@ -333,9 +333,9 @@ impl Batch<Completion> {
     /// is looked at soon. There must be room.
     #[inline(always)]
     pub(crate) fn push_received(&mut self, slice: Slice, socket: u32) -> (&Slice, &mut Arrival) {
-        self.push(Completion { slice, socket, outcome: Outcome::Received(Arrival::NONE) });
-        match self.completions.last_mut() {
-            Some(Completion { slice, outcome: Outcome::Received(arrival), .. }) => (slice, arrival),
+        let make = || Completion { slice, socket, outcome: Outcome::Received(Arrival::NONE) };
+        match self.push_made(make) {
+            Completion { slice, outcome: Outcome::Received(arrival), .. } => (slice, arrival),
             _ => unreachable!("it was just put there"),
         }
     }
@@ -374,6 +374,21 @@ impl<C> Batch<C> {
     pub fn push(&mut self, completion: C) {
         assert!(self.completions.len() < self.capacity, "no room in the batch");
         self.completions.push(completion);
+    }
+
+    /// Adds what `make` makes, where it is to lie, and gives it to be changed there.
+    #[inline(always)]
+    pub(crate) fn push_made(&mut self, make: impl FnOnce() -> C) -> &mut C {
+        assert!(self.completions.len() < self.capacity, "no room in the batch");
+        self.completions.extend(std::iter::once_with(make));
+        self.completions.last_mut().expect("it was just put there")
+    }
+
+    /// The first of them, to be looked at where it lies: what was just written in parts is better not moved as a
+    /// whole.
+    #[inline]
+    pub fn first_mut(&mut self) -> Option<&mut C> {
+        self.completions.first_mut()
     }
 
     /// Takes all of them out, in order.
