@@ -7,7 +7,7 @@
 //!
 //! A group has little to look through, whatever the number of connections, and a slow handler holds up
 //! only those of its own group. It costs a thread for every 63 connections, its stack and two
-//! descriptors; on Windows also a wait for each message, since there a wait tells one. It fails where the system has no more
+//! descriptors; where a wait tells one handle, also a wait for each message. It fails where the system has no more
 //! threads or descriptors to give: connections that find no room are refused. A connection that is
 //! ready is received from until nothing is left, but at most `drain` times.
 //!
