@@ -333,8 +333,8 @@ impl Batch<Completion> {
     /// is looked at soon. There must be room.
     #[inline(always)]
     pub(crate) fn push_received(&mut self, slice: Slice, socket: u32) -> (&Slice, &mut Arrival) {
-        let make = || Completion { slice, socket, outcome: Outcome::Received(Arrival::NONE) };
-        match self.push_made(make) {
+        let outcome = Outcome::Received(Arrival::NONE);
+        match self.push_mut(Completion { slice, socket, outcome }) {
             Completion { slice, outcome: Outcome::Received(arrival), .. } => (slice, arrival),
             _ => unreachable!("it was just put there"),
         }
@@ -376,11 +376,10 @@ impl<C> Batch<C> {
         self.completions.push(completion);
     }
 
-    /// Adds what `make` makes, where it is to lie, and gives it to be changed there.
+    /// The same, and gives it to be changed where it lies.
     #[inline(always)]
-    pub(crate) fn push_made(&mut self, make: impl FnOnce() -> C) -> &mut C {
-        assert!(self.completions.len() < self.capacity, "no room in the batch");
-        self.completions.extend(std::iter::once_with(make));
+    pub(crate) fn push_mut(&mut self, completion: C) -> &mut C {
+        self.push(completion);
         self.completions.last_mut().expect("it was just put there")
     }
 

@@ -266,8 +266,8 @@ impl Outstanding for Operations {
             };
             return out.push(operation(token, socket, key, slice, outcome));
         }
-        let received = || operation(token, socket, key, slice, Outcome::Received(Arrival::NONE));
-        let came = out.push_made(received);
+        let received = operation(token, socket, key, slice, Outcome::Received(Arrival::NONE));
+        let came = out.push_mut(received);
         let Completion::Operation { outcome, .. } = came else { return };
         let Outcome::Received(arrival) = outcome else { return };
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.

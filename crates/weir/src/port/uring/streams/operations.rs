@@ -328,7 +328,7 @@ impl Operations {
         let (key, started) = (associated.key, stage == Stage::Started);
         self.started -= u32::from(started);
         let outcome = if started { settled(result, |count| count) } else { Outcome::Returned };
-        out.push_made(|| received(Token(token.user_data()), (its, key), slice, number, outcome));
+        out.push(received(Token(token.user_data()), (its, key), slice, number, outcome));
         self.streams.came_back(its, out);
     }
 
@@ -340,7 +340,7 @@ impl Operations {
         self.started -= u32::from(started);
         let outcome = if started { settled(result, |count| count) } else { Outcome::Returned };
         let (token, stream) = (Token(token.user_data()), StreamId(its.user_data()));
-        out.push_made(|| Completion::Send { token, stream, key, load, outcome });
+        out.push(Completion::Send { token, stream, key, load, outcome });
         self.streams.came_back(its, out);
     }
 }
