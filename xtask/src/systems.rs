@@ -301,7 +301,7 @@ fn of_tcp(about: About) -> [Option<Interface>; 2] {
             )),
         ],
         Contract::Events => [
-            Some(("epoll, one event a wait", "65,536 handles a group, 64 by default")),
+            Some(("epoll", "65,536 handles a group, 64 by default")),
             Some(("WSAEventSelect", "64 handles a thread, one of them its waker")),
         ],
         Contract::Overlapped => [

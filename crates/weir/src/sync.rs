@@ -5,8 +5,14 @@ pub(crate) use loom::sync::{
     Condvar, Mutex, MutexGuard,
     atomic::{AtomicBool, Ordering, fence},
 };
+#[cfg(all(loom, target_os = "linux"))]
+pub(crate) use loom::{sync::atomic::fence, thread};
+#[cfg(all(not(loom), miri))]
+pub(crate) use std::sync::atomic::fence;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard,
     atomic::{AtomicBool, Ordering, fence},
 };
+#[cfg(all(not(loom), target_os = "linux"))]
+pub(crate) use std::thread;

@@ -23,6 +23,7 @@ impl Load {
     ///
     /// # Panics
     /// If the slice holds fewer.
+    #[inline]
     pub fn of_slice(slice: Slice, len: usize) -> Self {
         assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
         Self { bytes: Bytes::Slice(slice), from: 0, to: len }
@@ -54,6 +55,7 @@ impl Load {
     }
 
     /// The slice, where it is one.
+    #[inline]
     pub fn into_slice(self) -> Result<Slice, Vec<u8>> {
         match self.bytes {
             Bytes::Slice(slice) => Ok(slice),

@@ -72,6 +72,7 @@ impl Region {
     }
 
     /// How the region is cut.
+    #[inline]
     pub fn layout(&self) -> Layout {
         self.layout
     }

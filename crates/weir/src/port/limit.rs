@@ -20,11 +20,12 @@
 //! waits for the arrival of something. If all permits are gone when the leader wants to run, it
 //! waits to enter.
 //!
-//! Cost: two short critical sections a take. A thread is woken only to lead or to enter.
+//! Cost: two short critical sections a take; none where there is one place, whose thread may always lead and run. A
+//! thread is woken only to lead or to enter.
 
 pub mod rules;
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 use rules::{Asked, Granted, Role, Rules, Wake};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,10 @@ pub struct Limit {
     state: Mutex<LimitState>,
     /// One for each thread: waking one wakes that one.
     places: Box<[Condvar]>,
+    /// Where there is one place: whether its thread runs. It asks nobody, so it takes no lock.
+    one_runs: AtomicBool,
+    /// As the state says, for whoever takes no lock.
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -79,7 +84,15 @@ impl Limit {
                 free: (0..threads).rev().collect(),
             }),
             places: (0..threads).map(|_| Condvar::new()).collect(),
+            one_runs: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether one thread is all that there can be: it may always lead, and run.
+    #[inline]
+    fn is_for_one(&self) -> bool {
+        self.places.len() == 1
     }
 
     /// A place for one more thread, or `None` if all are taken.
@@ -92,6 +105,7 @@ impl Limit {
     /// leads must be woken by other means.
     pub fn close(&self) {
         self.lock().rules.close();
+        self.closed.store(true, Ordering::Release);
         for place in &self.places {
             place.notify_all();
         }
@@ -109,7 +123,10 @@ impl Limit {
 
     /// How many threads run.
     pub fn running(&self) -> u32 {
-        self.lock().rules.running()
+        match self.is_for_one() {
+            true => self.one_runs.load(Ordering::Acquire).into(),
+            false => self.lock().rules.running(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, LimitState> {
@@ -166,15 +183,31 @@ impl Member<'_> {
     /// to enter. With one place there is nobody to look for.
     #[inline]
     pub fn may_go_on(&self) -> bool {
-        if self.role != Role::Running || self.limit.places.len() == 1 {
-            return self.role == Role::Running;
+        match self.role {
+            Role::Running if self.limit.is_for_one() => true,
+            Role::Running => self.limit.lock().rules.may_go_on(),
+            _ => false,
         }
-        self.limit.lock().rules.may_go_on()
+    }
+
+    /// Of the only thread: what it does from now on.
+    #[inline]
+    fn alone(&mut self, role: Role) {
+        self.role = role;
+        self.limit.one_runs.store(role == Role::Running, Ordering::Release);
     }
 
     /// Ends this thread's running and leads, if nobody else does and one more may run.
     /// `false`: nothing has changed.
+    #[inline]
     pub fn try_lead(&mut self) -> bool {
+        if self.limit.is_for_one() {
+            let leads = !self.limit.closed.load(Ordering::Acquire);
+            if leads {
+                self.alone(Role::Leading);
+            }
+            return leads;
+        }
         let Some(wake) = self.limit.lock().rules.try_lead(self.role) else { return false };
         self.role = Role::Leading;
         self.limit.wake(wake);
@@ -184,6 +217,13 @@ impl Member<'_> {
     /// Ends this thread's running and waits for the lead, until a moment or for ever.
     pub fn lead(&mut self, until: Option<Instant>) -> Lead {
         let limit = self.limit;
+        if limit.is_for_one() {
+            if self.try_lead() {
+                return Lead::Yours;
+            }
+            self.alone(Role::Outside);
+            return Lead::Closed;
+        }
         let mut state = limit.lock();
         let (mut asked, wake) = state.rules.lead(self.place, self.role);
         self.role = Role::Outside;
@@ -226,6 +266,9 @@ impl Member<'_> {
     /// run.
     pub fn run(&mut self) {
         assert_eq!(self.role, Role::Leading, "only the leader can do this");
+        if self.limit.is_for_one() {
+            return self.alone(Role::Running);
+        }
         let mut state = self.limit.lock();
         state.rules.stop(self.role);
         let mut state = self.admitted(state);
@@ -236,6 +279,9 @@ impl Member<'_> {
 
     /// Gives up running or leading.
     pub fn leave(&mut self) {
+        if self.limit.is_for_one() {
+            return self.alone(Role::Outside);
+        }
         let mut state = self.limit.lock();
         state.rules.stop(self.role);
         self.role = Role::Outside;
@@ -247,6 +293,9 @@ impl Member<'_> {
     /// Waits until this thread may run, also after closing.
     pub fn enter(&mut self) {
         assert_eq!(self.role, Role::Outside, "who runs or leads must leave first");
+        if self.limit.is_for_one() {
+            return self.alone(Role::Running);
+        }
         let state = self.limit.lock();
         drop(self.admitted(state));
     }

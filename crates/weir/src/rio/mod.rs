@@ -421,6 +421,20 @@ impl<C> Batch<C> {
         self.completions.push(completion);
     }
 
+    /// The same, and gives it to be changed where it lies.
+    #[inline(always)]
+    pub(crate) fn push_mut(&mut self, completion: C) -> &mut C {
+        self.push(completion);
+        self.completions.last_mut().expect("it was just put there")
+    }
+
+    /// The first of them, to be looked at where it lies: what was just written in parts is better not moved as a
+    /// whole.
+    #[inline]
+    pub fn first_mut(&mut self) -> Option<&mut C> {
+        self.completions.first_mut()
+    }
+
     /// Takes all of them out, in order.
     #[inline]
     pub fn drain(&mut self) -> std::vec::Drain<'_, C> {

@@ -362,6 +362,7 @@ impl DatagramSocket {
     }
 
     /// The operating system's own socket, for providers.
+    #[inline]
     pub fn native(&self) -> &native::Native {
         &self.open.native
     }

@@ -85,6 +85,7 @@ impl Listener {
         Ok(tcp_info(self.fd())?.0.tcpi_sacked)
     }
 
+    #[inline]
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -168,6 +169,7 @@ impl Stream {
         super::Stream { native: Arc::new(Self(fd)) }
     }
 
+    #[inline]
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -177,6 +177,7 @@ impl Listener {
         self.native.end_accepting();
     }
 
+    #[inline]
     pub(crate) fn native(&self) -> &native::Listener {
         &self.native
     }
@@ -290,6 +291,7 @@ impl Stream {
         let _ = self.native.socket().set_linger(Some(Duration::ZERO));
     }
 
+    #[inline]
     pub(crate) fn native(&self) -> &native::Stream {
         &self.native
     }

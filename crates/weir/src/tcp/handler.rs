@@ -352,14 +352,17 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }

@@ -64,6 +64,15 @@ pub trait Group: Send + Sized + 'static {
     /// Reports connections that are over, as many as fit.
     fn take_closed(&mut self, out: &mut Taken);
 
+    /// Brings an operation that has finished, as far as that can be seen without waiting, if there is room.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn take_finished(&mut self, out: &mut Taken) -> io::Result<()> {
+        let _ = out;
+        Ok(())
+    }
+
     /// Waits for an event, and brings what it is for: nothing where that is the waker's.
     fn wait(
         inner: &Inner<Self>,
@@ -73,8 +82,8 @@ pub trait Group: Send + Sized + 'static {
         out: &mut Taken,
     ) -> io::Result<Woken>;
 
-    /// Operations in the system's hands.
-    fn outstanding(&self) -> usize;
+    /// Operations in the system's hands, or events that it has still to signal: how many at least.
+    fn outstanding(&mut self) -> usize;
 
     /// Asks for all of them to be cancelled.
     fn cancel_all(&mut self, counters: &Counters);
@@ -99,6 +108,8 @@ pub struct Inner<G> {
     group: Mutex<Option<G>>,
     packets: Mutex<VecDeque<Packet>>,
     packets_most: usize,
+    /// Whether there are any. Changed under their lock.
+    has_packets: AtomicBool,
     closed: AtomicBool,
     waker: Waker,
 }
@@ -126,6 +137,7 @@ impl<G: Group> Inner<G> {
             return Err((packet, Refused::Full));
         }
         packets.push_back(packet);
+        self.has_packets.store(true, SeqCst);
         drop(packets);
         counters.kernel_entries.one();
         self.waker.wake();
@@ -139,25 +151,21 @@ impl<G: Group> Inner<G> {
         out: &mut Taken,
         timeout: Option<Duration>,
         counters: &Counters,
-        stopping: bool,
     ) -> io::Result<Option<usize>> {
         assert!(out.room() > 0, "a take needs room for a completion");
         let (mut time, before) = (TimeLeft::of(timeout), out.len());
         loop {
-            if !stopping && self.is_closed() {
+            if self.is_closed() {
                 return Ok(None);
             }
-            self.with(|group| group.take_closed(out));
-            if !stopping {
-                let mut packets = lock(&self.packets);
-                while out.room() > 0
-                    && let Some(packet) = packets.pop_front()
-                {
-                    out.push(packet.into());
-                }
-                drop(packets);
-                self.with(|group| group.commit(counters))?;
+            if self.has_packets.load(SeqCst) {
+                self.take_packets(out);
             }
+            self.with(|group| {
+                group.take_closed(out);
+                group.commit(counters)?;
+                group.take_finished(out)
+            })?;
             if out.len() > before {
                 return Ok(Some(out.len() - before));
             }
@@ -172,6 +180,17 @@ impl<G: Group> Inner<G> {
         }
     }
 
+    #[cold]
+    fn take_packets(&self, out: &mut Taken) {
+        let mut packets = lock(&self.packets);
+        while out.room() > 0
+            && let Some(packet) = packets.pop_front()
+        {
+            out.push(packet.into());
+        }
+        self.has_packets.store(!packets.is_empty(), SeqCst);
+    }
+
     fn give_up(&self) -> Option<(u32, u32)> {
         Some(lock(&self.group).take()?.give_up())
     }
@@ -184,6 +203,7 @@ impl<G: Group> EventsPort<G> {
             group: Mutex::new(Some(group)),
             packets: Mutex::default(),
             packets_most: needs.packets as usize,
+            has_packets: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             waker,
         };
@@ -246,9 +266,17 @@ impl<G: Group> Port for EventsPort<G> {
             if left.is_zero() {
                 break; // what did not come back is leaked and counted
             }
-            let timeout = Some(left.min(G::CANCEL_AGAIN));
-            match self.inner.take(&mut events, &mut out, timeout, &counters, true) {
-                Ok(Some(0)) => self.inner.with(|group| group.cancel_all(&counters)),
+            let found = self.inner.with(|group| {
+                group.take_closed(&mut out);
+                if out.is_empty() { group.take_finished(&mut out) } else { Ok(()) }
+            });
+            let mut time = TimeLeft::of(Some(left.min(G::CANCEL_AGAIN)));
+            let waited = found.and_then(|()| match out.is_empty() {
+                true => G::wait(&self.inner, &mut events, &mut time, &counters, &mut out),
+                false => Ok(Woken::Ready),
+            });
+            match waited {
+                Ok(Woken::TimedOut) => self.inner.with(|group| group.cancel_all(&counters)),
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -290,7 +318,7 @@ impl<G: Group> Worker for EventsWorker<'_, G> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        self.inner.take(&mut self.events, out, timeout, counters, false)
+        self.inner.take(&mut self.events, out, timeout, counters)
     }
 
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {

@@ -4,7 +4,9 @@ use crate::{
     memory::Slice,
     socket::{
         Arrival, Peer, Span,
-        native::{CONTROL_BYTES, Name, decode, encode, name_segment, name_source, read_control},
+        native::{
+            CONTROL_BYTES, Name, decode_into, encode, name_segment, name_source, read_control,
+        },
     },
 };
 use std::{
@@ -86,37 +88,28 @@ impl Headers {
         }
     }
 
-    /// Reads what a completed receive of `len` bytes left in the header of its slot. `None`: it
-    /// has no source, which is how the kernel says that receiving was ended.
+    /// Reads what a completed receive of `len` bytes left in the header of its slot into an arrival that says nothing.
+    /// `false`: it has no source, which is how the kernel says that receiving was ended.
     ///
     /// # Safety
     /// The kernel completed the receive of this slot just now.
     #[inline]
-    pub(super) unsafe fn arrival(&self, slot: usize, len: usize) -> Option<Arrival> {
+    pub(super) unsafe fn arrival(&self, slot: usize, len: usize, arrival: &mut Arrival) -> bool {
         // SAFETY: the caller vouches that the kernel is done with this header.
         let header = unsafe { &*self.header(slot).0 };
         let message = &header.message;
-        if message.msg_namelen == 0 {
-            return None;
+        arrival.len = len;
+        arrival.truncated = message.msg_flags & libc::MSG_TRUNC != 0;
+        // SAFETY: the kernel wrote msg_namelen bytes of the name, which holds either family.
+        unsafe {
+            let length = (message.msg_namelen as usize).min(mem::size_of::<Name>());
+            decode_into((&raw const header.name).cast(), length, &mut arrival.from);
         }
-        let mut arrival = Arrival {
-            len,
-            // SAFETY: the kernel wrote msg_namelen bytes of the name, which holds either family.
-            from: unsafe {
-                let length = (message.msg_namelen as usize).min(mem::size_of::<Name>());
-                decode((&raw const header.name).cast(), length)
-            },
-            local: None,
-            truncated: message.msg_flags & libc::MSG_TRUNC != 0,
-            at: None,
-            segment: None,
-            link: None,
-        };
         if message.msg_controllen > 0 {
             // SAFETY: the kernel wrote msg_controllen bytes of control data.
-            unsafe { read_control(message, &mut arrival) };
+            unsafe { read_control(message, arrival) };
         }
-        Some(arrival)
+        message.msg_namelen > 0
     }
 
     /// Makes the header of a slot ready for a send of the span at the beginning of the slice's
@@ -171,7 +164,10 @@ impl Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Layout, Region, RegionOptions};
+    use crate::{
+        memory::{Layout, Region, RegionOptions},
+        socket::native::decode,
+    };
     use std::net::{IpAddr, SocketAddr};
 
     #[test]
@@ -203,14 +199,16 @@ mod tests {
         }
         // As the kernel does: a name, control data, and their lengths.
         let (name, name_bytes) = encode(&to);
+        let mut arrival = Arrival::NONE;
         // SAFETY: as above.
-        let arrival = unsafe {
+        let has_source = unsafe {
             (*received).msg_name.cast::<Name>().write(name);
             (*received).msg_namelen = name_bytes;
             let peer = Peer { address: to, local: Some("::3".parse().unwrap()), link: None };
             name_source(&mut *received, (*received).msg_control, &peer);
-            headers.arrival(0, 33).expect("it has a source")
+            headers.arrival(0, 33, &mut arrival)
         };
+        assert!(has_source);
         assert_eq!((arrival.from, arrival.len), (to, 33));
         assert_eq!(arrival.local, Some("::3".parse().unwrap()));
         // SAFETY: there is no kernel.

@@ -1,6 +1,9 @@
 //! What the leader does, and what any thread may: submit, close, drain.
 
-use super::state::{Filled, Outstanding, PortState};
+use super::{
+    biased::{Biased, Owner},
+    state::{Filled, Outstanding, PortState},
+};
 use crate::{
     Error,
     counters::Counters,
@@ -14,15 +17,15 @@ use crate::{
 };
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 /// What the threads of a port and those who may close it share.
 pub(super) struct Inner<O> {
     pub ring: Arc<Ring>,
-    /// There until the port goes.
-    pub state: Mutex<Option<PortState<O>>>,
+    /// There until the port goes. The lock is the thread's that takes, where there is one.
+    pub state: Biased<Option<PortState<O>>>,
     /// Ends the leader's wait.
     pub alarm: Arc<Alarm>,
     pub limit: Limit,
@@ -58,7 +61,8 @@ impl<O: Outstanding> Inner<O> {
         let its = Arc::clone(&alarm);
         let state = PortState::new(submissions, completions, its, operations, packets, outstanding);
         let limit = Limit::new(concurrency, threads as usize);
-        Ok(Arc::new(Self { ring, state: Mutex::new(Some(state)), alarm, limit, submit_after }))
+        let state = Biased::new(Some(state), threads == 1);
+        Ok(Arc::new(Self { ring, state, alarm, limit, submit_after }))
     }
 
     pub fn closer(self: &Arc<Self>) -> Waker
@@ -77,26 +81,24 @@ impl<O: Outstanding> Inner<O> {
         Stopped { returned: drained + returned, missing }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Option<PortState<O>>> {
-        // A panic under the lock is a broken invariant of this file; what the kernel holds is
-        // still accounted for, so it must be reached.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// For threads without a place, and where there may be no state any more.
+    pub fn with_any<R>(&self, f: impl FnOnce(&mut Option<PortState<O>>) -> R) -> R {
+        f(&mut self.state.lock())
     }
 
-    #[inline]
+    /// For threads without a place.
     pub fn with<R>(&self, f: impl FnOnce(&mut PortState<O>) -> R) -> R {
-        f(self.lock().as_mut().expect("there until the port goes"))
+        self.with_any(|state| f(there(state)))
     }
 
     /// Also after the port has gone: then it is closed already.
     pub fn close(&self) {
-        let ring = match self.lock().as_mut() {
-            Some(state) => {
+        let ring = self.with_any(|state| {
+            state.as_mut().is_some_and(|state| {
                 state.closed = true;
                 state.must_ring()
-            }
-            None => false,
-        };
+            })
+        });
         self.limit.close();
         if ring {
             self.alarm.raise();
@@ -105,135 +107,18 @@ impl<O: Outstanding> Inner<O> {
 
     /// Puts a packet at the end of the queue.
     pub fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)> {
-        let ring = match self.lock().as_mut().filter(|state| !state.closed) {
+        let ring = self.with_any(|state| match state.as_mut().filter(|state| !state.closed) {
             Some(state) => match state.post(packet) {
-                true => state.must_ring(),
-                false => return Err((packet, Refused::Full)),
+                true => Ok(state.must_ring()),
+                false => Err((packet, Refused::Full)),
             },
-            None => return Err((packet, Refused::Closed)), // also after the port has gone
-        };
+            None => Err((packet, Refused::Closed)), // also after the port has gone
+        })?;
         if ring {
             counters.kernel_entries.one();
             self.alarm.raise();
         }
         Ok(())
-    }
-
-    /// A thread's take: it leads, or waits until it may.
-    pub fn take(
-        &self,
-        member: &mut Member<'_>,
-        out: &mut Batch<O::Completion>,
-        timeout: Option<Duration>,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>> {
-        assert!(out.room() > 0, "a take needs room for a completion");
-        let before_parking = || {
-            // What this thread started must not wait until it leads.
-            self.commit(counters)?;
-            counters.parks.one();
-            Ok(())
-        };
-        member.take(timeout, before_parking, |left| self.lead(out, left, counters))
-    }
-
-    /// What lies ready, for a thread that runs: it runs on. 0 where [`take`](Self::take) is to bring it.
-    #[inline]
-    pub fn take_ready(&self, member: &Member<'_>, out: &mut Batch<O::Completion>) -> usize {
-        if !member.may_go_on() {
-            return 0;
-        }
-        self.with(|state| {
-            // A batch that waits to be submitted goes first, as in a take.
-            let filled = state.fill();
-            if state.closed
-                || filled == Filled::QueueFull
-                || state.submissions.pending() >= self.submit_after
-            {
-                return 0;
-            }
-            state.reap(out)
-        })
-    }
-
-    /// What the leader does: fills, enters, takes. `None`: closed.
-    fn lead(
-        &self,
-        out: &mut Batch<O::Completion>,
-        timeout: Option<Duration>,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>> {
-        let mut time = TimeLeft::of(timeout);
-        loop {
-            let next = self.with(|state| {
-                if state.closed {
-                    return Next::Closed;
-                }
-                let mut filled = state.fill();
-                // What lies ready needs no entry, unless a batch waits to be submitted.
-                if state.submissions.pending() < self.submit_after {
-                    let taken = state.reap(out);
-                    if taken > 0 {
-                        return Next::Taken(taken);
-                    }
-                    if state.must_arm() {
-                        // What was read was the alarm alone: without it nobody could end this wait.
-                        filled = state.fill();
-                    }
-                }
-                let pending = state.submissions.pending();
-                let overflow = state.submissions.attention().overflow;
-                if overflow && !state.overflowing {
-                    counters.overflows.one();
-                }
-                state.overflowing = overflow;
-                let ready = state.ready() || filled == Filled::QueueFull;
-                state.waiting = !ready;
-                Next::Enter { pending, at_least: u32::from(!ready) }
-            });
-            let (pending, at_least) = match next {
-                Next::Closed => return Ok(None),
-                Next::Taken(taken) => return Ok(Some(taken)),
-                Next::Enter { pending, at_least } => (pending, at_least),
-            };
-            counters.kernel_entries.one();
-            counters.waits.add(at_least.into());
-            let left = if at_least > 0 { time.left() } else { None };
-            let entered = self.ring.enter(pending, at_least, left, false);
-            let (taken, lost) = self.with(|state| {
-                state.waiting = false;
-                let ready = state.completions.len() as u32;
-                state.operations.entered(pending, ready);
-                (state.reap(out), state.completions.lost())
-            });
-            let entered = entered?;
-            if taken > 0 {
-                return Ok(Some(taken));
-            }
-            if lost > 0 {
-                let problem = format!("the kernel had no memory for {lost} completions");
-                return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
-            }
-            // Where something was submitted the kernel does not say that the time is over.
-            if entered == Entered::TimedOut || left.is_some_and(|left| left.is_zero()) {
-                return Ok(Some(0));
-            }
-        }
-    }
-
-    /// Submits what was started and may be armed.
-    pub fn commit(&self, counters: &Counters) -> io::Result<()> {
-        loop {
-            let (filled, pending) = self.with(|state| (state.fill(), state.submissions.pending()));
-            if pending == 0 {
-                return Ok(());
-            }
-            counters.kernel_entries.one();
-            let entered = self.ring.enter(pending, 0, None, false)?;
-            if filled == Filled::All || entered == Entered::TryAgain {
-                return Ok(());
-            }
-        }
     }
 
     /// Cancels what is in the kernel's hands and takes completions until nothing is, or until
@@ -273,6 +158,150 @@ impl<O: Outstanding> Inner<O> {
             }
         }
         returned
+    }
+}
+
+/// The port of a thread that has a place there.
+pub(super) struct At<'a, O> {
+    port: &'a Inner<O>,
+    /// Where there is no other such thread.
+    owner: Option<Owner<'a, Option<PortState<O>>>>,
+}
+
+fn there<O>(state: &mut Option<PortState<O>>) -> &mut PortState<O> {
+    state.as_mut().expect("there until the port goes")
+}
+
+impl<'a, O: Outstanding> At<'a, O> {
+    /// For the calling thread.
+    pub fn here(port: &'a Inner<O>) -> Self {
+        Self { port, owner: port.state.own() }
+    }
+
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut PortState<O>) -> R) -> R {
+        let mut state = match &self.owner {
+            Some(owner) => owner.lock(),
+            None => self.port.state.lock(),
+        };
+        f(there(&mut state))
+    }
+
+    /// A thread's take: it leads, or waits until it may.
+    pub fn take(
+        &self,
+        member: &mut Member<'_>,
+        out: &mut Batch<O::Completion>,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        assert!(out.room() > 0, "a take needs room for a completion");
+        let before_parking = || {
+            // What this thread started must not wait until it leads.
+            self.commit(counters)?;
+            counters.parks.one();
+            Ok(())
+        };
+        member.take(timeout, before_parking, |left| self.lead(out, left, counters))
+    }
+
+    /// What lies ready, for a thread that runs: it runs on. 0 where [`take`](Self::take) is to bring it.
+    #[inline]
+    pub fn take_ready(&self, member: &Member<'_>, out: &mut Batch<O::Completion>) -> usize {
+        if !member.may_go_on() {
+            return 0;
+        }
+        self.with(|state| {
+            // A batch that waits to be submitted goes first, as in a take.
+            let filled = state.fill();
+            if state.closed
+                || filled == Filled::QueueFull
+                || state.submissions.pending() >= self.port.submit_after
+            {
+                return 0;
+            }
+            state.reap(out)
+        })
+    }
+
+    /// What the leader does: fills, enters, takes. `None`: closed.
+    fn lead(
+        &self,
+        out: &mut Batch<O::Completion>,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        let mut time = TimeLeft::of(timeout);
+        loop {
+            let next = self.with(|state| {
+                if state.closed {
+                    return Next::Closed;
+                }
+                let mut filled = state.fill();
+                // What lies ready needs no entry, unless a batch waits to be submitted.
+                if state.submissions.pending() < self.port.submit_after {
+                    let taken = state.reap(out);
+                    if taken > 0 {
+                        return Next::Taken(taken);
+                    }
+                    if state.must_arm() {
+                        // What was read was the alarm alone: without it nobody could end this wait.
+                        filled = state.fill();
+                    }
+                }
+                let pending = state.submissions.pending();
+                let overflow = state.submissions.attention().overflow;
+                if overflow && !state.overflowing {
+                    counters.overflows.one();
+                }
+                state.overflowing = overflow;
+                let ready = state.ready() || filled == Filled::QueueFull;
+                state.waiting = !ready;
+                Next::Enter { pending, at_least: u32::from(!ready) }
+            });
+            let (pending, at_least) = match next {
+                Next::Closed => return Ok(None),
+                Next::Taken(taken) => return Ok(Some(taken)),
+                Next::Enter { pending, at_least } => (pending, at_least),
+            };
+            counters.kernel_entries.one();
+            counters.waits.add(at_least.into());
+            let left = if at_least > 0 { time.left() } else { None };
+            let entered = self.port.ring.enter(pending, at_least, left, false);
+            let (taken, lost) = self.with(|state| {
+                state.waiting = false;
+                let ready = state.completions.len() as u32;
+                state.operations.entered(pending, ready);
+                (state.reap(out), state.completions.lost())
+            });
+            let entered = entered?;
+            if taken > 0 {
+                return Ok(Some(taken));
+            }
+            if lost > 0 {
+                let problem = format!("the kernel had no memory for {lost} completions");
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
+            }
+            // Where something was submitted the kernel does not say that the time is over.
+            if entered == Entered::TimedOut || left.is_some_and(|left| left.is_zero()) {
+                return Ok(Some(0));
+            }
+        }
+    }
+
+    /// Submits what was started and may be armed.
+    pub fn commit(&self, counters: &Counters) -> io::Result<()> {
+        loop {
+            let (filled, pending) = self.with(|state| (state.fill(), state.submissions.pending()));
+            if pending == 0 {
+                return Ok(());
+            }
+            counters.kernel_entries.one();
+            let entered = self.port.ring.enter(pending, 0, None, false)?;
+            if filled == Filled::All || entered == Entered::TryAgain {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -266,11 +266,13 @@ impl Outstanding for Operations {
             };
             return out.push(operation(token, socket, key, slice, outcome));
         }
+        let received = operation(token, socket, key, slice, Outcome::Received(Arrival::NONE));
+        let came = out.push_mut(received);
+        let Completion::Operation { outcome, .. } = came else { return };
+        let Outcome::Received(arrival) = outcome else { return };
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
-        let arrival = unsafe { self.receive_headers.arrival(token.slot(), result as usize) };
-        match arrival {
-            Some(arrival) => out.push(arrived(token, socket, key, slice, arrival)),
-            None => out.push(operation(token, socket, key, slice, ended())),
+        if !unsafe { self.receive_headers.arrival(token.slot(), result as usize, arrival) } {
+            *outcome = ended();
         }
     }
 
@@ -344,17 +346,6 @@ fn operation(
 ) -> Completion {
     let (token, socket) = (Token(token.user_data()), SocketId(socket));
     Completion::Operation { token, socket, key, slice, outcome }
-}
-
-#[inline]
-fn arrived(
-    token: ring::Token,
-    socket: u32,
-    key: Key,
-    slice: Slice,
-    arrival: Arrival,
-) -> Completion {
-    operation(token, socket, key, slice, Outcome::Received(arrival))
 }
 
 /// What is told of a receive that has no source.

@@ -1,7 +1,7 @@
 //! A thread's place at a port, whatever its operations are.
 
 use super::{
-    inner::Inner,
+    inner::{At, Inner},
     state::{Outstanding, PortState},
 };
 use crate::{
@@ -14,7 +14,7 @@ use std::{io, marker::PhantomData, time::Duration};
 
 /// What the workers of both kinds of port are made of.
 pub(super) struct Place<'a, O> {
-    port: &'a Inner<O>,
+    port: At<'a, O>,
     member: Member<'a>,
     /// It stays on its thread: there it runs or not.
     stays: PhantomData<*const ()>,
@@ -27,7 +27,7 @@ impl<'a, O: Outstanding> Place<'a, O> {
             name: "threads".into(),
             problem: format!("the port was opened for {threads}; open it for more"),
         })?;
-        Ok(Self { port, member, stays: PhantomData })
+        Ok(Self { port: At::here(port), member, stays: PhantomData })
     }
 
     pub fn take(

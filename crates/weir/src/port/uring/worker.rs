@@ -19,7 +19,10 @@ impl Worker for UringWorker<'_> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        self.0.take(out, timeout, counters)
+        match self.0.take_ready(out) {
+            0 => self.0.take(out, timeout, counters),
+            some => Ok(Some(some)),
+        }
     }
 
     #[inline]

@@ -319,7 +319,7 @@ impl Group for Operations {
         })
     }
 
-    fn outstanding(&self) -> usize {
+    fn outstanding(&mut self) -> usize {
         self.started.len()
     }
 

@@ -18,7 +18,10 @@ pub fn availability() -> Result<(), Unavailable> {
     Epoll::availability()
 }
 
-/// An empty set, which tells one at a time.
+/// Handles of which one wait finds out that they are ready: as many as a group of the original has.
+const FOUND_AT_ONCE: usize = 64;
+
+/// An empty set.
 pub fn new() -> Result<Set, Error> {
-    Epoll::of_streams(1, Trigger::Level)
+    Epoll::of_streams(FOUND_AT_ONCE, Trigger::Level)
 }

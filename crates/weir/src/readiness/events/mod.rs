@@ -1,14 +1,14 @@
-//! events: groups of a fixed size, of which a wait tells one that is ready.
+//! events: groups of a fixed size.
 //!
-//! The shape of WSAWaitForMultipleEvents: a thread waits for at most so many handles, and is told of
-//! one. So a group costs a thread, and each message a wait of its own; in return a thread never has
+//! The shape of WSAWaitForMultipleEvents: a thread waits for at most so many handles, is told of
+//! one, and goes through the others from there. So a group costs a thread; in return a thread never has
 //! more than its few connections to look after. The first handle of a group is its waker's. Those that are ready
 //! are told in turn, so none is told twice while another waits.
 //!
-//! On Linux a group is an epoll set that is asked for one event at a time, and one is told as long as it is ready.
-//! On Windows each socket has an event (WSAEventSelect), and is told again once it was received from and more is
-//! there, or sent to until there was no room and there is some again; the end that a peer has sent is told as long as
-//! something is to be received.
+//! On Linux a group is an epoll set, whose wait tells all that are ready (64 at most), each as long as it is. On
+//! Windows a wait tells one, and the others follow with the next waits. There each socket has an event
+//! (WSAEventSelect), and is told again once it was received from and more is there, or sent to until there was no room
+//! and there is some again; the end that a peer has sent is told as long as something is to be received.
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
@@ -86,7 +86,8 @@ impl Events {
         self.set.wait(timeout, counters)
     }
 
-    /// Takes the token of the one that was ready when the last wait ended.
+    /// Takes the token of one that was ready when the last wait ended, and was not taken yet: ones in turn, then
+    /// `None`. On Windows there is one.
     #[inline]
     pub fn next_ready(&mut self) -> Option<u32> {
         self.set.next_ready()

@@ -28,10 +28,16 @@ impl WakeEvent {
     }
 
     pub fn clear(&self) {
+        self.take_signals();
+    }
+
+    /// How often it was signalled since this was last asked, or it was cleared.
+    pub fn take_signals(&self) -> u64 {
         let mut signals = 0u64;
-        // It would block where nobody has signalled meanwhile, which is as well.
+        // It would block where nobody has signalled meanwhile, and leaves the number as it is.
         // SAFETY: reads eight bytes into a value that outlives the call.
         unsafe { libc::read(self.fd(), (&raw mut signals).cast(), size_of_val(&signals)) };
+        signals
     }
 
     pub fn fd(&self) -> RawFd {

@@ -111,6 +111,7 @@ impl Native {
     }
 
     /// The descriptor, for providers that hand it to a ring.
+    #[inline]
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }

@@ -24,7 +24,7 @@ use crate::{
         },
     },
     stream::{self, Accepted, Listener, Mode, Stream},
-    tcp::{Connection, Handler, Job, Reason, Running, Worker, active::Active, stop},
+    tcp::{Connection, Handler, Job, Limits, Reason, Running, Worker, active::Active, stop},
     timer::{Tick, Wheel},
 };
 use std::{
@@ -33,7 +33,10 @@ use std::{
     panic::resume_unwind,
     sync::{
         Arc, Mutex, TryLockError,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::{Duration, Instant},
 };
@@ -176,6 +179,8 @@ pub(super) struct PortServer<P, H> {
     sends: Sends,
     timers: Mutex<Timers>,
     pub(super) numbers: Numbers,
+    /// Those of the server.
+    limits: Limits,
 }
 
 /// A connection that is open, and what the threads know of it.
@@ -247,7 +252,7 @@ fn open<H: Handler, P: Provider>(
     Ok(PortServer {
         accepts: Accepts::new(listeners, numbers.accepts),
         active: Mutex::new(Active::new(job.limits.active)),
-        ..PortServer::of_connections(port, connections, pool, job.since(), numbers)
+        ..PortServer::of_connections(port, connections, pool, (job.since(), job.limits), numbers)
     })
 }
 
@@ -257,7 +262,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
         port: P,
         connections: u32,
         pool: Pool,
-        since: Instant,
+        (since, limits): (Instant, Limits),
         numbers: Numbers,
     ) -> Self {
         Self {
@@ -266,9 +271,10 @@ impl<P: Port, H: Handler> PortServer<P, H> {
             connections: Slots::new(connections),
             active: Mutex::default(),
             pool,
-            sends: Sends::new(numbers.sends, numbers.stuck_of(connections), since),
+            sends: Sends::new(numbers.sends, numbers.stuck_of(connections), numbers.threads, since),
             timers: Mutex::new(Timers::new(Wheel::starting(since))),
             numbers,
+            limits,
         }
     }
 }
@@ -661,15 +667,15 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     #[inline]
     fn settle(&mut self, slot: u32, place: &mut Option<PortConnection<H>>) {
         let Some(open) = place.as_mut() else { return };
-        let limits = self.worker.limits;
-        let mut wants = open.connection.wants(&limits);
+        let limits = &self.server.limits;
+        let mut wants = open.connection.wants(limits);
         // A pause that is over, before what was held back begins another.
         open.connection.note_pause(self.worker, wants);
         while wants.receive
             && let Some((slice, outcome)) = open.order.take()
         {
             self.deliver(slot, open, slice, outcome);
-            wants = open.connection.wants(&limits);
+            wants = open.connection.wants(limits);
         }
         if wants.send && matches!(open.sending, Sending::Nothing) {
             let mut bytes = Vec::new();
@@ -682,17 +688,17 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 Err(e) => open.connection.fail(Reason::Failed(e)),
             }
         }
-        wants = open.connection.wants(&limits);
+        wants = open.connection.wants(limits);
         open.connection.note_pause(self.worker, wants);
         if wants.receive {
             self.receive(open);
-            wants = open.connection.wants(&limits);
+            wants = open.connection.wants(limits);
         }
         if wants.close {
             return self.close(slot, place);
         }
         // A timer that fires too early is set again; only one that would be late is moved.
-        if let Some(due) = open.connection.deadline(&limits)
+        if let Some(due) = open.connection.deadline(limits)
             && due < open.armed
         {
             open.armed = due;
@@ -813,9 +819,8 @@ const STUCK_AFTER: Duration = Duration::from_millis(10);
 struct Sends {
     most: u32,
     beside_most: u32,
-    /// Places that are taken.
-    moving: AtomicU32,
-    beside: AtomicU32,
+    moving: PlaceCount,
+    beside: PlaceCount,
     /// Of those, the ones whose connections are about to be over.
     leaving: AtomicU32,
     waiting: Mutex<Waiting>,
@@ -837,13 +842,44 @@ enum Place {
     Beside,
 }
 
-fn take_one(taken: &AtomicU32, most: u32) -> bool {
-    taken.fetch_update(SeqCst, SeqCst, |taken| (taken < most).then_some(taken + 1)).is_ok()
+/// How many places are taken.
+struct PlaceCount {
+    taken: AtomicU32,
+    /// One thread changes it, so each change is a load and a store.
+    of_one_thread: bool,
+}
+
+impl PlaceCount {
+    fn new(of_one_thread: bool) -> Self {
+        Self { taken: AtomicU32::new(0), of_one_thread }
+    }
+
+    /// Takes one, unless so many are taken.
+    #[inline]
+    fn take(&self, most: u32) -> bool {
+        if self.of_one_thread {
+            let taken = self.taken.load(Relaxed);
+            let room = taken < most;
+            self.taken.store(taken + u32::from(room), Relaxed);
+            return room;
+        }
+        let one_more = |taken: u32| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+    }
+
+    #[inline]
+    fn give_back(&self) {
+        match self.of_one_thread {
+            true => self.taken.store(self.taken.load(Relaxed) - 1, Relaxed),
+            false => drop(self.taken.fetch_sub(1, SeqCst)),
+        }
+    }
 }
 
 impl Sends {
-    fn new(most: u32, beside_most: u32, since: Instant) -> Self {
-        let (moving, beside, leaving) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    fn new(most: u32, beside_most: u32, threads: u32, since: Instant) -> Self {
+        let count = || PlaceCount::new(threads == 1);
+        let (moving, beside, leaving) = (count(), count(), AtomicU32::new(0));
         let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: Some(since) });
         Self { most, beside_most, moving, beside, leaving, waiting, any: AtomicBool::new(false) }
     }
@@ -854,7 +890,7 @@ impl Sends {
         if slow && let Some(place) = self.take_beside() {
             return Some(place);
         }
-        take_one(&self.moving, self.most).then_some(Place::Pool)
+        self.moving.take(self.most).then_some(Place::Pool)
     }
 
     /// A place for a send whose turn it may not be: those that wait go first.
@@ -868,14 +904,14 @@ impl Sends {
     }
 
     fn take_beside(&self) -> Option<Place> {
-        take_one(&self.beside, self.beside_most).then_some(Place::Beside)
+        self.beside.take(self.beside_most).then_some(Place::Beside)
     }
 
     /// A send that had a place in the pool is stuck. `false`: as many are as may be.
     fn set_aside(&self) -> bool {
         let aside = self.take_beside().is_some();
         if aside {
-            self.moving.fetch_sub(1, SeqCst);
+            self.moving.give_back();
         }
         aside
     }
@@ -883,9 +919,9 @@ impl Sends {
     #[inline]
     fn give_back(&self, place: Place) {
         match place {
-            Place::Pool => self.moving.fetch_sub(1, SeqCst),
-            Place::Beside => self.beside.fetch_sub(1, SeqCst),
-        };
+            Place::Pool => self.moving.give_back(),
+            Place::Beside => self.beside.give_back(),
+        }
     }
 
     /// A connection is about to be over that holds a place.

@@ -10,8 +10,8 @@
 //! of each, and has 31 of them. Most sends are over at once, so of those that move `sends` are outstanding at a time,
 //! further ones wait in order, and no more events are made for sends than that. One that does not move for 10 ms while
 //! others wait is set aside, as by `port`, and has an event more: so a peer that reads nothing holds its own and no
-//! other's. It costs a thread for every 31 connections, a wait for each operation, and what an event is: a descriptor,
-//! and its setting. It fails where the system has no more threads or descriptors to give: connections that find no
+//! other's. It costs a thread for every 31 connections, a wait for each operation (where what has finished is seen
+//! without one, for those that have not), and what an event is: a descriptor, and its setting. It fails where the system has no more threads or descriptors to give: connections that find no
 //! room are refused.
 //!
 //! Origin: the overlapped server with events of "Network Programming for Microsoft Windows", Jones and Ohlund,
@@ -166,7 +166,13 @@ fn start_group<H: Handler>(
         let stop = port.poster(STOP);
         worker.ready(Some(stop.clone()));
         let pool = Pool::new(buffer_bytes);
-        let server = PortServer::of_connections(port, places, pool, worker.since(), numbers);
+        let server = PortServer::of_connections(
+            port,
+            places,
+            pool,
+            (worker.since(), worker.limits),
+            numbers,
+        );
         let result = look_after(worker, &server, &its, &groups);
         worker.forget(&stop);
         // What was handed over at the last moment is cut off too.

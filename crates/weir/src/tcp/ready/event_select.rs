@@ -1,13 +1,13 @@
 //! `event-select`: threads that look after a group of at most 64 handles each.
 //!
-//! A wait takes at most so many handles and tells one that is ready, so connections are dealt out in
-//! groups, with a thread for each. The first handle of a group wakes its thread when a connection was
+//! A wait takes at most so many handles, so connections are dealt out in groups, with a thread for each. A thread goes
+//! once through those that are ready, and waits again. The first handle of a group wakes its thread when a connection was
 //! handed over to it. One thread accepts, and hands what comes to the first group that has room; where
 //! none has, it starts another. Of groups that run empty one stays, to be filled again, and the others end.
 //!
 //! A group has little to look through, whatever the number of connections, and a slow handler holds up
 //! only those of its own group. It costs a thread for every 63 connections, its stack and two
-//! descriptors, and a wait for each message, since a wait tells one. It fails where the system has no more
+//! descriptors; where a wait tells one handle, also a wait for each message. It fails where the system has no more
 //! threads or descriptors to give: connections that find no room are refused. A connection that is
 //! ready is received from until nothing is left, but at most `drain` times.
 //!
@@ -81,17 +81,20 @@ fn run<H: Handler>(
         set.wait(acceptor.timeout(), &worker.calls)
             .map_err(|e| Error::io("waiting for connections", e))?;
         acceptor.run_timers(Instant::now());
-        let token = set.next_ready().unwrap_or(0);
-        let Some(listener) = listeners.get(token.wrapping_sub(LISTENERS) as usize) else {
-            continue; // woken, or a pause is over
-        };
-        for _ in 0..ACCEPTED_AT_ONCE {
-            match acceptor.accept(worker, listener)? {
-                Attempt::Accepted(accepted) => groups::deal(worker, &groups, accepted, |worker| {
-                    start_group(worker, &groups, buffer_bytes, options)
-                }),
-                Attempt::Lost => {}
-                Attempt::Nothing => break,
+        while let Some(token) = set.next_ready() {
+            let Some(listener) = listeners.get(token.wrapping_sub(LISTENERS) as usize) else {
+                continue; // of nobody's
+            };
+            for _ in 0..ACCEPTED_AT_ONCE {
+                match acceptor.accept(worker, listener)? {
+                    Attempt::Accepted(accepted) => {
+                        groups::deal(worker, &groups, accepted, |worker| {
+                            start_group(worker, &groups, buffer_bytes, options)
+                        })
+                    }
+                    Attempt::Lost => {}
+                    Attempt::Nothing => break,
+                }
             }
         }
     }
@@ -154,8 +157,12 @@ fn look_after<H: Handler>(
 }
 
 fn handle<H: Handler>(worker: &mut Worker<H>, set: &mut Events, thread: &mut ReadyThread<H>) {
-    if let Some(slot) = set.next_ready() {
-        worker.counters.batches.record(1);
+    let mut ready = 0;
+    while let Some(slot) = set.next_ready() {
         thread.serve(worker, set, slot);
+        ready += 1;
+    }
+    if ready > 0 {
+        worker.counters.batches.record(ready);
     }
 }

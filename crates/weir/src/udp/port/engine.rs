@@ -6,7 +6,7 @@ use crate::{
     lifecycle::{LeaveTogether, contain},
     memory::{Region, Slice},
     port::{
-        Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Taken,
+        Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Span, Taken,
         Worker as Taker,
     },
     udp::{Handler, Job, Worker, job::stop_deadline},
@@ -199,42 +199,57 @@ fn post_all<H: Handler, P: Port>(
     taker.commit(&worker.counters).map_err(|e| Error::io("posting receives", e))
 }
 
-/// What is left of a completion once it is dealt with.
-pub(super) struct Settled {
+/// What the handler made of what came.
+#[derive(Debug, Default)]
+pub(super) struct Delivered {
     /// How many datagrams it was.
     pub(super) received: usize,
-    /// The slice to be posted again, and for which socket.
-    pub(super) again: Option<(SocketId, Slice)>,
+    /// What of it shall go back.
+    echo: Option<Span>,
 }
 
-/// Gives what came to the handler, or counts what else completed.
+/// Gives what came to the handler, where it lies. What else completed is left to [`settle`].
 #[inline]
-pub(super) fn settle<H: Handler, P: Port>(
+pub(super) fn deliver<H: Handler, P: Port>(
     worker: &mut Worker<H>,
     shared: &PortServer<P>,
     taker: &mut P::Worker<'_>,
-    completion: Completion,
-) -> Result<Settled, Error> {
-    let Completion::Operation { mut slice, socket, key, outcome, .. } = completion else {
-        return Ok(Settled { received: 0, again: None }); // this server posts no packets
+    completion: &mut Completion,
+) -> Delivered {
+    let Completion::Operation { slice, socket, key, outcome: Outcome::Received(arrival), .. } =
+        completion
+    else {
+        return Delivered::default();
     };
-    let mut received = 0;
+    let mut flush = |worker: &mut Worker<H>| {
+        worker.post_replies(&shared.region, |_, slice, len, to| {
+            taker.send(*socket, slice, len, to).is_ok()
+        });
+    };
+    let echo = worker.deliver(slice.payload_mut(), arrival, key.0 as u32, &mut flush);
+    if worker.has_replies() {
+        flush(worker);
+    }
+    Delivered { received: arrival.datagrams(), echo }
+}
+
+/// Sends back what shall go back of what came, or counts what else completed. Answers the slice that is to be posted
+/// again, and for which socket.
+#[inline]
+pub(super) fn settle<H: Handler>(
+    worker: &mut Worker<H>,
+    taker: &mut impl Taker,
+    completion: Completion,
+    delivered: &Delivered,
+) -> Result<Option<(SocketId, Slice)>, Error> {
+    let Completion::Operation { mut slice, socket, outcome, .. } = completion else {
+        return Ok(None); // this server posts no packets
+    };
     match outcome {
         Outcome::Received(arrival) => {
-            received = arrival.datagrams();
-            let mut flush = |worker: &mut Worker<H>| {
-                worker.post_replies(&shared.region, |_, slice, len, to| {
-                    taker.send(socket, slice, len, to).is_ok()
-                });
-            };
-            let payload = slice.payload_mut();
-            let echo = worker.deliver(payload, &arrival, key.0 as u32, &mut flush);
-            if worker.has_replies() {
-                flush(worker);
-            }
-            if let Some(span) = echo {
+            if let Some(span) = delivered.echo {
                 match taker.send(socket, slice, span, &arrival.peer()) {
-                    Ok(_) => return Ok(Settled { received, again: None }),
+                    Ok(_) => return Ok(None),
                     Err((back, _)) => {
                         worker.counters.replies_refused.add(span.datagrams() as u64);
                         slice = back;
@@ -247,7 +262,7 @@ pub(super) fn settle<H: Handler, P: Port>(
         Outcome::Failed(e) => worker.receive_failed(e)?,
         Outcome::Returned => {}
     }
-    Ok(Settled { received, again: Some((socket, slice)) })
+    Ok(Some((socket, slice)))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@
 use super::engine::{self, PortServer, port_design};
 use crate::{
     Error,
-    port::{self, Completion, Shape, Taken, Worker as _},
+    port::{self, Shape, Taken, Worker as _},
     udp::{Handler, Worker},
 };
 
@@ -47,29 +47,30 @@ fn run<H: Handler, P: port::Port>(
     let mut taker = engine::join(worker, shared)?;
     let mut taken = Taken::new(1);
     while engine::take(worker, &mut taker, &mut taken)? {
-        for completion in taken.drain() {
-            handle(worker, shared, &mut taker, completion)?;
-        }
+        handle(worker, shared, &mut taker, &mut taken)?;
     }
     Ok(())
 }
 
-/// Handles one completion and posts its slice again.
+/// Handles the one completion of a take, and posts its slice again.
 #[inline]
 fn handle<H: Handler, P: port::Port>(
     worker: &mut Worker<H>,
     shared: &PortServer<P>,
     taker: &mut P::Worker<'_>,
-    completion: Completion,
+    taken: &mut Taken,
 ) -> Result<(), Error> {
-    let settled = engine::settle(worker, shared, taker, completion)?;
-    // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
-    if let Some((socket, slice)) = settled.again
-        && taker.receive(socket, slice).is_ok()
-    {
-        worker.counters.posts.one();
+    let Some(completion) = taken.first_mut() else { return Ok(()) };
+    let delivered = engine::deliver(worker, shared, taker, completion);
+    for completion in taken.drain() {
+        // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
+        if let Some((socket, slice)) = engine::settle(worker, taker, completion, &delivered)?
+            && taker.receive(socket, slice).is_ok()
+        {
+            worker.counters.posts.one();
+        }
     }
-    worker.counters.dequeued(settled.received);
+    worker.counters.dequeued(delivered.received);
     worker.batch_end();
     Ok(())
 }

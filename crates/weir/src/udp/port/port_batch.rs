@@ -55,10 +55,10 @@ fn handle<H: Handler, P: Port>(
     again: &mut Again,
 ) -> Result<(), Error> {
     let mut received = 0;
-    for completion in taken.drain() {
-        let settled = engine::settle(worker, shared, taker, completion)?;
-        received += settled.received;
-        if let Some((socket, slice)) = settled.again {
+    for mut completion in taken.drain() {
+        let delivered = engine::deliver(worker, shared, taker, &mut completion);
+        received += delivered.received;
+        if let Some((socket, slice)) = engine::settle(worker, taker, completion, &delivered)? {
             again.add(worker, taker, socket, slice);
         }
     }

@@ -1,19 +1,22 @@
 //! The operations of streams for one thread, with an event for each that is outstanding.
 //!
-//! The thread waits for a group of events and is told one at a time, as by WSAWaitForMultipleEvents; the event
-//! tells it which operation has finished, and then it asks what became of it. Here an event is an eventfd in
-//! an epoll set that is asked for one at a time, and each operation is followed, in the same submission, by a
+//! The thread waits for a group of events, and is told one operation at a time that has finished. Here
+//! an event is an eventfd in an epoll set, and each operation is followed, in the same submission, by a
 //! write to its event: *linked*, so that the write begins when the operation is over and its completion can
 //! be seen (IOSQE_IO_HARDLINK: also where it failed or was cancelled). That the kernel does the operation
-//! and signals the event, and nobody is told twice, is what the mechanism is; a ring that is asked for
-//! completions without events would be the other design.
+//! and signals the event is what the mechanism is; a ring that is waited for would be the other design.
 //!
-//! What it costs: an eventfd for each operation, a second request to write to it, and for each completion a wait
-//! of its own. The work of the ring interrupts the thread in its wait (EINTR), which waits again.
+//! Whether an operation has finished stands in memory that the kernel and the thread share, as in the OVERLAPPED of
+//! Windows (`HasOverlappedIoCompleted`). So before it waits the thread looks there, and enters the kernel only where
+//! nothing has finished. An event that was signalled for what is handled already is heard by the next wait,
+//! all of them by the same one, and says nothing any more.
 //!
-//! How it fails: an event's descriptor is looked up when the write begins, so it stays open until its operation
-//! was told, and is leaked with its memory where that never happens: another file of that number would
-//! be written to. So stopping waits for events, not only for completions.
+//! What it costs: an eventfd for each operation, and a second request to write to it. The work of the ring interrupts
+//! the thread in its wait (EINTR), which looks or waits again.
+//!
+//! How it fails: an event's descriptor is looked up when the write begins, so it stays open until it was written to as
+//! often as operations were started with it, which its counter tells, and is leaked with its memory where that never
+//! happens: another file of that number would be written to. So stopping waits for events, not only for completions.
 //!
 //! Bounds: as many events as the [`Needs`] have operations; a stream has one receive in the kernel at a time. Those
 //! for sends are made as more of them are outstanding than ever, beyond a few that are there from the beginning:
@@ -43,7 +46,13 @@ use crate::{
     stream::{Listener, Stream},
 };
 use io_uring::{opcode, squeue, types};
-use std::{collections::HashSet, io, mem::ManuallyDrop, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    io,
+    mem::ManuallyDrop,
+    sync::Arc,
+    time::Duration,
+};
 
 /// The provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,7 +102,7 @@ impl Provider for UringEvents {
         let (io, flags) = ring::set_up(WHAT, &wanted)?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of a group of events", e))?;
-        let mut set = Epoll::of_streams(1, Trigger::Edge)?;
+        let mut set = Epoll::of_streams(HEARD_AT_ONCE, Trigger::Edge)?;
         let first = events - needs.sends + needs.sends.min(FIRST_SENDS);
         let events: io::Result<Vec<_>> =
             (0..first).map(|number| Event::new(number, &mut set)).collect();
@@ -106,6 +115,7 @@ impl Provider for UringEvents {
             needs,
             events: ManuallyDrop::new(events),
             asked: HashSet::new(),
+            finished: VecDeque::new(),
         };
         let waker = set.waker();
         Ok(EventsPort::new(group, set, waker, &needs))
@@ -120,10 +130,12 @@ pub struct UringGroup {
     operations: Operations,
     needs: Needs,
     /// One for each operation that may be outstanding, by its number; of sends, as many as were outstanding at a
-    /// time, and a few. Left open where an operation's event was never reported.
+    /// time, and a few. Left open where one may still be signalled.
     events: ManuallyDrop<Vec<Event>>,
     /// Operations whose cancel the kernel has not answered: it is not asked for again until then.
     asked: HashSet<ring::Token>,
+    /// Events whose operations have finished, and were not told. At most all of them.
+    finished: VecDeque<u32>,
 }
 
 /// An event, and the operation that it is for.
@@ -132,13 +144,18 @@ struct Event {
     token: Option<ring::Token>,
     /// What its completion said.
     result: Option<i32>,
+    /// Times that it is to be signalled, or was, and was not seen to be.
+    unseen: u64,
 }
+
+/// Events that one wait hears.
+const HEARD_AT_ONCE: usize = 64;
 
 impl Event {
     fn new(number: u32, set: &mut Epoll) -> io::Result<Self> {
         let wake_event = WakeEvent::new()?;
         set.watch_wake_event(&wake_event, number)?;
-        Ok(Event { wake_event, token: None, result: None })
+        Ok(Event { wake_event, token: None, result: None, unseen: 0 })
     }
 }
 
@@ -160,6 +177,7 @@ impl UringGroup {
             // open until the event was told.
             unsafe { submissions.push(&[entry, signal.user_data(SIGNAL.user_data())]) }?;
             (event.token, event.result) = (Some(token), None);
+            event.unseen += 1;
             Ok(())
         })
     }
@@ -172,7 +190,7 @@ impl UringGroup {
 
     /// Reads what the kernel says of operations that are over.
     fn reap(&mut self) -> io::Result<()> {
-        let Self { completions, operations, events, asked, .. } = self;
+        let Self { completions, operations, events, asked, finished, .. } = self;
         for entry in completions.take() {
             let token = ring::Token::from_user_data(entry.user_data());
             if token == SIGNAL {
@@ -182,23 +200,24 @@ impl UringGroup {
                 asked.remove(&cancelled);
                 continue;
             }
-            let event = events.get_mut(operations.number(token));
+            let number = operations.number(token);
+            let event = events.get_mut(number);
             if let Some(event) = event.filter(|event| event.token == Some(token)) {
                 event.result = Some(entry.result());
+                finished.push_back(number as u32);
             }
         }
         Ok(())
     }
 
-    /// An event was reported: the operation that it is for has finished.
-    fn reported(&mut self, number: u32, out: &mut Taken) -> io::Result<()> {
-        self.reap()?;
-        let event = &mut self.events[number as usize];
-        // Without one it is the last one's, as nobody promises that an event is reported once.
-        let (Some(token), Some(result)) = (event.token, event.result) else { return Ok(()) };
-        (event.token, event.result) = (None, None);
-        self.operations.finish(token, result, out);
-        Ok(())
+    /// Whether no event is to be signalled any more, so that all may be closed.
+    fn all_are_signalled(&mut self) -> bool {
+        self.events.iter_mut().all(|event| {
+            if event.unseen > 0 {
+                event.unseen -= event.wake_event.take_signals().min(event.unseen);
+            }
+            event.unseen == 0
+        })
     }
 }
 
@@ -286,6 +305,20 @@ impl Group for UringGroup {
         self.operations.take_ready(out);
     }
 
+    #[inline]
+    fn take_finished(&mut self, out: &mut Taken) -> io::Result<()> {
+        self.reap()?;
+        if out.room() > 0
+            && let Some(number) = self.finished.pop_front()
+        {
+            let event = &mut self.events[number as usize];
+            if let (Some(token), Some(result)) = (event.token.take(), event.result.take()) {
+                self.operations.finish(token, result, out);
+            }
+        }
+        Ok(())
+    }
+
     fn wait(
         inner: &Inner<Self>,
         set: &mut Epoll,
@@ -294,14 +327,14 @@ impl Group for UringGroup {
         out: &mut Taken,
     ) -> io::Result<Woken> {
         let woken = set.wait(time.left(), counters)?;
-        while let Some(number) = set.next_ready() {
-            inner.with(|group| group.reported(number, out))?;
-        }
+        // Which events they were does not matter: what has finished is seen by itself.
+        inner.with(|group| group.take_finished(out))?;
         Ok(woken)
     }
 
-    fn outstanding(&self) -> usize {
-        self.operations.started() as usize
+    fn outstanding(&mut self) -> usize {
+        let started = self.operations.started() as usize;
+        if started == 0 && !self.all_are_signalled() { 1 } else { started }
     }
 
     fn cancel_all(&mut self, counters: &Counters) {
@@ -313,11 +346,12 @@ impl Group for UringGroup {
         }
     }
 
-    fn give_up(self) -> (u32, u32) {
+    fn give_up(mut self) -> (u32, u32) {
+        let may_close = self.operations.started() == 0 && self.all_are_signalled();
         let Self { submissions, completions, operations, events, .. } = self;
         // The only way to submit goes first. What lies in the submission queue counts as started.
         drop((submissions, completions));
-        if operations.started() == 0 && events.iter().all(|event| event.token.is_none()) {
+        if may_close {
             drop(ManuallyDrop::into_inner(events)); // nothing will be written to them
         }
         // SAFETY: there are no submissions any more.

@@ -22,7 +22,7 @@
 //! it lies in the submission queue, which is taken in order, before anything of a later connection; and
 //! one that found no room is forgotten when its stream is over.
 //!
-//! What it costs: a lock around each start and each take; a look-up of the descriptor for each operation,
+//! What it costs: a lock around each start and each take, as there; a look-up of the descriptor for each operation,
 //! since threads share the table and connections come and go. How it fails: see [`uring`](super).
 //!
 //! Origin: io_uring; accepting, receiving and sending, Linux 5.6; cancelling by descriptor, Linux 5.19.
@@ -209,7 +209,7 @@ impl Port for UringStreamsPort {
 
 impl UringStreamsPort {
     fn give_up(&self) -> Option<(u32, u32)> {
-        let state = self.inner.lock().take()?;
+        let state = self.inner.with_any(Option::take)?;
         Some(state.give_up())
     }
 }

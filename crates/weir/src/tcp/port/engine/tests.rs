@@ -25,50 +25,55 @@ fn one_thread_watches_the_timers() {
 
 #[test]
 fn sends_beyond_the_limit_wait_in_order() {
-    let (sends, id) = (Sends::new(1, 0, Instant::now()), |n: u32| (n, StreamId(u64::from(n))));
-    assert_eq!((sends.any(), sends.first(), sends.look_at()), (false, None, None));
-    assert_eq!((sends.take(false), sends.take(false)), (Some(Place::Pool), None));
-    (0..3).for_each(|n| sends.join(n, id(n).1));
-    sends.give_back(Place::Pool);
-    assert_eq!(sends.take_in_turn(false), None, "others wait");
-    assert_eq!((sends.any(), sends.first()), (true, Some(id(0))));
-    sends.leave(0, id(0).1);
-    sends.leave(0, id(0).1); // another thread has found the same
-    assert_eq!((sends.any(), sends.first()), (true, Some(id(1))));
-    sends.join(0, id(0).1);
-    for n in [1, 2, 0] {
-        assert_eq!((sends.any(), sends.first()), (true, Some(id(n))));
-        sends.leave(n, id(n).1);
+    for threads in [1, 2] {
+        let (sends, id) =
+            (Sends::new(1, 0, threads, Instant::now()), |n: u32| (n, StreamId(u64::from(n))));
+        assert_eq!((sends.any(), sends.first(), sends.look_at()), (false, None, None));
+        assert_eq!((sends.take(false), sends.take(false)), (Some(Place::Pool), None));
+        (0..3).for_each(|n| sends.join(n, id(n).1));
+        sends.give_back(Place::Pool);
+        assert_eq!(sends.take_in_turn(false), None, "others wait");
+        assert_eq!((sends.any(), sends.first()), (true, Some(id(0))));
+        sends.leave(0, id(0).1);
+        sends.leave(0, id(0).1); // another thread has found the same
+        assert_eq!((sends.any(), sends.first()), (true, Some(id(1))));
+        sends.join(0, id(0).1);
+        for n in [1, 2, 0] {
+            assert_eq!((sends.any(), sends.first()), (true, Some(id(n))));
+            sends.leave(n, id(n).1);
+        }
+        assert_eq!((sends.any(), sends.first()), (false, None));
+        assert_eq!(sends.take_in_turn(false), Some(Place::Pool));
     }
-    assert_eq!((sends.any(), sends.first()), (false, None));
-    assert_eq!(sends.take_in_turn(false), Some(Place::Pool));
 }
 
 #[test]
 fn a_send_that_is_stuck_stands_beside_the_pool() {
-    let now = Instant::now();
-    let sends = Sends::new(2, 3, now);
-    assert_eq!(sends.take(true), Some(Place::Beside), "its last one was stuck");
-    let pool: Vec<_> = (0..3).map(|_| sends.take(false)).collect();
-    assert_eq!(pool, [Some(Place::Pool), Some(Place::Pool), None]);
-    sends.join(7, StreamId(7));
-    assert!(sends.is_to_look(now) && !sends.is_to_look(now), "one thread looks");
-    assert!(sends.set_aside() && sends.set_aside());
-    assert_eq!(sends.take(false), Some(Place::Pool));
-    assert!(!sends.set_aside(), "as many are as may be");
-    assert_eq!((sends.take_in_turn(true), sends.take(true)), (None, Some(Place::Pool)));
-    sends.give_back(Place::Beside);
-    assert_eq!(sends.take_in_turn(true), Some(Place::Beside));
-    assert_eq!(sends.look_at(), None, "somebody looks");
-    sends.look_again(now);
-    let later = sends.look_at().unwrap();
-    assert!(now < later && !sends.is_to_look(now) && sends.is_to_look(later));
+    for threads in [1, 2] {
+        let now = Instant::now();
+        let sends = Sends::new(2, 3, threads, now);
+        assert_eq!(sends.take(true), Some(Place::Beside), "its last one was stuck");
+        let pool: Vec<_> = (0..3).map(|_| sends.take(false)).collect();
+        assert_eq!(pool, [Some(Place::Pool), Some(Place::Pool), None]);
+        sends.join(7, StreamId(7));
+        assert!(sends.is_to_look(now) && !sends.is_to_look(now), "one thread looks");
+        assert!(sends.set_aside() && sends.set_aside());
+        assert_eq!(sends.take(false), Some(Place::Pool));
+        assert!(!sends.set_aside(), "as many are as may be");
+        assert_eq!((sends.take_in_turn(true), sends.take(true)), (None, Some(Place::Pool)));
+        sends.give_back(Place::Beside);
+        assert_eq!(sends.take_in_turn(true), Some(Place::Beside));
+        assert_eq!(sends.look_at(), None, "somebody looks");
+        sends.look_again(now);
+        let later = sends.look_at().unwrap();
+        assert!(now < later && !sends.is_to_look(now) && sends.is_to_look(later));
+    }
 }
 
 /// Each time it makes room one of its sends moves before the next one is stuck.
 #[test]
 fn who_reads_slowly_takes_a_place_of_the_pool_once() {
-    let (sends, mut slow, mut in_pool) = (Sends::new(1, 1, Instant::now()), Slow::default(), 0);
+    let (sends, mut slow, mut in_pool) = (Sends::new(1, 1, 2, Instant::now()), Slow::default(), 0);
     for _ in 0..10 {
         for stuck in [false, true] {
             let mut place = sends.take(slow.is()).expect("all are free");
@@ -87,7 +92,7 @@ fn who_reads_slowly_takes_a_place_of_the_pool_once() {
 
 #[test]
 fn one_is_given_up_for_each_that_waits_and_none_for_those_that_leave() {
-    let sends = Sends::new(3, 2, Instant::now());
+    let sends = Sends::new(3, 2, 2, Instant::now());
     (0..3).for_each(|_| assert_eq!(sends.take(false), Some(Place::Pool)));
     (0..2).for_each(|_| assert_eq!(sends.take(true), Some(Place::Beside)));
     assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 0, "nobody waits");
@@ -173,7 +178,13 @@ mod unknown_bytes {
             receiving: Receiving { receives: 1, idle: Idle::Buffer, drain: 1 },
         };
         let port = provider.open(&needs).unwrap();
-        let server = PortServer::of_connections(port, 1, Pool::new(64), worker.since(), numbers);
+        let server = PortServer::of_connections(
+            port,
+            1,
+            Pool::new(64),
+            (worker.since(), worker.limits),
+            numbers,
+        );
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut thread = join(&mut worker, &server).unwrap();
         thread.take_in(Accepted { stream: native::Stream::adopt(ours.into()), peer });
