@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-pub use crate::iops::{Counts, Progress as Interval, Window};
+pub use crate::iops::{Counts, OverTime, Progress as Interval, Window};
 
 /// What `weir iops --json` says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Report {
     pub latency_histogram: Vec<(u64, u64)>,
     /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
+    /// How its rate changed beside that of a control, where it took turns with one.
+    #[serde(default)]
+    pub over_time: Option<OverTime>,
 }
 
 /// What fio says (`--output-format=json`), as far as it is read.
