@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::anyhow;
 use weir::device::{AnyDesign, Direction, NAMES, Names};
 use weir_lab::{
-    iops::{self, Event, PAIRS, Report, SAMPLE_EVERY, Spec},
+    iops::{self, Event, LEAST_BESIDE, PAIRS, Report, SAMPLE_EVERY, Spec},
     stats::Estimate,
 };
 use weir_load::{
@@ -111,6 +111,12 @@ pub struct IopsArgs {
     #[arg(long)]
     sampling_cost: bool,
 
+    /// Tell whether the rate declines over the measured time, beside a control: this design, such as sync, takes turns
+    /// with the one that is measured, so that what the machine does is not taken for what the design does. The control's
+    /// turns come on top, a fifth of all. At least 3 s.
+    #[arg(long, value_name = "DESIGN", conflicts_with_all = ["blockcount", "sampling_cost", "count_entries"])]
+    control: Option<String>,
+
     /// Cores to run on: 0 or 2,3 or 4-7 [default: all that this process may use].
     #[arg(long)]
     cpu: Option<Cores>,
@@ -159,7 +165,18 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
     // Before any thread is started: they inherit it.
     let unbound = args.cpu.as_ref().map(|cores| keep_to("iops", cores)).transpose();
     let unbound = unbound.map_err(|failure| anyhow!(Usage(failure.message)))?.flatten();
-    let spec = specify(args)?;
+    let spec = specify(args, &args.design, args.depth)?;
+    let control = match &args.control {
+        Some(design) => Some(specify(args, design, None)?),
+        None => None,
+    };
+    if control.is_some() && spec.time < LEAST_BESIDE {
+        let problem = format!(
+            "a --time of {:?} with --control; allowed: {LEAST_BESIDE:?} or more, so that there are enough turns",
+            spec.time
+        );
+        return Err(Usage(problem).into());
+    }
     if args.dry_run {
         shown.settings(&[settings(&spec), asked(args, &spec, unbound)].concat());
         return Ok(None);
@@ -167,10 +184,14 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
     let asked = asked(args, &spec, unbound);
-    let report = iops::measure(&spec, &stop, |event| match event {
+    let watch = |event: Event<'_>| match event {
         Event::Ready(obtained) => shown.settings(&[obtained, &asked[..]].concat()),
         Event::Interval(progress) => show::interval(shown, &progress, spec.length),
-    })?;
+    };
+    let report = match &control {
+        Some(control) => iops::measure_beside(&spec, control, &stop, watch),
+        None => iops::measure(&spec, &stop, watch),
+    }?;
     let sampling = match args.sampling_cost && report.failure.is_none() && !stop.is_requested() {
         true => {
             shown.say(&format!("\nmeasuring what taking latencies costs: {PAIRS} pairs of runs"));
@@ -181,9 +202,9 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
     Ok(Some(Found { report, sampling, time: spec.time, warm_up: spec.warm_up }))
 }
 
-fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
-    let mut design = AnyDesign::parse(&args.design)?;
-    if let Some(depth) = args.depth {
+fn specify(args: &IopsArgs, design: &str, depth: Option<u64>) -> anyhow::Result<Spec> {
+    let mut design = AnyDesign::parse(design)?;
+    if let Some(depth) = depth {
         let name = design.about().name;
         design.set("depth", &depth.to_string()).map_err(|error| match error {
             weir::Error::UnknownName { .. } => {
@@ -255,6 +276,7 @@ fn asked(args: &IopsArgs, spec: &Spec, unbound: Option<String>) -> Vec<(String, 
         ("ios-max", or_none(spec.ios.map(|ios| ios.to_string()))),
         ("sample-every", spec.sample_every.to_string()),
         ("errors-max", spec.errors_max.to_string()),
+        ("control", or_none(args.control.clone())),
         ("cpu", unbound.unwrap_or_else(|| cores.join(","))),
     ]
     .map(|(name, value)| (name.to_owned(), value))

@@ -274,17 +274,31 @@ fn delays_are_loads_and_it_is_told_from_which_on_many_outstanding_pay() {
 }
 
 #[test]
-fn long_runs_show_whether_the_rate_falls() {
+fn long_runs_show_whether_the_rate_declines() {
     let run = output(&[
-        "compare", "iops", "--design", "sync", "--rounds", "1", "--decay", "6s", "--json",
+        "compare",
+        "iops",
+        "--design",
+        "sync",
+        "--rounds",
+        "1",
+        "--over-time",
+        "3s",
+        "--json",
     ]);
     common::assert_compared(&run);
     let document = document(&run);
     let long = document["long_runs"].as_array().unwrap();
     assert_eq!((long.len(), &long[0]["spec"]), (1, &"sync".into()), "{long:?}");
-    let decay = &long[0]["decay"];
-    assert!(decay["low"].as_f64() <= decay["high"].as_f64() && decay["low"].is_number(), "{decay}");
-    assert!(decay["points"].as_u64() >= Some(2), "{decay}");
+    let found = &long[0]["over_time"];
+    assert_eq!(
+        (&found["control"], found["readings"].as_array().unwrap().len()),
+        (&"sync".into(), 30)
+    );
+    let rate = &found["rate"];
+    assert!(rate["low"].as_f64() <= rate["high"].as_f64() && rate["low"].is_number(), "{found}");
+    assert!(found["verdict"].is_string() && found["resident_bytes"]["last"].is_number(), "{found}");
+    assert!(document["answers"].to_string().contains("Does the rate decline with time?"));
 }
 
 #[test]
@@ -334,7 +348,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["timer:10us", "--write"][..], 2, "weir writes only to"),
         (&["--write", "--delay", "1us"][..], 2, "--delay"),
         (&["--write", "--fio"][..], 2, "--fio"),
-        (&["--decay", "2s"][..], 2, "6 s or more"),
+        (&["--over-time", "2s"][..], 2, "3s or more"),
         (&["--cpu", "8000"][..], 2, "core 8000"),
         (&["--rounds", "0"][..], 2, "1..=50"),
     ] {

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value, json};
 use weir::counters::ENTRIES_WITHOUT_FUTEX;
 use weir_lab::{
-    iops::{Decay, EndedBy, PAIRS, Progress, Report, Window},
+    iops::{
+        Decay, EndedBy, Ends, FEWEST_TURNS, JudgedBy, OverTime, PAIRS, Progress, Report, Trend,
+        Window,
+    },
     report::number::{bytes, microseconds, per_1000, si, three_figures},
     stats::Estimate,
 };
@@ -62,7 +65,8 @@ impl Finding for Found {
         shown.say("");
         counts(shown, report);
         if let Some(found) = &report.window {
-            window(shown, found, report.kernel_entries_source != ENTRIES_WITHOUT_FUTEX);
+            let whole = report.kernel_entries_source != ENTRIES_WITHOUT_FUTEX;
+            window(shown, found, whole, report.over_time.is_some());
         }
         if let Some(summary) = &report.latency_ns {
             let of = format!("one in {}, {} in all", report.sample_every, summary.n);
@@ -75,6 +79,9 @@ impl Finding for Found {
                 format!("about {percent:.2} %, by what reading the clock takes"),
             ),
             (None, None) => {}
+        }
+        if let Some(found) = &report.over_time {
+            over_time(shown, found);
         }
         if let Some(window) = &report.window {
             shown.say(&fio_line(window));
@@ -147,7 +154,7 @@ fn counts(shown: &Shown, report: &Report) {
     }
 }
 
-fn window(shown: &Shown, window: &Window, whole: bool) {
+fn window(shown: &Shown, window: &Window, whole: bool, beside: bool) {
     shown.tell(
         "watched",
         format!("{:.3} s, {} I/Os", window.elapsed_ns as f64 / 1e9, window.completed),
@@ -159,7 +166,9 @@ fn window(shown: &Shown, window: &Window, whole: bool) {
     {
         shown.tell("median second", seconds(second, &window.seconds));
     }
-    shown.tell("over time", window.decay.as_ref().map_or_else(too_short, course));
+    if !beside {
+        shown.tell("over time", window.decay.as_ref().map_or_else(too_short, course));
+    }
     let each = |name: &str, value: Option<f64>, text: &dyn Fn(f64) -> String| {
         if let Some(value) = value {
             shown.tell(name, text(value));
@@ -219,6 +228,45 @@ fn seconds(second: &Estimate, all: &[f64]) -> String {
 
 fn too_short() -> String {
     format!("watch {} s or more to see whether the rate falls", weir_lab::iops::FEWEST_SECONDS)
+}
+
+/// How it went beside its control.
+fn over_time(shown: &Shown, found: &OverTime) {
+    let OverTime { control, turn_s, control_turn_s, readings, .. } = found;
+    let turns = readings.len();
+    let what = match found.judged_by {
+        JudgedBy::Rate => "the rate",
+        JudgedBy::PerCpu => "the rate per CPU second (others had the cores)",
+    };
+    shown.tell("over time", format!("{what} {}", found.verdict));
+    shown.tell("", beside(&format!("to {control}"), found.rate.as_ref()));
+    shown.tell("", beside(&format!("per CPU second, to {control}"), found.per_cpu.as_ref()));
+    shown.tell("", beside(&format!("{control} itself"), found.control_rate.as_ref()));
+    let Ends { first, last } = found.ios_per_s;
+    let (first, last) = (si(first), si(last));
+    shown.tell("", format!("first tenth {first} I/Os per s, last {last}; {turns} turns of {turn_s} s, {control_turn_s} s of {control} between"));
+    shown.tell(
+        "outstanding",
+        format!("{:.0} at first, {:.0} at last", found.outstanding.first, found.outstanding.last),
+    );
+    for (name, ends) in [
+        ("memory", &found.resident_bytes),
+        ("of the kernel", &found.kernel_bytes),
+        ("slab, of all", &found.slab_bytes),
+    ] {
+        if let Some(Ends { first, last }) = ends {
+            shown.tell(name, format!("{} at first, {} at last", bytes(*first), bytes(*last)));
+        }
+    }
+}
+
+fn beside(of: &str, trend: Option<&Trend>) -> String {
+    trend.map_or_else(
+        || format!("{of}: {FEWEST_TURNS} turns or more tell"),
+        |Trend { percent, low, high, .. }| {
+            format!("{of}: {percent:+.2} % over the whole time, 95 % sure: {low:+.2} to {high:+.2}")
+        },
+    )
 }
 
 fn course(decay: &Decay) -> String {

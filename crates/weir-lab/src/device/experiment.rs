@@ -11,7 +11,7 @@ use crate::experiment::blocks::Interrupted;
 use crate::experiment::cell::{Status, When};
 use crate::experiment::course::{self, Course, Progress, RunError, Tell};
 use crate::experiment::plan::{self, Depth, Row, Schedule, Settings, budget};
-use crate::iops::Decay;
+use crate::iops::{OverTime, Plan};
 use crate::stats::random::Random;
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Course for Devices {
 
     /// The long runs come at the end.
     fn planned_after_s(&self, rows: &[Row]) -> f64 {
-        self.long_run.map_or(0.0, |time| time.as_secs_f64() * runs(rows) as f64)
+        self.long_run.map_or(0.0, |time| Plan::of(time).total().as_secs_f64() * runs(rows) as f64)
     }
 
     /// Where each I/O takes long, fewer rounds, and then more time.
@@ -80,7 +80,8 @@ impl Course for Devices {
 /// Where runs are made: [`super::processes`] does it for real, with a process for each run.
 /// [`RunError::Unavailable`] of a run says that the row cannot read this device.
 pub trait Bench: course::Bench<Devices> {
-    /// Makes one long run: how its rate changes with time. `None` where that is not known.
+    /// Makes one long run, of so much time of its own, beside plain reads: how its rate changes with time. `None` where
+    /// that is not known.
     ///
     /// # Errors
     /// Any [`RunError`].
@@ -89,7 +90,7 @@ pub trait Bench: course::Bench<Devices> {
         row: &Row,
         load: &Load,
         time: Duration,
-    ) -> Result<Option<Decay>, RunError>;
+    ) -> Result<Option<OverTime>, RunError>;
 }
 
 /// Runs the experiment that `results` describes and fills it in.
@@ -122,7 +123,7 @@ fn run_long(
         tell(Progress::Besides(&results.rows[row], "for long".into()));
         let made = bench.long_run(&results.rows[row], &results.loads[0], time);
         results.own.long_runs[row] = match made {
-            Ok(decay) => Some(LongRun::Made(decay)),
+            Ok(found) => Some(LongRun::Made(found.map(Box::new))),
             Err(RunError::Interrupted) => return Err(Interrupted),
             Err(error) => {
                 tell(Progress::Failed(&results.rows[row], error.to_string()));

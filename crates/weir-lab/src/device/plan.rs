@@ -169,7 +169,7 @@ mod tests {
         let long = Devices { long_run: Some(Duration::from_secs(30)), ..Devices::default() };
         assert_eq!(
             (Devices::default().planned_after_s(&rows), long.planned_after_s(&rows)),
-            (0.0, 30.0)
+            (0.0, 300.0 * 0.125 + 0.025)
         );
         assert_eq!(Devices::budget_s(&standard.within(Some(7.0)), &two, &rows), 7.0);
     }

@@ -16,13 +16,14 @@ use super::experiment::Bench;
 use super::fio;
 use super::plan::Load;
 use super::results::Devices;
+use super::rows::MEASURE;
 use super::wire::{Document, FioDocument, Report, Window};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit;
 use crate::experiment::course::{self, RunError};
-use crate::experiment::plan::{Peer, Row};
+use crate::experiment::plan::{Peer, Row, budget};
 use crate::experiment::repeat::MOST_ATTEMPTS;
-use crate::iops::Decay;
+use crate::iops::{OverTime, Plan};
 use weir::device::Kind;
 
 const DESIGN: &str = "the design";
@@ -78,21 +79,25 @@ impl Processes {
     }
 
     /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`.
+    /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`, beside a control if there
+    /// is one.
     fn design(
         &self,
-        row: &Row,
+        design: &str,
         load: &Load,
         (warmup_ms, run_ms): (u64, u64),
         part_ms: u64,
+        control: Option<&str>,
     ) -> CommandLine {
         let command = self
             .runner
             .weir()
-            .arguments(["iops", "--design", &row.spec()])
+            .arguments(["iops", "--design", design])
             .arguments(["-l".to_owned(), load.length.to_string()])
             .arguments(["-t".to_owned(), format!("{run_ms}ms")])
             .arguments(["-O".to_owned(), format!("{warmup_ms}ms")])
             .arguments(["-i".to_owned(), format!("{part_ms}ms")])
+            .arguments(control.into_iter().flat_map(|control| ["--control", control]))
             .on_cores(&self.cores)
             .arguments(["--json"])
             .arguments(self.runner.counting())
@@ -121,7 +126,8 @@ impl Processes {
 
     fn run_design(&self, run: &Run) -> Result<Made, RunError> {
         let part_ms = (run.run_ms / PARTS).max(SHORTEST_PART_MS);
-        let command = self.design(run.row, run.load, (run.warmup_ms, run.run_ms), part_ms);
+        let command =
+            self.design(&run.row.spec(), run.load, (run.warmup_ms, run.run_ms), part_ms, None);
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
         // A design that gets no core while it is watched leaves nothing to keep of its run: it is made again.
         for _ in 0..MOST_ATTEMPTS {
@@ -153,7 +159,8 @@ impl Processes {
     fn idle_cores(&self, row: &Row) -> Result<Option<f64>, RunError> {
         let load = Load::new("-", 1);
         let row = waiting_little(row)?;
-        let command = self.design(&row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
+        let command =
+            self.design(&row.spec(), &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS, None);
         let mut child = self.runner.spawn_foreign(DESIGN, &command)?;
         let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
         let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
@@ -332,15 +339,14 @@ impl Bench for Processes {
         row: &Row,
         load: &Load,
         time: Duration,
-    ) -> Result<Option<Decay>, RunError> {
+    ) -> Result<Option<OverTime>, RunError> {
         if row.peer.is_some() {
             return Ok(None);
         }
-        let run_ms = time.as_millis() as u64;
-        let command =
-            self.design(row, load, (crate::experiment::plan::budget::WARMUP_MS, run_ms), run_ms);
-        let (_, _, window) = self.read(&command, time)?;
-        Ok(window.decay)
+        let (run_ms, warmup_ms) = (time.as_millis() as u64, budget::WARMUP_MS);
+        let command = self.design(&row.spec(), load, (warmup_ms, run_ms), run_ms, Some(MEASURE));
+        let (_, report, _) = self.read(&command, Plan::of(time).total())?;
+        Ok(report.over_time)
     }
 }
 
@@ -355,7 +361,7 @@ mod tests {
         let processes = Processes::new("weir".into(), vec![0, 1], named, reads, interrupt, None);
         let row = Row::parse("ring --depth 7").unwrap();
         let of = |device: &str| {
-            processes.design(&row, &Load::new(device, 512), (60, 300), 30).to_string()
+            processes.design(&row.spec(), &Load::new(device, 512), (60, 300), 30, None).to_string()
         };
         assert_eq!(
             of("/dev/null"),
@@ -363,8 +369,12 @@ mod tests {
         );
         assert!(of("/dev/urandom").ends_with("--json --device=/dev/urandom /dev/urandom"));
         let writes = Load::new("/dev/null", 512).of(Direction::Write);
-        let command = processes.design(&row, &writes, (60, 300), 30).to_string();
-        assert!(command.ends_with("--json --write /dev/null"), "{command}");
+        let command =
+            processes.design(&row.spec(), &writes, (60, 300), 30, Some("sync")).to_string();
+        assert!(
+            command.ends_with("-i 30ms --control sync --cpu 0,1 --json --write /dev/null"),
+            "{command}"
+        );
         assert!(of("-odd").ends_with("--json -- -odd") && of("-").ends_with("--json -"));
     }
 

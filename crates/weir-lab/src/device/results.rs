@@ -12,7 +12,7 @@ use super::rows::{MEASURE, depth_of, title};
 use super::sample::{DeviceMetric, KERNEL_ENTRIES, METRICS, RATE, Sample};
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::results::{self, Besides, Study};
-use crate::iops::Decay;
+use crate::iops::OverTime;
 
 /// Rows that are ranked among each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Group {
 #[derive(Debug, Clone, PartialEq)]
 pub enum LongRun {
     /// How the rate changed, if that is known.
-    Made(Option<Decay>),
+    Made(Option<Box<OverTime>>),
     /// It failed.
     Failed(String),
 }
@@ -57,7 +57,8 @@ pub struct Devices {
     /// By row: its long run under the first load, if there was one.
     #[serde(skip)]
     pub long_runs: Vec<Option<LongRun>>,
-    /// How long each row runs once at the end, to see whether its rate falls; `None` for not at all.
+    /// How long each row runs once at the end, beside a control, to see whether its rate declines; `None` for not at
+    /// all.
     #[serde(skip)]
     pub long_run: Option<Duration>,
     /// The cores that runs were bound to; none if they were not.

@@ -83,7 +83,7 @@ fn find_availability(row: &mut Row) {
 /// The design that does what fio's ring does.
 pub const AS_FIO: &str = "ring-registered";
 /// With fio's settings (see [`super::fio`]).
-const AS_FIO_SETTINGS: [(&str, &str); 2] = [(DEPTH, "128"), ("batch", "32")];
+const AS_FIO_SETTINGS: [(&str, &str); 2] = [(DEPTH, "128"), ("batch", "128")];
 
 /// Whether a row is weir's own with what fio's ring has: as many outstanding, and batches as long.
 pub fn is_as_fio(row: &Row) -> bool {
@@ -166,7 +166,7 @@ mod tests {
         let mut rows = of_texts(&["sync".to_owned()]).unwrap();
         add_as_fio(&mut rows);
         assert_eq!(rows.len(), 1, "where its design is not wanted, neither is this");
-        let deep = Row::parse("ring-registered --depth 128 --batch 128").unwrap();
+        let deep = Row::parse("ring-registered --depth 128 --batch 32").unwrap();
         assert!(!is_as_fio(&deep));
     }
 

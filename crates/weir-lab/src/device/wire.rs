@@ -2,9 +2,8 @@
 
 use serde::Deserialize;
 
+pub use crate::iops::{Counts, OverTime, Progress as Interval, Window};
 use crate::performance::Record;
-
-pub use crate::iops::{Counts, Progress as Interval, Window};
 
 /// What `weir iops --json` says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -50,6 +49,9 @@ pub struct Report {
     /// The performance log of the time watched.
     #[serde(default)]
     pub performance: Vec<Record>,
+    /// How its rate changed beside that of a control, where it took turns with one.
+    #[serde(default)]
+    pub over_time: Option<OverTime>,
 }
 
 /// What fio says (`--output-format=json`), as far as it is read.

@@ -54,23 +54,40 @@ pub fn decay(rates: &[f64], period_s: f64) -> Option<Decay> {
     if points.len() < FEWEST {
         return None;
     }
-    let mut slopes = Vec::with_capacity(points.len() * (points.len() - 1) / 2);
+    let Slope { median: middle, low, high } = slope(&points, 1.0)?;
+    let per_minute = |slope: f64| slope / (period_s * joined as f64) * 60.0 / median * 100.0;
+    Some(Decay {
+        percent_per_minute: per_minute(middle),
+        low: per_minute(low),
+        high: per_minute(high),
+        points: points.len(),
+    })
+}
+
+/// The slope from each point to the next.
+pub(super) struct Slope {
+    pub median: f64,
+    /// The ends of its 95 % interval.
+    pub low: f64,
+    pub high: f64,
+}
+
+/// The slope through points that are equally far apart. The variance of Kendall's count is `inflation` times that of
+/// independent points. `None` for fewer than two.
+pub(super) fn slope(points: &[f64], inflation: f64) -> Option<Slope> {
+    let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
     for (first, from) in points.iter().enumerate() {
         let later = points.iter().enumerate().skip(first + 1);
         slopes.extend(later.map(|(second, to)| (to - from) / (second - first) as f64));
     }
     slopes.sort_by(f64::total_cmp);
+    let median = quantile(&slopes, 0.5)?;
     let n = points.len() as f64;
-    let spread = Z_95 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
+    let spread = Z_95 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0 * inflation).sqrt();
     let all = slopes.len() as f64;
     let at = |rank: f64| slopes[(rank.max(0.0) as usize).min(slopes.len() - 1)];
-    let per_minute = |slope: f64| slope / (period_s * joined as f64) * 60.0 / median * 100.0;
-    Some(Decay {
-        percent_per_minute: per_minute(quantile(&slopes, 0.5)?),
-        low: per_minute(at(((all - spread) / 2.0).floor() - 1.0)),
-        high: per_minute(at(((all + spread) / 2.0).ceil())),
-        points: points.len(),
-    })
+    let low = at(((all - spread) / 2.0).floor() - 1.0);
+    Some(Slope { median, low, high: at(((all + spread) / 2.0).ceil()) })
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use weir::{
         device::Snapshot,
         os::{KernelEntries, ProcessUsage, Sampler},
     },
-    device::{Handler, Kind, Running},
-    machine::{LoadMeter, Machine},
+    device::{Final, Handler, Kind, Running},
+    machine::{Load, LoadMeter, Machine},
 };
 use weir_load::{
     Stop,
@@ -46,17 +46,17 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// All that is read at one moment.
-struct Reading {
-    at: Instant,
-    counts: Snapshot,
-    calls: counters::Snapshot,
-    usage: ProcessUsage,
+pub(super) struct Reading {
+    pub at: Instant,
+    pub counts: Snapshot,
+    pub calls: counters::Snapshot,
+    pub usage: ProcessUsage,
 }
 
 impl Reading {
     /// Where `entries` are counted by the kernel, they are those.
-    fn now(
-        running: &Running<Timed>,
+    pub fn now<H>(
+        running: &Running<H>,
         sampler: &mut Sampler,
         entries: Option<&KernelEntries>,
     ) -> Result<Self, Error> {
@@ -99,7 +99,7 @@ pub fn measure(
         effective.push((ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into()));
     }
     watch(Event::Ready(&effective));
-    let entries_source = effective.into_iter().find(|(name, _)| name == ENTRIES_SOURCE);
+    let entries_source = entries_source(effective);
     let mut sampler = Sampler::new();
     let mut performance = vec![];
     let mut ended = wait(&running, stop, Instant::now() + spec.warm_up);
@@ -118,19 +118,44 @@ pub fn measure(
             }
             let last = Reading::now(&running, &mut sampler, entries.as_ref())?;
             course.end(&last, &mut watch);
-            Some((window(&first, &last, course.seconds), meter.read(0)))
+            Some((Used::between(&first, &last).window(course.seconds), meter.read(0)))
         }
     };
     // All of them may have been over before it began.
     let window = window.filter(|(window, _)| window.completed > 0 || ended != Some(EndedBy::Ios));
-    let report = running.stop();
+    Ok(report(
+        spec,
+        Watched { machine: &machine, window, ended, entries_source, latencies: &latencies },
+        running.stop(),
+    ))
+}
+
+/// By what entries into the kernel are counted, of the settings in effect.
+pub(super) fn entries_source(effective: Vec<(String, String)>) -> String {
+    let found = effective.into_iter().find(|(name, _)| name == ENTRIES_SOURCE);
+    found.map(|(_, source)| source).unwrap_or_default()
+}
+
+/// What was seen of a run until it was stopped.
+pub(super) struct Watched<'a> {
+    pub machine: &'a Machine,
+    pub window: Option<(Window, Load)>,
+    pub ended: Option<EndedBy>,
+    /// What the entries into the kernel were counted by.
+    pub entries_source: String,
+    pub latencies: &'a Mutex<Vec<Arc<Latencies>>>,
+}
+
+/// The report of a run that is over.
+pub(super) fn report<H>(spec: &Spec, watched: Watched<'_>, report: Final<H>) -> Report {
+    let Watched { machine, window, ended, entries_source, latencies } = watched;
     let total = report.total();
     let mut histogram = Histogram::default();
     for own in latencies.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         own.add_to(&mut histogram);
     }
     let load = window.as_ref().map(|(_, load)| *load).unwrap_or_default();
-    let mut warnings = crate::machine::warnings_of_ios(&machine, load);
+    let mut warnings = crate::machine::warnings_of_ios(machine, load);
     if spec.device.kind() == Kind::File && total.empty > 0 {
         warnings.push(format!(
             "{} reads of the file were empty: it holds nothing, or has become shorter meanwhile",
@@ -152,9 +177,9 @@ pub fn measure(
     if report.errors.all() > named {
         errors.push(("others".into(), report.errors.all() - named));
     }
-    Ok(Report {
+    Report {
         design: spec.design.about().name.into(),
-        kernel_entries_source: entries_source.map(|(_, source)| source).unwrap_or_default(),
+        kernel_entries_source: entries_source,
         provider: spec.design.provider().into(),
         device: spec.device.path().display().to_string(),
         kind: spec.device.kind().to_string(),
@@ -162,7 +187,7 @@ pub fn measure(
         length_bytes: spec.length,
         counts: (&total).into(),
         errors,
-        machine: crate::machine::properties(&machine),
+        machine: crate::machine::properties(machine),
         sampling_percent: window
             .as_ref()
             .and_then(|window| share_of_clock(spec.sample_every, threads, window))
@@ -175,7 +200,8 @@ pub fn measure(
         warnings,
         ended_by,
         failure: report.failure.map(|failure| failure.to_string()),
-    })
+        over_time: None,
+    }
 }
 
 /// The share (0 to 1) of an I/O's CPU time, or of its thread's time where that is not known, that goes into
@@ -198,7 +224,7 @@ fn share_of_clock(sample_every: u32, threads: usize, window: &Window) -> Option<
 }
 
 /// Waits until then; why it ended before, if it did.
-fn wait<H>(running: &Running<H>, stop: &Stop, until: Instant) -> Option<EndedBy> {
+pub(super) fn wait<H>(running: &Running<H>, stop: &Stop, until: Instant) -> Option<EndedBy> {
     loop {
         if stop.is_requested() {
             return Some(EndedBy::Asked);
@@ -357,11 +383,46 @@ fn now(running: &Running<Timed>) -> Now {
     }
 }
 
-fn window(first: &Reading, last: &Reading, seconds: Vec<f64>) -> Window {
-    let elapsed_ns = (last.at - first.at).as_nanos() as u64;
-    let counts = last.counts.since(&first.counts);
-    let calls = last.calls.since(&first.calls);
-    let usage = last.usage.since(&first.usage);
+/// What a run did and used in a time.
+#[derive(Default)]
+pub(super) struct Used {
+    pub elapsed_ns: u64,
+    pub counts: Snapshot,
+    pub calls: counters::Snapshot,
+    pub usage: ProcessUsage,
+}
+
+impl Used {
+    pub fn between(first: &Reading, last: &Reading) -> Self {
+        Self {
+            elapsed_ns: (last.at - first.at).as_nanos() as u64,
+            counts: last.counts.since(&first.counts),
+            calls: last.calls.since(&first.calls),
+            usage: last.usage.since(&first.usage),
+        }
+    }
+
+    /// Both times together.
+    pub fn add(&mut self, other: &Self) {
+        self.elapsed_ns += other.elapsed_ns;
+        self.counts.merge(&other.counts);
+        self.calls.merge(&other.calls);
+        self.usage = self.usage.plus(&other.usage);
+    }
+
+    pub fn window(self, seconds: Vec<f64>) -> Window {
+        let Self { elapsed_ns, counts, calls, usage } = self;
+        window(elapsed_ns, &counts, &calls, &usage, seconds)
+    }
+}
+
+fn window(
+    elapsed_ns: u64,
+    counts: &Snapshot,
+    calls: &counters::Snapshot,
+    usage: &ProcessUsage,
+    seconds: Vec<f64>,
+) -> Window {
     let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
     let per_io = |part: u64| share(part as f64, counts.completed);
     let switches = |count: Option<u64>| count.map(|count| per_s(count, elapsed_ns));

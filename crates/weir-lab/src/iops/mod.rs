@@ -8,12 +8,20 @@
 mod cost;
 mod decay;
 mod measure;
+mod over_time;
 mod target;
+mod trend;
+mod turns;
 
 pub use cost::{PAIRS, sampling_cost};
 pub use decay::{Decay, FEWEST as FEWEST_SECONDS, decay};
 pub use measure::measure;
+pub use over_time::measure_beside;
 pub use target::{TIMER, open};
+pub use trend::{FEWEST_TURNS, MARGIN_PERCENT, Trend, Verdict, trend};
+pub use turns::{
+    Ends, JudgedBy, LEAST_BESIDE, OverTime, Plan, Reading, Side, Turn, said, settles, take_turns,
+};
 
 use crate::{performance::Record, stats::Estimate};
 use serde::{Deserialize, Serialize};
@@ -242,6 +250,8 @@ pub struct Report {
     pub ended_by: EndedBy,
     /// What went wrong, if something did.
     pub failure: Option<String>,
+    /// How its rate changed beside that of a control, where it took turns with one.
+    pub over_time: Option<OverTime>,
 }
 
 impl Report {

@@ -26,6 +26,8 @@ pub(super) struct Common {
     what: String,
     errors: Mutex<Errors>,
     errors_max: u64,
+    /// When the run was made: times of the sample count from here, whichever thread takes them.
+    pub made: Instant,
     /// When the first thread began.
     pub began: OnceLock<Instant>,
     /// Whether all threads are ready, so that the first I/O may be issued.
@@ -53,6 +55,7 @@ impl Common {
             what,
             errors: Mutex::default(),
             errors_max,
+            made: Instant::now(),
             began: OnceLock::new(),
             all_ready: Mutex::new(false),
             go: Condvar::new(),

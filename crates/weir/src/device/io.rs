@@ -16,6 +16,7 @@
 use crate::{Error, contract::contract, counters::Counters, memory::Slice, wake::Waker};
 use std::{
     io,
+    num::NonZeroU64,
     time::{Duration, Instant},
 };
 
@@ -27,8 +28,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Issue {
     /// Where in a regular file it is.
     pub at: u64,
-    /// When it was issued, if it belongs to the sample.
-    pub(super) since: Option<Instant>,
+    /// When it was issued, if it belongs to the sample: ns since the run was made, and one more. As an `Instant` it
+    /// would be stored in parts and copied as a whole at once, which makes the processor wait: 5 ns for each I/O.
+    pub(super) since: Option<NonZeroU64>,
 }
 
 /// What became of an I/O.
@@ -115,7 +117,7 @@ contract! {
         ///
         /// # Panics
         /// If there is no room.
-        fn start(&mut self, issue: &Issue, calls: &Counters);
+        fn start(&mut self, issue: Issue, calls: &Counters);
 
         /// Makes known to the system what was started, waits until so many are over, the time is, or a
         /// waker was used, and gives each that is over to `each`, with its bytes. Returns how many.
@@ -127,7 +129,7 @@ contract! {
             at_least: usize,
             until: Option<Instant>,
             calls: &Counters,
-            each: impl FnMut(&Issue, Outcome, &[u8]),
+            each: impl FnMut(Issue, Outcome, &[u8]),
         ) -> io::Result<usize>;
 
         /// Asks for everything under way to be called back; it comes by the next takes. To be asked again

@@ -15,6 +15,7 @@ use crate::{
 };
 use std::{
     io,
+    num::NonZeroU64,
     sync::{Arc, mpsc},
     time::Instant,
 };
@@ -97,7 +98,7 @@ impl<H: Handler> Worker<H> {
         }
         self.counters.issued.one();
         let at = self.positions.next();
-        let since = if self.sampling.due() { Some(Instant::now()) } else { None };
+        let since = if self.sampling.due() { self.now() } else { None };
         Some(Issue { at, since })
     }
 
@@ -130,9 +131,16 @@ impl<H: Handler> Worker<H> {
         }
     }
 
+    /// The time since the run was made, in ns, and one more.
     #[cold]
-    fn sample(&mut self, since: Instant) {
-        let ns = since.elapsed().as_nanos() as u64;
+    fn now(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.common.made.elapsed().as_nanos() as u64 + 1)
+    }
+
+    #[cold]
+    fn sample(&mut self, since: NonZeroU64) {
+        let now = self.now().map_or(0, NonZeroU64::get);
+        let ns = now.saturating_sub(since.get());
         self.counters.sampled.one();
         self.in_handler = true;
         self.handler.on_sample(ns);

@@ -66,6 +66,32 @@ impl Submissions {
         unsafe { queue.push_multiple(entries) }.map_err(|_| QueueFull)
     }
 
+    /// The same with entries that stand in several places.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    ///
+    /// # Safety
+    /// As of [`push`](Self::push).
+    #[inline]
+    pub unsafe fn push_each<'e>(
+        &mut self,
+        entries: impl ExactSizeIterator<Item = &'e squeue::Entry>,
+    ) -> Result<(), QueueFull> {
+        let wanted = entries.len() + RESERVED_FOR_CANCEL;
+        let mut queue = self.queue();
+        if queue.capacity() - queue.len() < wanted {
+            drop(queue);
+            self.wait_for_room(wanted)?;
+            queue = self.queue();
+        }
+        for entry in entries {
+            // SAFETY: the caller vouches for what the entries point at.
+            unsafe { queue.push(entry) }.map_err(|_| QueueFull)?;
+        }
+        Ok(())
+    }
+
     /// Whether there is room for so many entries beside the one that is held back for a cancel.
     pub fn has_room(&mut self, entries: usize) -> bool {
         let queue = self.queue();

@@ -5,13 +5,14 @@ use std::time::Duration;
 use super::*;
 use crate::device::bench::Run;
 use crate::device::plan::DEVICE;
+use crate::device::report::over_time::tests::found;
 use crate::device::rows;
 use crate::device::sample::tests::made;
 use crate::exit;
 use crate::experiment::blocks::GIVEN_UP_AFTER;
 use crate::experiment::cell::Measured as _;
 use crate::experiment::descriptors;
-use crate::iops::Decay;
+use crate::iops::OverTime;
 use crate::machine::Machine;
 
 /// Rows with a speed each; the clock goes on by what each run takes.
@@ -98,13 +99,18 @@ impl course::Bench<Devices> for Simulated {
 }
 
 impl Bench for Simulated {
-    fn long_run(&mut self, row: &Row, _: &Load, time: Duration) -> Result<Option<Decay>, RunError> {
+    fn long_run(
+        &mut self,
+        row: &Row,
+        _: &Load,
+        time: Duration,
+    ) -> Result<Option<OverTime>, RunError> {
         self.long_runs.push(row.spec());
         self.now_s += time.as_secs_f64();
         if self.crashes == Some(row.design.as_str()) {
             return Err(RunError::Failed("it ended".into()));
         }
-        Ok(Some(Decay { percent_per_minute: -1.0, low: -2.0, high: -0.5, points: 30 }))
+        Ok(Some(found(-11.0)))
     }
 }
 
@@ -198,7 +204,8 @@ fn long_runs_come_at_the_end_and_once() {
         ["no-op", "ring-polled", "sync"],
         "what has no figure has none there"
     );
-    assert!(matches!(results.own.long_runs[0], Some(LongRun::Made(Some(decay))) if decay.falls()));
+    let Some(LongRun::Made(Some(found))) = &results.own.long_runs[0] else { panic!("{results:?}") };
+    assert_eq!(found.verdict, "declines by 11.0 %");
     assert_eq!((results.own.long_runs[1].clone(), results.own.long_runs[4].clone()), (None, None));
     assert!(results.warnings.is_empty(), "their time comes on top: {:?}", results.warnings);
 }

@@ -1,6 +1,7 @@
 //! What the figures say, in words: each sentence is computed from the rows, and says where nothing was
 //! measured or nothing can be told.
 
+use super::over_time;
 use crate::device::crossing::{by_delay, delay_us, with_measure};
 use crate::device::fio::{RING, SYNCHRONOUS};
 use crate::device::results::{Group, Results};
@@ -77,6 +78,10 @@ pub fn all(results: &Results) -> Vec<Answer> {
     ];
     if results.rows.iter().any(|row| row.peer.is_some()) {
         all.push(of("How does weir compare with fio?", fio(results)));
+    }
+    let over_time = over_time::answer(results);
+    if !over_time.is_empty() {
+        all.push(of("Does the rate decline with time?", over_time));
     }
     if !by_delay(results).is_empty() {
         all.push(of("How long must an I/O take for asynchronous I/O to pay?", crossings(results)));
@@ -274,7 +279,7 @@ fn fio(results: &Results) -> Vec<String> {
             && let Some(ratio) = to(results, load, other, ring)
         {
             said.push(format!(
-                "{}: with other settings than fio's, 128 outstanding and batches of 32, the best is {}: \
+                "{}: with other settings than fio's, 128 outstanding in one batch, the best is {}: \
                  {ratio} the I/Os of {}.",
                 results.loads[load],
                 results.title(other),
@@ -460,7 +465,7 @@ mod tests {
         let results = results(
             &[
                 ("sync", 2e6),
-                ("ring-registered", 3e6),
+                ("ring-registered --depth 128 --batch 128", 3e6),
                 ("fio psync=fio", 1e6),
                 ("fio sync=fio", 1.25e6),
                 ("fio io_uring=fio", 1.5e6),
@@ -473,7 +478,10 @@ mod tests {
             text.contains("sync makes 1.60 times (1.60 to 1.60) (real) the I/Os of fio sync"),
             "{text}"
         );
-        assert!(text.contains("ring-registered makes 2.00 times"), "{text}");
+        assert!(
+            text.contains("ring-registered --depth 128 --batch 128 makes 2.00 times"),
+            "{text}"
+        );
         assert!(
             text.contains("other settings than fio's") && text.contains("--depth 1024"),
             "{text}"

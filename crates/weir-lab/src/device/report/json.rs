@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::over_time;
 use crate::device::crossing::{by_delay, delay_us, with_measure};
 use crate::device::plan::Load;
 use crate::device::results::{LongRun, Results};
@@ -70,16 +69,11 @@ fn crossings(results: &Results) -> Value {
 
 fn long_runs(results: &Results) -> Value {
     let all = results.rows.iter().zip(&results.own.long_runs).filter_map(|(row, run)| {
-        let (decay, failure) = match run.as_ref()? {
-            LongRun::Made(decay) => (decay.as_ref(), None),
+        let (found, failure) = match run.as_ref()? {
+            LongRun::Made(found) => (found.as_ref(), None),
             LongRun::Failed(reason) => (None, Some(reason)),
         };
-        Some(json!({
-            "spec": row.spec(),
-            "decay": decay,
-            "verdict": decay.map(over_time::verdict),
-            "failure": failure,
-        }))
+        Some(json!({ "spec": row.spec(), "over_time": found, "failure": failure }))
     });
     Value::Array(all.collect())
 }
@@ -87,8 +81,8 @@ fn long_runs(results: &Results) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::report::over_time::tests::found;
     use crate::device::results::tests::{results, under};
-    use crate::iops::Decay;
     use crate::report::document::document;
     use std::time::Duration;
 
@@ -96,15 +90,14 @@ mod tests {
     fn the_document_has_every_row_with_every_sample() {
         let mut results =
             results(&[("sync", 2e6), ("ring --depth 7", 1e6), ("fio psync=fio", 9e5)], 0);
-        let decay = Decay { percent_per_minute: -3.0, low: -4.0, high: -2.0, points: 30 };
-        results.own.long_runs[0] = Some(LongRun::Made(Some(decay)));
+        results.own.long_runs[0] = Some(LongRun::Made(Some(Box::new(found(-11.0)))));
         let document = document(&results);
         assert_eq!(
             (document["kind"].as_str(), &document["crossings"]),
             (Some("iops"), &Value::Null)
         );
         assert_eq!(document["loads"][0]["groups"][0]["winner"], "sync");
-        assert_eq!(document["long_runs"][0]["verdict"], "it falls");
+        assert_eq!(document["long_runs"][0]["over_time"]["verdict"], "declines by 11.0 %");
         let rows = document["results"].as_array().unwrap();
         assert_eq!(rows.len(), 4);
         assert_eq!((&rows[1]["depth"], &rows[1]["rank"]), (&7.into(), &2.into()));

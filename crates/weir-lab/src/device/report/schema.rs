@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 
 use crate::device::bench::Checked;
 use crate::device::results::Devices;
-use crate::iops::Decay;
+use crate::iops::OverTime;
 use crate::report::schema::parts::{Difference, Group, Peer};
 use crate::wire::Latency;
 
@@ -72,7 +72,6 @@ pub struct DeviceCrossing {
 #[derive(JsonSchema)]
 pub struct LongRun {
     spec: String,
-    decay: Option<Decay>,
-    verdict: Option<String>,
+    over_time: Option<OverTime>,
     failure: Option<String>,
 }

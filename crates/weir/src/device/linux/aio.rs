@@ -133,7 +133,7 @@ impl AioQueue {
             let mut queue = Self::open(what, &null, region)?;
             let calls = Counters::default();
             queue.begin(&calls)?;
-            queue.start(&Issue { at: 0, since: None }, &calls);
+            queue.start(Issue { at: 0, since: None }, &calls);
             let mut read = None;
             let until = Some(Instant::now() + PATIENCE);
             let taken = queue.take(1, until, &calls, |_, outcome, _| read = Some(outcome));
@@ -153,7 +153,7 @@ impl AioQueue {
     fn submit(
         &mut self,
         calls: &Counters,
-        each: &mut impl FnMut(&Issue, Outcome, &[u8]),
+        each: &mut impl FnMut(Issue, Outcome, &[u8]),
     ) -> io::Result<usize> {
         let (mut first, mut taken) = (0, 0);
         while first < self.started.len() {
@@ -181,7 +181,7 @@ impl AioQueue {
                     let token = Token::from_user_data(block.data);
                     let UnderWay { slice, issue } =
                         self.slots.remove(token).expect("what was started is in its slot");
-                    each(&issue, Outcome::Failed(e), slice.payload());
+                    each(issue, Outcome::Failed(e), slice.payload());
                     self.idle.push(slice);
                     taken += 1;
                 }
@@ -198,7 +198,7 @@ impl AioQueue {
         wait: bool,
         until: Option<Instant>,
         calls: &Counters,
-        each: &mut impl FnMut(&Issue, Outcome, &[u8]),
+        each: &mut impl FnMut(Issue, Outcome, &[u8]),
     ) -> io::Result<(usize, usize)> {
         if self.unseen.is_empty() {
             self.unseen = 0..self.get_events(wait, until, calls)?;
@@ -207,7 +207,7 @@ impl AioQueue {
         while let Some(event) = self.unseen.next().map(|index| self.events[index]) {
             let token = Token::from_user_data(event.data);
             let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
-            each(&issue, outcome(event.result), slice.payload());
+            each(issue, outcome(event.result), slice.payload());
             self.idle.push(slice);
             taken += 1;
         }
@@ -293,10 +293,10 @@ impl Queue for AioQueue {
     }
 
     #[inline]
-    fn start(&mut self, issue: &Issue, _: &Counters) {
+    fn start(&mut self, issue: Issue, _: &Counters) {
         let slice = self.idle.pop().expect("the caller looks for room");
         let buffer = slice.base().as_ptr() as u64;
-        let token = self.slots.insert(UnderWay { slice, issue: *issue });
+        let token = self.slots.insert(UnderWay { slice, issue });
         let token = token.expect("as many slots as slices");
         let block = &mut self.blocks[token.slot()];
         block.data = token.user_data();
@@ -316,7 +316,7 @@ impl Queue for AioQueue {
         at_least: usize,
         until: Option<Instant>,
         calls: &Counters,
-        mut each: impl FnMut(&Issue, Outcome, &[u8]),
+        mut each: impl FnMut(Issue, Outcome, &[u8]),
     ) -> io::Result<usize> {
         let at_least = at_least.min(self.outstanding());
         let mut taken = self.submit(calls, &mut each)?;

@@ -9,7 +9,7 @@
 
 use super::{
     Descriptor, Sources, nothing, outcome,
-    under_way::{self, ALARM, ASK_AGAIN, IO, Recall, UnderWay},
+    under_way::{self, ALARM, ASK_AGAIN, IO, Recall},
 };
 use crate::{
     Error, Unavailable,
@@ -58,9 +58,16 @@ pub struct RingQueue {
     sources: Sources,
     region: Arc<Region>,
     /// I/Os under way.
-    slots: Slots<UnderWay>,
-    /// Memory of those that are not.
-    idle: Vec<Slice>,
+    slots: Slots<Issue>,
+    /// The memory of each slot: an I/O that is under way has left it to the kernel.
+    slices: Vec<Slice>,
+    /// What the kernel is given of each slot. It is written here and copied into the ring with its whole batch:
+    /// an entry that is copied just after its parts were stored makes the processor wait for them, 10 ns each time.
+    entries: Vec<squeue::Entry>,
+    /// Slots of what was started and is not in the ring yet, in order.
+    started: Vec<u32>,
+    /// The place in a file that each entry names.
+    places: Vec<u64>,
     granted: Vec<(&'static str, String)>,
     /// The alarm was raised, which it is once: whoever is about to wait must not.
     raised: bool,
@@ -111,9 +118,9 @@ impl RingQueue {
             ring::set_up(what, &Wanted { r#use, submissions, completions, kernel: KERNEL })?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
-        let idle: Vec<Slice> = std::iter::from_fn(|| region.take()).collect();
-        assert_eq!(idle.len(), shape.depth as usize, "a queue has its region for itself");
-        Ok(Self {
+        let slices: Vec<Slice> = std::iter::from_fn(|| region.take()).collect();
+        assert_eq!(slices.len(), shape.depth as usize, "a queue has its region for itself");
+        let mut queue = Self {
             ring,
             submissions,
             completions,
@@ -122,8 +129,11 @@ impl RingQueue {
             descriptor: Arc::clone(descriptor),
             sources,
             region,
-            slots: Slots::new(IO, shape.depth as usize),
-            idle,
+            slots: Slots::new(IO, slices.len()),
+            entries: Vec::new(),
+            started: Vec::with_capacity(slices.len()),
+            places: vec![0; slices.len()],
+            slices,
             granted: core
                 .map(|core| ("kernel-thread-core", core.to_string()))
                 .into_iter()
@@ -131,7 +141,9 @@ impl RingQueue {
             raised: false,
             recall: Recall::of(shape.depth as usize),
             broken: false,
-        })
+        };
+        queue.entries = queue.slices.iter().map(|slice| queue.entry(slice, 0)).collect();
+        Ok(queue)
     }
 
     /// Proves by one I/O that a queue of this shape runs here.
@@ -146,7 +158,7 @@ impl RingQueue {
             let mut queue = Self::open(what, &device, shape, region)?;
             let calls = Counters::default();
             queue.begin(&calls)?;
-            queue.start(&Issue { at: 0, since: None }, &calls);
+            queue.start(Issue { at: 0, since: None }, &calls);
             let mut answer = None;
             let until = Some(Instant::now() + PATIENCE);
             queue
@@ -166,11 +178,11 @@ impl RingQueue {
         proved(what, prove)
     }
 
-    #[inline]
-    fn entry(&self, slice: &Slice, at: u64, token: Token) -> squeue::Entry {
+    /// What the kernel is given of an I/O into a slice, but for its token.
+    fn entry(&self, slice: &Slice, at: u64) -> squeue::Entry {
         let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
         let (direction, offset) = (self.descriptor.direction, self.descriptor.offset(at));
-        let entry = match self.shape.operation {
+        match self.shape.operation {
             Operation::Plain => {
                 let fd = types::Fd(self.sources.fd(slice.index()));
                 plain(direction, fd, (first, bytes), offset)
@@ -190,22 +202,31 @@ impl RingQueue {
                 opcode::UringCmd16::new(types::Fd(self.descriptor.raw()), nothing::DO).build()
             }
             Operation::NoOp => opcode::Nop::new().build(),
-        };
-        entry.user_data(token.user_data())
+        }
+    }
+
+    /// Puts what was started into the ring.
+    #[inline]
+    fn hand_over(&mut self) {
+        let Self { submissions, entries, started, .. } = self;
+        let batch = started.iter().map(|slot| &entries[*slot as usize]);
+        // SAFETY: slices stay with their slots until the I/O is over, and are leaked if this goes before.
+        let pushed = unsafe { submissions.push_each(batch) };
+        pushed.expect("there is an entry for each slot");
+        started.clear();
     }
 
     /// Gives what is over to `each`, and says how many that was.
     #[inline]
-    fn reap(&mut self, each: &mut impl FnMut(&Issue, Outcome, &[u8])) -> usize {
+    fn reap(&mut self, each: &mut impl FnMut(Issue, Outcome, &[u8])) -> usize {
         let mut taken = 0;
         for entry in self.completions.take() {
             let token = Token::from_user_data(entry.user_data());
             self.raised |= token == ALARM;
             self.recall.note(token, entry.result());
             // What a cancel answers says the I/O itself.
-            let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
-            each(&issue, outcome(entry.result().into()), slice.payload());
-            self.idle.push(slice);
+            let Some(issue) = self.slots.remove(token) else { continue };
+            each(issue, outcome(entry.result().into()), self.slices[token.slot()].payload());
             taken += 1;
         }
         taken
@@ -256,7 +277,7 @@ impl RingQueue {
         polls: u32,
         missing: usize,
         calls: &Counters,
-        each: &mut impl FnMut(&Issue, Outcome, &[u8]),
+        each: &mut impl FnMut(Issue, Outcome, &[u8]),
     ) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..polls.max(1) {
@@ -311,7 +332,7 @@ impl Queue for RingQueue {
 
     #[inline]
     fn room(&self) -> usize {
-        self.idle.len()
+        self.slices.len() - self.slots.len()
     }
 
     #[inline]
@@ -320,18 +341,18 @@ impl Queue for RingQueue {
     }
 
     #[inline]
-    fn start(&mut self, issue: &Issue, calls: &Counters) {
-        let slice = self.idle.pop().expect("the caller looks for room");
+    fn start(&mut self, issue: Issue, calls: &Counters) {
+        let token = self.slots.insert(issue).expect("the caller looks for room");
+        let slot = token.slot();
         if self.shape.operation != Operation::NoOp {
-            self.sources.prepare(slice.index(), calls);
+            self.sources.prepare(self.slices[slot].index(), calls);
         }
-        let under_way = UnderWay { slice, issue: *issue };
-        let token = self.slots.insert(under_way).expect("as many slots as slices");
-        let slice = &self.slots.get(token).expect("just inserted").slice;
-        let entry = self.entry(slice, issue.at, token);
-        // SAFETY: the slice is in its slot until the I/O is over, and leaked if this goes before.
-        let pushed = unsafe { self.submissions.push(std::slice::from_ref(&entry)) };
-        pushed.expect("there is an entry for each slot");
+        if self.places[slot] != issue.at {
+            self.places[slot] = issue.at;
+            self.entries[slot] = self.entry(&self.slices[slot], issue.at);
+        }
+        self.entries[slot].set_user_data(token.user_data());
+        self.started.push(slot as u32);
     }
 
     fn take(
@@ -339,8 +360,9 @@ impl Queue for RingQueue {
         at_least: usize,
         until: Option<Instant>,
         calls: &Counters,
-        mut each: impl FnMut(&Issue, Outcome, &[u8]),
+        mut each: impl FnMut(Issue, Outcome, &[u8]),
     ) -> io::Result<usize> {
+        self.hand_over();
         let at_least = at_least.min(self.outstanding());
         self.raised = false;
         let mut taken = match self.shape.polls {
@@ -367,6 +389,7 @@ impl Queue for RingQueue {
     }
 
     fn call_back(&mut self, calls: &Counters) {
+        self.hand_over();
         // What it does not know yet, the device cannot call back. An error comes again with the next take.
         let _ = self.submissions.submit(calls);
         self.descriptor.call_back();
@@ -421,7 +444,11 @@ impl Drop for RingQueue {
             let _ = self.ring.set_files(&vec![-1; self.sources.files().len()]);
             let _ = self.ring.take_memory_away();
         }
-        under_way::leak(&mut self.slots);
+        for (slot, slice) in std::mem::take(&mut self.slices).into_iter().enumerate() {
+            if self.slots.at(slot).is_some() {
+                under_way::leave(slice);
+            }
+        }
     }
 }
 

@@ -76,7 +76,7 @@ fn nothing_is_written_once_a_queue_with_reads_under_way_has_gone() {
     for shape in shapes() {
         let (descriptor, mut writer) = pipe();
         let (mut queue, region, calls) = queue(&descriptor, shape);
-        (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
+        (0..DEPTH).for_each(|_| queue.start(ISSUE, &calls));
         queue.take(0, None, &calls, |_, _, _| panic!("nothing is there")).unwrap();
         assert_eq!((queue.outstanding(), region.in_pool()), (DEPTH as usize, 0));
         drop(queue);
@@ -102,7 +102,7 @@ fn a_cancelled_read_keeps_neither_its_file_nor_its_memory() {
         let (descriptor, mut writer) = pipe();
         let (mut queue, region, calls) = queue(&descriptor, shape);
         queue.cancels_each(each);
-        (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
+        (0..DEPTH).for_each(|_| queue.start(ISSUE, &calls));
         queue.take(0, None, &calls, |_, _, _| {}).unwrap();
         queue.call_back(&calls);
         assert_eq!(taken(&mut queue, DEPTH as usize, &calls), vec![Err(true); DEPTH as usize]);
@@ -129,11 +129,11 @@ fn what_is_meant_for_a_read_that_is_over_does_not_hit_the_next_in_its_slot() {
     let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
     let (descriptor, mut writer) = pipe();
     let (mut queue, _region, calls) = queue(&descriptor, shape);
-    queue.start(&ISSUE, &calls);
+    queue.start(ISSUE, &calls);
     let first = queue.token_under_way();
     writer.write_all(b"first").unwrap();
     assert_eq!(taken(&mut queue, 1, &calls), [Ok(b"first".to_vec())]);
-    queue.start(&ISSUE, &calls);
+    queue.start(ISSUE, &calls);
     assert_ne!(queue.token_under_way(), first, "the same slot, another generation");
     assert_eq!(queue.token_under_way().slot(), first.slot());
     queue.cancel_one(first, &calls);
@@ -154,7 +154,7 @@ fn a_cancel_finds_room_behind_as_many_reads_as_a_queue_holds() {
         let (descriptor, _writer) = pipe();
         let (mut queue, region, calls) = queue(&descriptor, shape);
         queue.cancels_each(each);
-        (0..shape.depth).for_each(|_| queue.start(&ISSUE, &calls));
+        (0..shape.depth).for_each(|_| queue.start(ISSUE, &calls));
         let mut outcomes = vec![];
         while outcomes.len() < shape.depth as usize {
             // As whoever drains it does: what finds no room is called back after the next that is over.
@@ -194,7 +194,7 @@ fn a_waker_ends_a_wait_for_one_and_for_several() {
     for (shape, at_least) in shapes().flat_map(|shape| [(shape, 1), (shape, 5)]) {
         let (descriptor, _writer) = pipe();
         let (mut queue, _region, calls) = queue(&descriptor, shape);
-        (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
+        (0..DEPTH).for_each(|_| queue.start(ISSUE, &calls));
         let waker = queue.waker();
         let other = std::thread::spawn(move || waker.wake());
         let began = Instant::now();
@@ -215,7 +215,7 @@ fn libaio_reads_calls_nothing_back_late_and_gives_its_memory_back() {
     let mut queue = AioQueue::open("the test", &Arc::new(zeroes), Arc::clone(&region)).unwrap();
     queue.begin(&calls).unwrap();
     for _ in 0..3 {
-        (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
+        (0..DEPTH).for_each(|_| queue.start(ISSUE, &calls));
         assert_eq!(taken(&mut queue, DEPTH as usize, &calls), vec![Ok(vec![0; 64]); 8]);
     }
     assert_eq!(
@@ -223,7 +223,7 @@ fn libaio_reads_calls_nothing_back_late_and_gives_its_memory_back() {
         1 + 3 * 2,
         "one to arm the wake event, and two for each batch"
     );
-    (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
+    (0..DEPTH).for_each(|_| queue.start(ISSUE, &calls));
     queue.waker().wake();
     drop(queue);
     assert_eq!((region.in_pool(), region.leaked()), (DEPTH, 0));
@@ -252,7 +252,7 @@ fn read_back(mut reader: io::PipeReader, descriptor: Arc<Descriptor>) -> Vec<u8>
 fn written_by<Q: Queue>(mut queue: Q, calls: &Counters) {
     queue.begin(calls).unwrap();
     for _ in 0..2 {
-        (0..DEPTH).for_each(|_| queue.start(&ISSUE, calls));
+        (0..DEPTH).for_each(|_| queue.start(ISSUE, calls));
         let each = taken(&mut queue, DEPTH as usize, calls);
         assert!(each.iter().all(|one| one.as_ref().is_ok_and(|bytes| bytes.len() == 64)));
     }

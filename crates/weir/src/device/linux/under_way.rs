@@ -27,9 +27,14 @@ pub(super) struct UnderWay {
 pub(super) fn leak(slots: &mut Slots<UnderWay>) {
     let left: Vec<Token> = slots.iter().map(|(token, _)| token).collect();
     for under_way in left.into_iter().filter_map(|token| slots.remove(token)) {
-        under_way.slice.region().count_leaked(1);
-        let _leaked = under_way.slice.post();
+        leave(under_way.slice);
     }
+}
+
+/// Leaves a slice to the kernel.
+pub(super) fn leave(slice: Slice) {
+    slice.region().count_leaked(1);
+    let _leaked = slice.post();
 }
 
 /// Calls back what is under way on a ring.
@@ -58,9 +63,9 @@ impl Recall {
 
     /// Calls back all I/O under way, once; what is still there some time later, once more. Where the kernel takes one
     /// at a time only, asking for all of them at each take would cost as many entries as there are I/Os, squared.
-    pub(super) fn call_back(
+    pub(super) fn call_back<V>(
         &mut self,
-        slots: &Slots<UnderWay>,
+        slots: &Slots<V>,
         submissions: &mut Submissions,
         again: Duration,
         calls: &Counters,

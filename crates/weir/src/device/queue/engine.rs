@@ -124,7 +124,7 @@ fn begin<H: Handler>(worker: &mut Worker<H>, queue: &mut impl Queue) -> Result<(
 fn fill<H: Handler>(worker: &mut Worker<H>, queue: &mut impl Queue, batch: usize) -> bool {
     for _ in 0..queue.room().min(batch) {
         match worker.issue() {
-            Some(issue) => queue.start(&issue, &worker.calls),
+            Some(issue) => queue.start(issue, &worker.calls),
             None => return false,
         }
     }
@@ -141,7 +141,7 @@ fn take<H: Handler>(
     until: Option<Instant>,
     calls: &Counters,
 ) -> Result<(), Error> {
-    let each = |issue: &Issue, outcome, bytes: &[u8]| worker.finish(issue, outcome, bytes);
+    let each = |issue: Issue, outcome, bytes: &[u8]| worker.finish(&issue, outcome, bytes);
     let taken = queue.take(at_least, until, calls, each);
     let taken = taken.map_err(|e| Error::io("taking the I/Os that are over", e))?;
     worker.took(taken);
