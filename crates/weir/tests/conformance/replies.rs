@@ -68,7 +68,10 @@ fn answers(subject: &Subject, answer: Answer) {
 
 /// What leaves as one comes as what it was: each answer by itself, to its sender.
 fn answers_in_a_row(subject: &Subject) -> Result<(), Skipped> {
-    let options = [SocketOptions::default(), SocketOptions { send_offload: false, ..SocketOptions::default() }];
+    let options = [
+        SocketOptions::default(),
+        SocketOptions { send_offload: false, ..SocketOptions::default() },
+    ];
     for options in options {
         let server = Server::bind(any_port()).socket_options(options).limits(echo_limits());
         let (server, log) = subject.log_with(&server, Answer::Echo);
