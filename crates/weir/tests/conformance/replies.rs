@@ -17,6 +17,7 @@ use weir::{
 pub const CHECKS: &[Check] = &[
     ("echo", echo),
     ("reply_by_copy", reply_by_copy),
+    ("answers_in_a_row", answers_in_a_row),
     ("changed_in_place", changed_in_place),
     ("sink_stays_silent", sink_stays_silent),
     ("no_more_than_received", no_more_than_received),
@@ -63,6 +64,51 @@ fn answers(subject: &Subject, answer: Answer) {
     assert_eq!((total.datagrams, total.replies_refused, total.send_errors), (expected, 0, 0));
     // A send whose completion came after the stop was asked for is not counted.
     assert!(total.replies <= expected);
+}
+
+/// What leaves as one comes as what it was: each answer by itself, to its sender.
+fn answers_in_a_row(subject: &Subject) -> Result<(), Skipped> {
+    let options = [
+        SocketOptions::default(),
+        SocketOptions { send_offload: false, ..SocketOptions::default() },
+    ];
+    for options in options {
+        let server = Server::bind(any_port()).socket_options(options).limits(echo_limits());
+        let (server, log) = subject.log_with(&server, Answer::Echo);
+        let to = server.local_addresses()[0];
+        let senders = senders(2, to);
+        let sizes = [[48; 20].as_slice(), &[16; 3], &[0; 2], &[47; 8], &[48, 47, 46]].concat();
+        let mut expected = 0;
+        for round in 0..4 {
+            let datagrams = |sender: usize| {
+                let number = |i: usize| (round * 2 + sender) * sizes.len() + i;
+                let of = sizes.iter().enumerate().map(move |(i, size)| pattern(number(i), *size));
+                of.collect::<Vec<_>>()
+            };
+            for (i, sender) in senders.iter().enumerate() {
+                datagrams(i).iter().for_each(|bytes| drop(sender.send_to(bytes, to).unwrap()));
+            }
+            for (i, sender) in senders.iter().enumerate() {
+                let (mut sent, mut buffer) = (datagrams(i), [0; 2048]);
+                let mut came: Vec<_> = (0..sent.len())
+                    .map(|_| {
+                        let (len, from) = receive(sender, &mut buffer).expect("an answer");
+                        assert_eq!(from, to);
+                        buffer[..len].to_vec()
+                    })
+                    .collect();
+                // With several threads they come in any order.
+                sent.sort();
+                came.sort();
+                assert_eq!(came, sent);
+                expected += sent.len() as u64;
+            }
+        }
+        senders.iter().for_each(assert_silent);
+        let total = stop(server, &log);
+        assert_eq!((total.datagrams, total.replies_refused, total.send_errors), (expected, 0, 0));
+    }
+    Ok(())
 }
 
 fn expect(socket: &UdpSocket, from: SocketAddr, bytes: &[u8]) {
