@@ -4,7 +4,12 @@ mod parts;
 mod show;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr}, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc, time::Duration,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
 };
 
 use clap::{Subcommand, ValueEnum};
@@ -12,7 +17,9 @@ use weir_load::{
     Stop, StopReason,
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
-    tcp::{self, Conduct, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes, SourceRange},
+    tcp::{
+        self, Conduct, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes, SourceRange,
+    },
 };
 
 use crate::{

@@ -10,9 +10,9 @@ mod devices;
 mod parse;
 mod tcp_sockets;
 pub(super) use another::OtherProcess;
-pub(super) use tcp_sockets::tcp_ends;
 #[cfg(fuzzing)]
 pub use parse::parse_every_text;
+pub(super) use tcp_sockets::tcp_ends;
 
 use super::{
     BoundSocket, DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId,

@@ -2,8 +2,8 @@
 //! performance counters' library or administrator's rights is `None`.
 
 use super::{
-    BoundSocket, DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage, TcpEnds,
-    ThreadId, ThreadUsage, UdpUsage,
+    BoundSocket, DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage,
+    TcpEnds, ThreadId, ThreadUsage, UdpUsage,
 };
 use crate::Error;
 use socket2::Socket;
