@@ -86,6 +86,7 @@ pub fn rows(depth: Depth) -> Result<Vec<Row>, String> {
         "epoll --buffer 64k".into(),
         "port --buffer 64k".into(),
         "epoll --drain 4".into(),
+        "ring --idle poll".into(),
         "port --active 100".into(),
         format!("epoll {PER_ADDRESS}"),
         format!("epoll {IN_ALL}"),
