@@ -71,6 +71,91 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// Whoever is refused or closed is so by what the row's limits say: by the count of the client of those beside.
+#[test]
+fn strategies_are_held_against_mixes_and_limits_against_counts() {
+    let run = output(&[
+        "compare",
+        "tcp",
+        "--strategies",
+        "--mix",
+        "silent,stuck,turns",
+        "-c",
+        "4",
+        "--others",
+        "40",
+        "--design",
+        "poll",
+        "--design",
+        "poll --per-address 4",
+        "--design",
+        "poll --close-when-full",
+        "--rounds",
+        "1",
+        "--seed",
+        "7",
+        "--json",
+    ]);
+    common::assert_compared(&run);
+    let document = document(&run);
+    let loads = document["loads"].as_array().unwrap();
+    let of = |field: &str| -> Vec<&str> {
+        loads.iter().map(|load| load["load"]["mix"][field].as_str().unwrap()).collect()
+    };
+    assert_eq!(of("name"), ["turns", "silent", "stuck"]);
+    let headline = document["conclusion"]["headline"].as_str().unwrap();
+    assert!(headline.contains("mix of connections"), "{headline}");
+    // 40 silent ones come from 4 addresses, 40 stuck ones from 1.
+    let wanted = [
+        ("poll", "silent", "plain", (0, 0)),
+        ("poll", "stuck", "plain", (0, 0)),
+        ("poll --per-address 4", "silent", "refusal", (24, 0)),
+        ("poll --per-address 4", "stuck", "refusal", (36, 0)),
+        ("poll --close-when-full", "stuck", "refusal", (0, 40)),
+    ];
+    let rows = document["results"].as_array().unwrap();
+    for (spec, mix, strategy, (refused, closed)) in wanted {
+        let is_it = |row: &&Value| row["spec"] == spec && row["load"]["mix"]["name"] == mix;
+        let row = rows.iter().find(is_it).unwrap_or_else(|| panic!("{spec} under {mix}"));
+        assert_eq!((&row["conformance"], &row["strategy"]), (&"passed".into(), &strategy.into()));
+        let runs = row["runs"].as_array().unwrap();
+        assert!(!runs.is_empty(), "{row:#}");
+        for run in runs {
+            assert_eq!(run["invalid"], Value::Null, "{run:#}");
+            let others = &run["others"];
+            // Where the machine was too busy to make them all it says so, and nothing is concluded.
+            if others["connected"] == others["asked"] {
+                assert_eq!(
+                    (&others["refused"], &others["closed"]),
+                    (&refused.into(), &closed.into())
+                );
+            }
+            let known = |name: &str| run[name].as_u64().is_some_and(|bytes| bytes > 0);
+            assert!(known("client_resident_bytes") && known("resident_bytes"), "{run:#}");
+            assert!(cfg!(windows) || run["server_socket_bytes"].is_u64(), "{run:#}");
+        }
+    }
+    // What refuses takes part where that is asked of it.
+    let limited = |row: &&Value| row["spec"] == "poll --close-when-full";
+    assert_eq!(rows.iter().filter(limited).filter(|row| row["runs"][0].is_object()).count(), 1);
+}
+
+#[test]
+fn wrong_strategies_are_wrong_usage() {
+    for (words, said) in [
+        (&["--strategies", "--sweep"][..], "--sweep"),
+        (&["--mix", "flood"], "--strategies"),
+        (&["--strategies", "-c", "1,2"], "give one"),
+        (&["--strategies", "--mix", "mess"], "possible values: idle, busy"),
+        (&["--design", "poll --active 0"], "--active"),
+        (&["--design", "poll --silent"], "needs a value"),
+    ] {
+        let run = output(&[&["compare", "tcp"], words].concat());
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {}", errors(&run));
+        assert!(errors(&run).contains(said), "{words:?}: {}", errors(&run));
+    }
+}
+
 #[test]
 fn the_plan_can_be_seen_without_a_run() {
     let plan = output(&["compare", "tcp", "--dry-run", "--sweep", "--json"]);

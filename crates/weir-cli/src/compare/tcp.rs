@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::PossibleValue};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::machine::Machine;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
+use weir_lab::tcp::mix::MixName;
 use weir_lab::tcp::peers;
 use weir_lab::tcp::plan::{
     self, Asked, BUFFER_BYTES, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES,
@@ -16,6 +17,7 @@ use weir_lab::tcp::plan::{
 use weir_lab::tcp::processes::Processes;
 use weir_lab::tcp::results::Results;
 use weir_lab::tcp::rows::{self, title};
+use weir_lab::tcp::strategies;
 use weir_load::quantity::{parse_count, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
@@ -25,6 +27,10 @@ use super::context::Context;
 use super::part::Part;
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
+
+/// What the comparison of strategies fixes by itself.
+const FIXED_BY_STRATEGIES: [&str; 7] =
+    ["classic", "length", "pattern", "outstanding", "sweep", "buffer", "peers"];
 
 /// What the experiment of the original study fixes by itself.
 const FIXED_BY_CLASSIC: [&str; 6] =
@@ -47,7 +53,10 @@ fn defaults_of(list: fn(Depth) -> &'static [u32]) -> String {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TcpArgs {
-    /// Design with its options, such as "epoll --trigger edge"; repeatable [default: every design once].
+    /// Design with its options, such as "epoll --trigger edge"; repeatable [default: every design once]. It may have
+    /// limits of the server, too: "port --active 100 --per-address 16" (--active, --buffer, --close-when-full,
+    /// --connections-max, --max-rate, --max-receives, --output-bytes, --per-address, --read-timeout, --silent,
+    /// --stalled, as for weir serve tcp).
     #[arg(long)]
     design: Vec<String>,
 
@@ -111,6 +120,23 @@ pub struct TcpArgs {
     ))]
     classic: bool,
 
+    #[arg(long, conflicts_with_all = FIXED_BY_STRATEGIES, help = format!(
+        "Strategies of a server (several receives on each connection and large buffers; no buffer while idle and a \
+         bounded drain; an active set; limits) against mixes of connections: {}. -c says how many there are whose \
+         figures count; with --design, other rows",
+        MixName::ALL.map(MixName::name).join(", ")
+    ))]
+    strategies: bool,
+
+    /// Only these mixes [default: all].
+    #[arg(long, value_enum, value_delimiter = ',', requires = "strategies")]
+    mix: Vec<MixGiven>,
+
+    /// Connections beside those whose figures count, in each mix that has some (k = 1000) [default: 4 that flood, 100
+    /// that are stuck, 4000 that are silent, 5000 that are idle; with --quick fewer].
+    #[arg(long, requires = "strategies", value_parser = parse_count)]
+    others: Option<u64>,
+
     /// The most connections that are tried with --classic (k = 1000).
     #[arg(long, default_value = "50k", requires = "classic", value_parser = parse_count)]
     most: u64,
@@ -168,9 +194,10 @@ impl TcpArgs {
 
 /// Compares them.
 pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
-    let loads = match args.classic {
-        true => classic::loads(),
-        false => asked(args)?.loads(),
+    let loads = match (args.classic, args.strategies) {
+        (true, _) => classic::loads(),
+        (_, true) => mixes(args)?,
+        _ => asked(args)?.loads(),
     };
     let (server_cores, client_cores) = cores::share_out(&args.server_cpu, &args.client_cpu, 1)?;
     let rows = rows(args, server_cores.len())?;
@@ -256,6 +283,46 @@ fn asked(args: &TcpArgs) -> Result<Asked, Failure> {
     Ok(asked)
 }
 
+/// The mixes that were asked for.
+fn mixes(args: &TcpArgs) -> Result<Vec<Load>, Failure> {
+    let own = match args.connections.as_slice() {
+        [] => None,
+        [one] => Some(connections(*one)?),
+        _ => {
+            return Err(Failure::usage(
+                "several numbers of connections (-c) with --strategies: each mix has one number of connections whose \
+                 figures count; give one",
+            ));
+        }
+    };
+    let others = args.others.map(connections).transpose()?;
+    let only: Vec<MixName> = args.mix.iter().map(|mix| mix.0).collect();
+    Ok(strategies::loads(depth(args.quick, false), &only, own, others))
+}
+
+/// A mix as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MixGiven(MixName);
+
+impl ValueEnum for MixGiven {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MixGiven; MixName::ALL.len()] = {
+            let mut all = [MixGiven(MixName::Idle); MixName::ALL.len()];
+            let mut place = 0;
+            while place < all.len() {
+                all[place] = MixGiven(MixName::ALL[place]);
+                place += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()))
+    }
+}
+
 /// Time for an experiment, of which there must be some.
 fn parse_time_given(text: &str) -> Result<Duration, String> {
     match parse_time(text)? {
@@ -275,9 +342,10 @@ fn connections(number: u64) -> Result<u32, Failure> {
 
 /// The rows: designs, peers, and one of the designs twice.
 fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
-    let mut rows = match args.design.is_empty() {
-        true => rows::all(cores),
-        false => rows::of_texts(&args.design).map_err(Failure::usage)?,
+    let mut rows = match (args.design.is_empty(), args.strategies) {
+        (true, false) => rows::all(cores),
+        (true, true) => strategies::rows(depth(args.quick, args.sweep)).map_err(Failure::failed)?,
+        (false, _) => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
     if let Some(folder) = &args.peers {
         rows.extend(peers::of_folder(folder, &rows).map_err(Failure::usage)?);
@@ -342,6 +410,28 @@ mod tests {
         assert_eq!(of(&["--classic"]).rounds, Some(ROUNDS_OF_CLASSIC));
         assert_eq!(of(&["--classic", "--rounds", "1"]).rounds, Some(1));
         assert_eq!((of(&[]).rounds, of(&["-t", "5"]).budget_s), (None, Some(5.0)));
+    }
+
+    #[test]
+    fn strategies_have_mixes_of_their_own() {
+        let mixes = |words: &[&str]| {
+            let words = [&["--strategies"], words].concat();
+            let loads = mixes(&args(&words));
+            loads.map(|loads| loads.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(mixes(&[]).unwrap().len(), MixName::ALL.len());
+        let tiny = mixes(&["--mix", "stuck,silent", "-c", "2", "--others", "3"]).unwrap();
+        assert_eq!(
+            tiny,
+            [
+                "silent: ping-pong, 64 B, 2 connections, 2000/s in all beside 3 from 3 addresses that send nothing",
+                "stuck: ping-pong, 64 B, 2 connections, 2000/s in all beside 3 from 1 address that send and do not \
+                 read",
+            ]
+        );
+        assert!(mixes(&["-c", "1,2"]).unwrap_err().message.contains("give one"));
+        let rows = rows(&args(&["--strategies", "--quick"]), 1).unwrap();
+        assert!(rows.iter().any(|row| title(row) == "epoll --active 100"));
     }
 
     #[test]

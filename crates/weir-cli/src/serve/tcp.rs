@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use weir::counters::os::{KernelEntries, Sampler};
+use weir::counters::os::{KernelEntries, Sampler, TcpEnds};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE};
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
 use weir::stream::{Keepalive, StreamOptions};
@@ -21,7 +21,7 @@ use weir::tcp::{
 };
 use weir::wake::Waker;
 use weir_lab::performance::{Batches, MOST_THREADS, Now, Record, Recorder, ThreadNow as Thread};
-use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
+use weir_lab::tcp::wire::{BUFFERS, KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
@@ -459,7 +459,15 @@ impl Watched<'_> {
                     resident_bytes: process.resident_bytes,
                     kernel_bytes: Some(all),
                     kernel,
+                    ..Standing::default()
                 });
+            }
+            BUFFERS => {
+                let standing = self.standing.get_or_insert_default();
+                let address = self.running.local_addresses().first();
+                let ends = address.and_then(|address| TcpEnds::of_port(address.port()));
+                standing.sockets = ends.map(|ends| ends.at_the_port.sockets);
+                standing.socket_bytes = ends.map(|ends| ends.at_the_port.bytes);
             }
             MARK => {
                 self.marks.truncate(1);

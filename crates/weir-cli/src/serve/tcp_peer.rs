@@ -160,6 +160,7 @@ impl Watched {
                         resident_bytes: usage.resident_bytes,
                         kernel_bytes: Some(all),
                         kernel,
+                        ..Standing::default()
                     });
                 }
                 Ok(Event::Asked(word)) if word == MARK => {

@@ -120,6 +120,9 @@ pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> 
     all.sentences.extend(said);
     all.claims.extend(claims);
     all.sentences.extend(K::turning_points(results));
+    if let Some((headline, sentences)) = K::conclusion(results) {
+        (all.headline, all.sentences) = (headline, sentences);
+    }
     all
 }
 
@@ -190,7 +193,10 @@ impl<'a, K: Reported> Found<'a, K> {
                 let rate = if metric.unit.ends_with("/s") { "/s" } else { "" };
                 format!("{} {}s{rate}", si(place.median), K::one(&self.results.loads[self.load]))
             }
-            Better::Lower => format!("a median latency of {} µs", (metric.text)(place.median)),
+            Better::Lower => {
+                let of = if metric.name.ends_with(".p99") { "99th percentile" } else { "median" };
+                format!("a {of} latency of {} µs", (metric.text)(place.median))
+            }
         }
     }
 

@@ -130,6 +130,12 @@ pub trait Reported: Course<Sample: Serialize + JsonSchema> + Serialize {
         String::new()
     }
 
+    /// What it concludes, where that is something else than who leads under which load: the headline, and a sentence
+    /// each.
+    fn conclusion(_: &Results<Self>) -> Option<(String, Vec<String>)> {
+        None
+    }
+
     /// Every question that this experiment can be asked.
     fn answers(results: &Results<Self>) -> Vec<Answer>;
 

@@ -20,6 +20,8 @@ pub struct Made {
     pub server: ServerReport,
     /// The client's.
     pub load: LoadReport,
+    /// Of a mix, that of the client of those beside.
+    pub others: Option<LoadReport>,
     /// Why nothing may be concluded from it, if so: bytes were wrong or lost, or the client's own counts
     /// are wrong.
     pub invalid: Option<String>,

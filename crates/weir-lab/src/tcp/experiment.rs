@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::bench::{Checked, Idle, Made};
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS};
+use super::policy::Policy;
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, Sample};
@@ -25,8 +26,8 @@ impl Course for Tcp {
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
     const PLANNED_CHECK_MS: u64 = 600;
 
-    fn aims_at(depth: Depth, _: &Load) -> u32 {
-        plan::aims_at(depth)
+    fn aims_at(depth: Depth, load: &Load) -> u32 {
+        plan::aims_at(depth, load)
     }
 
     fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
@@ -52,8 +53,12 @@ impl Course for Tcp {
         row: usize,
         load: &Load,
         when: &When,
-        made: Made,
+        mut made: Made,
     ) -> Result<Sample, RunError> {
+        if let Some(expected) = Policy::of(&results.rows[row]).expects(load) {
+            let contradicted = expected.contradicted(&made.load, made.others.as_ref());
+            made.invalid = made.invalid.or(contradicted);
+        }
         let at = Circumstances {
             when: *when,
             server_cores: results.own.server_cores.len().max(1),

@@ -7,12 +7,15 @@
 pub mod bench;
 pub mod classic;
 pub mod experiment;
+pub mod mix;
 pub mod peers;
 pub mod plan;
+pub mod policy;
 pub mod processes;
 pub mod report;
 pub mod results;
 pub mod rows;
 pub mod sample;
 pub mod search;
+pub mod strategies;
 pub mod wire;

@@ -5,6 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::mix::Mix;
 use crate::experiment::plan::budget;
 use crate::experiment::plan::{Depth, Row};
 use crate::stats::bootstrap;
@@ -61,6 +62,9 @@ pub struct Load {
     pub outstanding: u32,
     /// Bytes that a server of weir's receives at a time.
     pub buffer_bytes: u32,
+    /// Who else is there, and what else is asked of these connections, where strategies are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<Mix>,
 }
 
 impl Load {
@@ -90,6 +94,7 @@ impl Load {
             block_bytes_per_s: None,
             outstanding: under_way as u32,
             buffer_bytes: buffer_bytes.unwrap_or(comes as u32),
+            mix: None,
         }
     }
 
@@ -98,14 +103,32 @@ impl Load {
         self.connections / self.blocks.max(1)
     }
 
+    /// Its connections, with those beside them.
+    pub fn connections_in_all(&self) -> u32 {
+        self.connections + self.mix.map_or(0, |mix| mix.others())
+    }
+
+    /// Whether messages are sent at a rate, whatever comes back.
+    pub fn has_rate(&self) -> bool {
+        self.block_bytes_per_s.is_some() || self.mix.is_some_and(|mix| mix.messages_per_s.is_some())
+    }
+
     /// What making and ending its connections costs, in milliseconds, as long as it was not measured.
     pub fn connecting_ms(&self) -> u64 {
-        u64::from(self.connections) * CONNECTING_US / 1000
+        let of_mix = self.mix.map_or(0, |mix| match mix.name.is_attack() {
+            true => OTHERS_MS + ATTACK_MS,
+            false if mix.others.is_some() => OTHERS_MS,
+            false => 0,
+        });
+        of_mix + u64::from(self.connections_in_all()) * CONNECTING_US / 1000
     }
 }
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(mix) = &self.mix {
+            write!(f, "{}: ", mix.name.name())?;
+        }
         write!(f, "{}, {} B, ", self.pattern.name(), self.message_bytes)?;
         match self.connections {
             1 => f.write_str("1 connection")?,
@@ -114,6 +137,15 @@ impl fmt::Display for Load {
         match self.outstanding {
             1 => {}
             n => write!(f, ", {n} under way on each")?,
+        }
+        if let Some(mix) = &self.mix {
+            if let Some(messages) = mix.messages_each {
+                write!(f, ", {messages} on each")?;
+            }
+            if let Some(rate) = mix.messages_per_s {
+                write!(f, ", {rate}/s in all")?;
+            }
+            f.write_str(&mix.beside())?;
         }
         match self.block_bytes_per_s {
             None => Ok(()),
@@ -208,9 +240,17 @@ const CONNECTING_US: u64 = 60;
 /// take.
 const ROWS_IN_TWO_MINUTES: usize = 18;
 
+/// Seconds of a first look at the mixes.
+pub const QUICK_MIXES_S: f64 = 50.0;
+/// What the second client of a mix costs, in milliseconds, and waiting for connections to be closed or unstuck.
+const OTHERS_MS: u64 = 150;
+const ATTACK_MS: u64 = 500;
+
 /// Rounds that are aimed at.
-pub fn aims_at(depth: Depth) -> u32 {
+pub fn aims_at(depth: Depth, load: &Load) -> u32 {
     match depth {
+        // Half a dozen mixes take long enough with what an interval needs.
+        Depth::Standard if load.mix.is_some() => bootstrap::FEWEST_SAMPLES as u32,
         Depth::Quick => budget::FEWEST_ROUNDS,
         // Three more than an interval needs, for a machine that changes its speed by itself.
         Depth::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
@@ -220,6 +260,9 @@ pub fn aims_at(depth: Depth) -> u32 {
 
 /// Seconds of the first look and of the table within two minutes, where no more than usual was asked for.
 pub fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
+    if loads.iter().any(|load| load.mix.is_some()) {
+        return (depth == Depth::Quick).then_some(QUICK_MIXES_S);
+    }
     let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
     let ordinary = can_run <= ROWS_IN_TWO_MINUTES
         && loads.iter().all(|load| load.connections <= 1000)

@@ -4,6 +4,8 @@
 //! it listens; the client connects to it, says when all connections stand, when it begins to measure and
 //! when it ends, and the server is told so. Each answer has a deadline; a child that misses it is ended.
 
+mod mixes;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +17,10 @@ use weir_load::tcp::Window as LoadWindow;
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
-use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window};
+use super::rows::{of_server, text_of_design};
+use super::wire::{
+    BUFFERS, LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window,
+};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::experiment::course::{Bench, RunError};
 use crate::experiment::plan::Row;
@@ -88,15 +93,27 @@ impl Processes {
 
     /// The command of the server of a row.
     fn server(&self, row: &Row, connections: u32, buffer_bytes: u32) -> CommandLine {
+        let own = of_server(row);
+        let says = |name: &str| own.iter().any(|(of, _)| *of == name);
+        let limits = own.iter().flat_map(|(name, value)| {
+            std::iter::once(format!("--{name}")).chain(value.map(str::to_owned))
+        });
         let command = self.runner.weir().arguments(["serve"]);
         let command = match &row.peer {
             None => command
-                .arguments(["tcp".to_owned(), "--design".into(), row.spec(), "--echo".into()])
-                .option("--buffer", Some(buffer_bytes))
+                .arguments([
+                    "tcp".to_owned(),
+                    "--design".into(),
+                    text_of_design(row),
+                    "--echo".into(),
+                ])
+                .option("--buffer", (!says("buffer")).then_some(buffer_bytes))
                 .option(
                     "--connections-max",
-                    Some((connections + MORE_CONNECTIONS).max(CONNECTIONS_MAX)),
+                    (!says("connections-max"))
+                        .then_some((connections + MORE_CONNECTIONS).max(CONNECTIONS_MAX)),
                 )
+                .arguments(limits)
                 .arguments(["--interval", "0"]),
             Some(peer) => {
                 let of_peer = peer.command.clone().with(BUFFER, buffer_bytes);
@@ -112,6 +129,11 @@ impl Processes {
 
     /// The command of a client.
     fn client(&self, target: SocketAddr) -> CommandLine {
+        self.client_with(target, self.wait(ANSWER))
+    }
+
+    /// The same that waits so long for an answer.
+    fn client_with(&self, target: SocketAddr, answer: String) -> CommandLine {
         self.runner
             .weir()
             .arguments(["load".to_owned(), "tcp".into(), target.ip().to_string()])
@@ -120,7 +142,7 @@ impl Processes {
             .option("--threads", Some(self.client_cores.len()).filter(|cores| *cores > 1))
             .option("--setup-time", Some(self.wait(SETUP)))
             .option("--connect-timeout", Some(self.wait(ANSWER)))
-            .option("--answer-timeout", Some(self.wait(ANSWER)))
+            .option("--answer-timeout", Some(answer))
             .arguments(["-i", "0", "--json"])
     }
 
@@ -147,11 +169,15 @@ impl Processes {
     }
 
     /// The command of the client of a check.
-    fn client_of_check(&self, target: SocketAddr) -> CommandLine {
+    fn client_of_check(&self, row: &Row, target: SocketAddr) -> CommandLine {
+        // Each from an address of its own, and with less under way, where there is a limit on either.
+        let is_limited = !of_server(row).is_empty() && target.is_ipv4();
+        let outstanding = if is_limited { CHECK_OUTSTANDING / 2 } else { CHECK_OUTSTANDING };
         self.client(target)
             .option("-c", Some(CHECK_CONNECTIONS))
+            .option("--sources", is_limited.then_some(CHECK_CONNECTIONS))
             .option("-b", Some(format!("{}-{}", CHECK_BYTES.0, CHECK_BYTES.1)))
-            .option("-o", Some(CHECK_OUTSTANDING))
+            .option("-o", Some(outstanding))
             .option("-x", Some(CHECK_MESSAGES))
             .option("-t", Some(format!("{}s", CHECK_TIME.as_secs())))
     }
@@ -186,6 +212,17 @@ impl Processes {
         server: &mut Child,
         lasts: Duration,
     ) -> Result<Loaded, ChildError> {
+        self.follow(command, server, lasts, Asks::Standing)?.with_messages()
+    }
+
+    /// The same, and what the server is asked meanwhile; whether the load came to anything is the caller's to say.
+    fn follow(
+        &self,
+        command: &CommandLine,
+        server: &mut Child,
+        lasts: Duration,
+        asks: Asks,
+    ) -> Result<Followed, ChildError> {
         let mut client = self.runner.spawn(CLIENT, command)?;
         let deadline =
             self.runner.time.deadline(self.runner.time.wait(SETUP) + lasts, REPORT_WITHIN);
@@ -193,43 +230,21 @@ impl Processes {
         let document = loop {
             let document: Value = client.document("report", deadline)?;
             match serde_json::from_value(document.clone()) {
-                // Not when all connections stand: a server may have to accept them still.
-                Ok(PhaseLine { phase, .. }) if phase == "settled" => {}
                 Ok(PhaseLine { phase, at_ns }) => {
                     ended_ns = at_ns;
-                    if phase == "began" {
-                        server.say(STANDING);
-                    }
-                    server.say(MARK);
+                    asks.at(&phase).iter().for_each(|word| server.say(word));
                 }
                 Err(_) => break document,
             }
         };
         client.finish(self.runner.within(END_WITHIN))?;
-        let garbage = |error: serde_json::Error| ChildError::Garbage {
-            name: CLIENT,
-            what: "report",
-            problem: error.to_string(),
-        };
-        let LoadDocument { status, reason, report } =
-            serde_json::from_value(document).map_err(garbage)?;
-        let why = || reason.clone().unwrap_or_else(|| "the client failed".into());
-        let (report, invalid) = match (status.as_str(), report) {
-            ("ok", Some(report)) => (report, None),
-            ("invalid", Some(report)) => (report, Some(why())),
-            // That not all connections were made is a figure, and no failure of the client.
-            (_, Some(report)) if report.counts.connected > 0 && report.counts.messages_over > 0 => {
-                (report, None)
-            }
-            _ => {
-                let message = why();
-                return Err(ChildError::Reported(Failure { unavailable: false, message }));
-            }
-        };
-        Ok(Loaded { report, invalid, ended_ns })
+        Ok(Followed { ended_ns, ..Followed::read(document)? })
     }
 
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
+        if let Some(mix) = &run.load.mix {
+            return self.try_mix(run, mix);
+        }
         let mut meter = LoadMeter::start();
         let logging = self.runner.logging();
         let logging = logging.into_iter().filter(|_| run.row.peer.is_none());
@@ -250,7 +265,7 @@ impl Processes {
         }
         let own_ns = report.cpu_ns.unwrap_or(0) + load.process_cpu_ns.unwrap_or(0);
         let load_of_others = meter.read(own_ns).others;
-        Ok(Made { server: report, load, invalid, load_of_others })
+        Ok(Made { server: report, load, others: None, invalid, load_of_others })
     }
 
     /// Ends a server in order and takes its report.
@@ -267,7 +282,7 @@ impl Processes {
     fn try_check(&self, row: &Row) -> Result<Checked, ChildError> {
         let command = self.server(row, CHECK_CONNECTIONS, CHECK_BYTES.1);
         let (mut server, at, _) = self.start(&command)?;
-        let checked = match self.load(&self.client_of_check(at), &mut server, CHECK_TIME) {
+        let checked = match self.load(&self.client_of_check(row, at), &mut server, CHECK_TIME) {
             Ok(loaded) => loaded,
             Err(error) => return Err(server.or_blame(error)),
         };
@@ -312,6 +327,80 @@ impl Processes {
                     .and_then(|(s, m)| divide(s, m)),
             },
         })
+    }
+}
+
+/// What a server is asked while it is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// What it holds before it is measured.
+    Standing,
+    /// What it holds behind that, when its load still goes on: so that looking does not disturb it.
+    Buffers,
+    /// What it holds when all connections are made. It is measured over the whole load.
+    BuffersOnce,
+}
+
+impl Asks {
+    /// What is said at a phase of the load.
+    fn at(self, phase: &str) -> &'static [&'static str] {
+        // Not when all connections stand: a server may have to accept them still.
+        match (self, phase) {
+            (Self::Standing, "began") => &[STANDING, MARK],
+            (Self::Standing, "ended") | (Self::Buffers, "began") => &[MARK],
+            (Self::Buffers, "ended") => &[MARK, STANDING, BUFFERS],
+            (Self::BuffersOnce, "settled") => &[STANDING, BUFFERS],
+            _ => &[],
+        }
+    }
+}
+
+/// What a client said at its end.
+struct Followed {
+    status: String,
+    reason: Option<String>,
+    report: Option<LoadReport>,
+    ended_ns: Option<u64>,
+}
+
+impl Followed {
+    fn read(document: Value) -> Result<Self, ChildError> {
+        let garbage = |error: serde_json::Error| ChildError::Garbage {
+            name: CLIENT,
+            what: "report",
+            problem: error.to_string(),
+        };
+        let LoadDocument { status, reason, report } =
+            serde_json::from_value(document).map_err(garbage)?;
+        Ok(Self { status, reason, report, ended_ns: None })
+    }
+
+    /// Its report, if messages came back.
+    fn with_messages(self) -> Result<Loaded, ChildError> {
+        self.loaded(|report| report.counts.messages_over > 0)
+    }
+
+    /// Its report, if connections were made.
+    fn with_connections(self) -> Result<Loaded, ChildError> {
+        self.loaded(|_| true)
+    }
+
+    fn loaded(self, is_something: fn(&LoadReport) -> bool) -> Result<Loaded, ChildError> {
+        let Self { status, reason, report, ended_ns } = self;
+        let why = || reason.clone().unwrap_or_else(|| "the client failed".into());
+        let (report, invalid) = match (status.as_str(), report) {
+            ("ok", Some(report)) => (report, None),
+            ("invalid", Some(report)) => (report, Some(why())),
+            // That not all connections were made is a figure, and no failure of the client.
+            (_, Some(report)) if report.counts.connected > 0 && is_something(&report) => {
+                (report, None)
+            }
+            _ => {
+                let message = why();
+                return Err(ChildError::Reported(Failure { unavailable: false, message }));
+            }
+        };
+        Ok(Loaded { report, invalid, ended_ns })
     }
 }
 

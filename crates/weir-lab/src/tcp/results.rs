@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
-use super::sample::{KERNEL_ENTRIES, MESSAGES, METRICS, Sample, TcpMetric};
+use super::sample::{KERNEL_ENTRIES, LATENCY_P99, MESSAGES, METRICS, Sample, TcpMetric};
+use super::strategies;
 use crate::experiment::plan::Row;
 use crate::experiment::results::{self, Besides, Study};
 use crate::stats::median;
@@ -52,8 +53,16 @@ impl Study for Tcp {
     const METRICS: &'static [TcpMetric] = METRICS;
     const ENTRIES: TcpMetric = KERNEL_ENTRIES;
 
-    fn ranked_by(_: &Load) -> &'static TcpMetric {
-        &MESSAGES
+    /// Where all are offered the same, by how long the slowest of them wait.
+    fn ranked_by(load: &Load) -> &'static TcpMetric {
+        match load.mix.is_some_and(|mix| mix.messages_per_s.is_some()) {
+            true => &LATENCY_P99,
+            false => &MESSAGES,
+        }
+    }
+
+    fn takes_part(load: &Load, row: &Row) -> bool {
+        load.mix.as_ref().is_none_or(|mix| strategies::takes_part(mix, row))
     }
 
     fn rows_are(&mut self, count: usize) {
@@ -79,11 +88,12 @@ impl Study for Tcp {
     }
 
     fn descriptors(load: &Load, _: &Row) -> Vec<(String, u64)> {
-        let server = match load.connections {
+        let all = load.connections_in_all();
+        let server = match all {
             1 => "a server of 1 connection".into(),
             n => format!("a server of {n} connections"),
         };
-        vec![(server, load.connections.into())]
+        vec![(server, all.into())]
     }
 
     fn besides(&self) -> Besides {

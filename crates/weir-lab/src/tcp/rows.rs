@@ -3,6 +3,8 @@
 
 use weir::tcp::{AnyDesign, designs};
 
+use weir_load::quantity::{parse_count, parse_size, parse_time};
+
 use crate::experiment::plan::{self, Role, Row};
 
 /// The design whose row runs under two names, in the order of preference: where the others are near it
@@ -38,10 +40,74 @@ fn of_design(design: &AnyDesign, cores: usize) -> Row {
 /// What is wrong with the first text that is wrong, and what there is.
 pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
     plan::rows_of_texts(texts, |row| {
-        AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
+        check_limits(row)?;
+        AnyDesign::parse(&text_of_design(row)).map_err(|error| error.to_string())?;
         find_availability(row);
         Ok(())
     })
+}
+
+/// How the value of an option of the server's is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Count,
+    Size,
+    Time,
+    Flag,
+}
+
+/// What a row may say that is the server's, not its design's: limits that every design has, and the size of receives.
+const OF_SERVER: [(&str, Written); 11] = [
+    ("active", Written::Count),
+    ("buffer", Written::Size),
+    ("close-when-full", Written::Flag),
+    ("connections-max", Written::Count),
+    ("max-rate", Written::Size),
+    ("max-receives", Written::Count),
+    ("output-bytes", Written::Size),
+    ("per-address", Written::Count),
+    ("read-timeout", Written::Time),
+    ("silent", Written::Time),
+    ("stalled", Written::Time),
+];
+
+fn is_of_server(name: &str) -> bool {
+    OF_SERVER.iter().any(|(of, _)| *of == name)
+}
+
+/// The text of a row's design alone, with its options.
+pub fn text_of_design(row: &Row) -> String {
+    let mut design = row.clone();
+    design.options.retain(|(name, _)| !is_of_server(name));
+    design.spec()
+}
+
+/// What a row says of the server.
+pub fn of_server(row: &Row) -> Vec<(&str, Option<&str>)> {
+    let of = row.options.iter().filter(|(name, _)| is_of_server(name));
+    of.map(|(name, value)| (name.as_str(), value.as_deref())).collect()
+}
+
+/// Whether the values of a row's limits can be read.
+fn check_limits(row: &Row) -> Result<(), String> {
+    for (name, value) in of_server(row) {
+        let (_, written) = OF_SERVER.iter().find(|(of, _)| *of == name).expect("it is one of them");
+        let read = |value: &str| match written {
+            Written::Count => parse_count(value).map(|count| count > 0),
+            Written::Size => parse_size(value).map(|size| size > 0),
+            Written::Time => parse_time(value).map(|time| !time.is_zero()),
+            Written::Flag => Err("it takes no value".into()),
+        };
+        let wrong =
+            |problem: &str| Err(format!("--{name} of the design {:?}: {problem}", row.spec()));
+        match (value.map(read), written) {
+            (None, Written::Flag) | (Some(Ok(true)), _) => {}
+            (None, _) => return wrong("it needs a value"),
+            (Some(Ok(false)), _) => return wrong("0 is not allowed; leave it out for no limit"),
+            (Some(Err(problem)), _) => return wrong(&problem),
+        }
+    }
+    Ok(())
 }
 
 /// A peer as it is written.
@@ -72,7 +138,7 @@ pub fn add_again(rows: &mut Vec<Row>) {
 }
 
 fn find_availability(row: &mut Row) {
-    match AnyDesign::parse(&row.spec()) {
+    match AnyDesign::parse(&text_of_design(row)) {
         Ok(mut design) => {
             design.resolve();
             row.runs_on = Some(design.provider().into());
@@ -129,9 +195,27 @@ mod tests {
             (&["nonsense"][..], "there is no"),
             (&["poll", "poll"], "twice"),
             (&["epoll --trigger sideways"], "sideways"),
+            (&["epoll --active"], "needs a value"),
+            (&["epoll --per-address many"], "--per-address"),
+            (&["epoll --silent 0"], "leave it out"),
+            (&["epoll --close-when-full 3"], "takes no value"),
         ] {
             let error = of_texts(&strings(texts)).unwrap_err();
             assert!(error.contains(said) || error.contains("nonsense"), "{texts:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn limits_of_the_server_are_told_from_options_of_its_design() {
+        let texts = ["port --idle zero-byte --active 100 --drain 4 --close-when-full"];
+        let rows = of_texts(&strings(&texts)).unwrap();
+        assert_eq!(text_of_design(&rows[0]), "port --idle zero-byte --drain 4");
+        assert_eq!(of_server(&rows[0]), [("active", Some("100")), ("close-when-full", None)]);
+        assert_eq!(title(&rows[0]), texts[0]);
+        for design in designs() {
+            let known = design.known_options();
+            let both: Vec<_> = known.iter().filter(|option| is_of_server(&option.name)).collect();
+            assert!(both.is_empty(), "{}: {both:?}", design.about().name);
         }
     }
 

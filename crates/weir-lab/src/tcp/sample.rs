@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use super::bench::Made;
 use super::plan::Load;
+use super::policy::closed;
+use super::wire::LoadReport;
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured, Metric, When, measured, metrics};
 use crate::experiment::verdict::{Limit, USED_UP, Verdict, others_had};
@@ -93,6 +95,18 @@ pub struct Sample {
     pub unanswered: u64,
     /// What most connections failed for, if any did.
     pub cause: Option<String>,
+    /// Memory of the client's process, in bytes, where it was to look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_resident_bytes: Option<u64>,
+    /// What the kernel had in the buffers of the server's sockets, in bytes, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_socket_bytes: Option<u64>,
+    /// The same of the clients' sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_socket_bytes: Option<u64>,
+    /// What became of the connections beside, in a mix that has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<OfOthers>,
     /// Why nothing may be concluded from the run, if so.
     pub invalid: Option<String>,
     /// What limited the run.
@@ -104,10 +118,53 @@ pub struct Sample {
     pub settings: BTreeMap<String, String>,
 }
 
+/// What became of the connections beside those whose figures count, by their own client's counts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct OfOthers {
+    /// Those that were asked for.
+    pub asked: u64,
+    /// Those that were made.
+    pub connected: u64,
+    /// Of those, the ones that the server refused with a reason.
+    pub refused: u64,
+    /// Of those, the ones that it closed otherwise.
+    pub closed: u64,
+    /// The reasons that it gave, and how often.
+    pub reasons: BTreeMap<String, u64>,
+    /// Bytes per second that came back to them.
+    pub received_bytes_per_s: Option<f64>,
+    /// Memory of their client's process, in bytes, at its most.
+    pub resident_bytes: Option<u64>,
+}
+
+impl OfOthers {
+    fn of(asked: u64, report: &LoadReport) -> Self {
+        let counts = &report.counts;
+        Self {
+            asked,
+            connected: counts.connected,
+            refused: counts.refused_by_server,
+            closed: closed(report),
+            reasons: report.refusals.clone(),
+            received_bytes_per_s: divide(
+                counts.bytes_received as f64 * 1e9,
+                report.elapsed_ns as f64,
+            ),
+            resident_bytes: report.peak_resident_bytes,
+        }
+    }
+
+    /// Those that the server had to the end.
+    pub fn stood(&self) -> u64 {
+        self.connected.saturating_sub(self.refused + self.closed)
+    }
+}
+
 impl Sample {
     /// Puts together what both children said.
     pub fn of(at: &Circumstances, asked: &Load, made: &Made) -> Self {
         let Made { server, load, .. } = made;
+        let mix = asked.mix.as_ref();
         let measured = load.window.as_ref();
         let per_s = |count: u64, elapsed_ns: u64| divide(count as f64 * 1e9, elapsed_ns as f64);
         let rate = |of: fn(&weir_load::tcp::Window) -> u64| {
@@ -117,8 +174,13 @@ impl Sample {
         // The server's marks lie a little beside the client's; so its figures are those of a second of
         // its own time, and the messages those of a second of the client's.
         let of_server = server.window.as_ref();
+        // Where each connection has a number of messages, both windows have all of them.
+        let has_all = mix.is_some_and(|mix| mix.messages_each.is_some());
         let per_message = |of: &dyn Fn(&super::wire::Window) -> Option<u64>| {
             let window = of_server?;
+            if has_all {
+                return divide(of(window)? as f64, measured?.messages as f64);
+            }
             divide(per_s(of(window)?, window.elapsed_ns)?, messages_per_s?)
         };
         let cpu_ns_per_message = per_message(&|window| window.cpu_ns);
@@ -160,6 +222,13 @@ impl Sample {
             connects_per_s: load.connects_per_s,
             unanswered: load.messages_unanswered,
             cause: load.worst_cause(),
+            client_resident_bytes: load.holds.and_then(|holds| holds.resident_bytes),
+            server_socket_bytes: standing.and_then(|standing| standing.socket_bytes),
+            client_socket_bytes: load.holds.and_then(|holds| holds.socket_bytes),
+            others: made
+                .others
+                .as_ref()
+                .map(|report| OfOthers::of(mix.map_or(0, |mix| mix.others()).into(), report)),
             invalid: made.invalid.clone(),
             verdict: verdict(at, asked, server_cpu, client_cpu, made.load_of_others),
             performance: server.performance.clone(),
@@ -213,6 +282,12 @@ impl Sample {
                 cause()
             ));
         }
+        if let Some(others) = self.others.as_ref().filter(|of| of.connected < of.asked) {
+            return Some(format!(
+                "{} of {} other connections were made",
+                others.connected, others.asked
+            ));
+        }
         if let Some(accepted) = self.accepted.filter(|accepted| *accepted < self.connected) {
             return Some(format!(
                 "{accepted} of {} connections were accepted, the others waited to be",
@@ -234,7 +309,7 @@ fn verdict(
     let used_up = |share: Option<f64>| share.filter(|share| *share >= USED_UP);
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let of = |limited_by, lower_bound, reason| Verdict { limited_by, lower_bound, reason };
-    if asked.block_bytes_per_s.is_some() {
+    if asked.has_rate() {
         return of(Limit::Load, true, "the load had a rate".into());
     }
     // One that polls is always busy, which says nothing.
@@ -296,6 +371,9 @@ impl Measured for Sample {
     }
 }
 
+/// Fewest connections of which the kernel's memory is told from what it holds besides.
+pub const FEWEST_FOR_KERNEL_MEMORY: u64 = 500;
+
 /// A metric of a run of TCP.
 pub type TcpMetric = Metric<Sample>;
 
@@ -345,6 +423,22 @@ metrics! {
     THREADS, "threads", "threads", "threads\n", Lower, whole, |s| Some(s.threads? as f64);
     /// Memory of the server when all connections were open.
     MEMORY, "resident_bytes", "bytes", "memory\n", Lower, bytes, |s| Some(s.resident_bytes? as f64);
+    /// Memory of the client's process whose figures count, when measuring ended.
+    CLIENT_MEMORY, "client_resident_bytes", "bytes", "client's\nmemory", Lower, bytes,
+        |s| Some(s.client_resident_bytes? as f64);
+    /// What the kernel had in the buffers of all of the server's sockets then, read or not yet acknowledged, with what
+    /// it had set aside for more.
+    SERVER_BUFFERS, "server_socket_bytes", "bytes", "server's\nbuffers", Lower, bytes,
+        |s| Some(s.server_socket_bytes? as f64);
+    /// The same of all the clients' sockets.
+    CLIENT_BUFFERS, "client_socket_bytes", "bytes", "clients'\nbuffers", Lower, bytes,
+        |s| Some(s.client_socket_bytes? as f64);
+    /// Of the connections beside those whose figures count, the ones that the server refused with a reason.
+    OTHERS_REFUSED, "others_refused", "connections", "others\nrefused", Lower, whole,
+        |s| Some(s.others.as_ref()?.refused as f64);
+    /// Those that it closed otherwise.
+    OTHERS_CLOSED, "others_closed", "connections", "others\nclosed", Lower, whole,
+        |s| Some(s.others.as_ref()?.closed as f64);
     /// What the kernel held more than before, for both ends, including objects and stacks of other programs
     /// that began meanwhile; not shown for fewer than 500 connections.
     KERNEL_MEMORY, "kernel_bytes", "bytes", "kernel\n", Lower, bytes, |s| Some(s.kernel_bytes? as f64);
@@ -369,7 +463,7 @@ metrics! {
 pub(crate) mod tests {
     use super::*;
     use crate::tcp::plan::Pattern;
-    use crate::tcp::wire::{LoadReport, ServerReport, Standing, Window};
+    use crate::tcp::wire::{ServerReport, Standing, Window};
     use weir_load::tcp::{Counts, Window as LoadWindow};
 
     pub(crate) fn load() -> Load {
@@ -430,7 +524,9 @@ pub(crate) mod tests {
                 refusals: BTreeMap::new(),
                 wrong_bytes: None,
                 process_cpu_ns: Some(480_000_000),
+                ..LoadReport::none()
             },
+            others: None,
             invalid: None,
             load_of_others: Some(0.01),
         }

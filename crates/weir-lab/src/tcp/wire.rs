@@ -13,10 +13,12 @@ use std::collections::BTreeMap;
 use crate::performance::Record;
 use serde::{Deserialize, Serialize};
 use weir::counters::os::{KernelMemory, Sampler};
-use weir_load::tcp::{Counts, Window as LoadWindow, Wrong};
+use weir_load::tcp::{Counts, Holds, Window as LoadWindow, Wrong};
 
 /// Asks a server what it holds, now that all connections stand.
 pub const STANDING: &str = "standing";
+/// Asks a server what the kernel has in the buffers of its connections, too.
+pub const BUFFERS: &str = "buffers";
 /// Asks a server to read its counters.
 pub const MARK: &str = "mark";
 
@@ -86,6 +88,10 @@ pub struct Standing {
     pub threads: Option<u64>,
     /// Memory of the process, in bytes, if known.
     pub resident_bytes: Option<u64>,
+    /// Sockets of its connections, as far as this was asked for and is known.
+    pub sockets: Option<u64>,
+    /// What the kernel has in their buffers, in bytes, likewise.
+    pub socket_bytes: Option<u64>,
     /// How much more the kernel held than before the server was started, in bytes: for both ends of the
     /// connections, and for whatever else began on this machine meanwhile.
     pub kernel_bytes: Option<i64>,
@@ -176,6 +182,15 @@ pub struct LoadReport {
     /// CPU time of all its processes over their whole lives in ns, if known.
     #[serde(default)]
     pub process_cpu_ns: Option<u64>,
+    /// The most memory that its processes had, in bytes, if known.
+    #[serde(default)]
+    pub peak_resident_bytes: Option<u64>,
+    /// From the beginning to the end of the last connection, in ns.
+    #[serde(default)]
+    pub elapsed_ns: u64,
+    /// What its end held, where it was asked to look.
+    #[serde(default)]
+    pub holds: Option<Holds>,
 }
 
 impl LoadReport {
@@ -198,6 +213,13 @@ impl LoadReport {
         ];
         let end = ends.into_iter().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0);
         said.or_else(|| end.map(|(_, how)| how.to_owned()))
+    }
+
+    /// One that did nothing.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        let counts = serde_json::to_value(Counts::default()).expect("counts are numbers");
+        serde_json::from_value(counts).expect("all else has a default")
     }
 
     /// Connections that were made and ended otherwise than in order.
@@ -231,8 +253,7 @@ mod tests {
 
     #[test]
     fn the_cause_is_what_was_said_and_else_how_it_ended() {
-        let mut report: LoadReport =
-            serde_json::from_value(serde_json::to_value(Counts::default()).unwrap()).unwrap();
+        let mut report = LoadReport::none();
         assert_eq!(report.worst_cause(), None);
         report.counts.cut_off = 11;
         report.counts.reset = 2;

@@ -1,6 +1,7 @@
 //! Loads of connections on servers of the standard library, right ones and wrong ones.
 
 mod cheats;
+mod conduct;
 mod faults;
 mod files;
 mod paces;

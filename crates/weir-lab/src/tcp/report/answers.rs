@@ -1,6 +1,7 @@
 //! What the figures say, in words: each sentence is computed from the rows, and says where nothing was
 //! measured or nothing can be told.
 
+use super::strategies;
 use crate::experiment::plan::Role;
 use crate::experiment::ranking::Ranking;
 use crate::report::number::{bytes, microseconds, per_message, si, whole};
@@ -18,6 +19,9 @@ use crate::tcp::sample::{
 
 /// The sentences of a group of rows under one load.
 pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<String> {
+    if results.loads[load].mix.is_some() {
+        return strategies::of_load(results, load, ranking);
+    }
     let among = match (results.groups(load).len(), group) {
         (1, _) => "",
         (_, false) => " of the sleeping designs",
@@ -65,6 +69,10 @@ fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
 /// Every question that this experiment can be asked.
 pub fn all(results: &Results) -> Vec<Answer> {
     let of = |question, sentences: Vec<String>| Answer { question, sentences };
+    if strategies::are_compared(results) {
+        let question = "Which strategy for which mix of connections, and why?";
+        return vec![of(question, strategies::reasons(results))];
+    }
     vec![
         of("Which design for few connections, and which for many?", which(results)),
         of("What does a thread for each connection cost?", threads(results)),

@@ -1,19 +1,21 @@
 //! The columns of the tables: what each shows of a row under a load.
 
+use super::strategies;
 use crate::report::columns::Column;
 use crate::report::number::UNKNOWN;
 use crate::tcp::results::{Results, Tcp};
 use crate::tcp::sample::{
-    CONTEXT_SWITCHES, CPU, CPU_PER_BYTE, KERNEL_ENTRIES, KERNEL_MEMORY, LATENCY_P50, LATENCY_P99,
-    MEMORY, MESSAGES, RECEIVED, SENT, SERVED, SERVER_CPU, Sample, THREADS, WAITS,
+    CONTEXT_SWITCHES, CPU, CPU_PER_BYTE, FEWEST_FOR_KERNEL_MEMORY, KERNEL_ENTRIES, KERNEL_MEMORY,
+    LATENCY_P50, LATENCY_P99, MEMORY, MESSAGES, RECEIVED, SENT, SERVED, SERVER_CPU, Sample,
+    THREADS, WAITS,
 };
-
-/// Fewest connections of which the kernel's memory is told from what it holds besides.
-const FEWEST_FOR_KERNEL_MEMORY: u64 = 500;
 
 /// The columns of a load: the result first, then why.
 pub fn of(results: &Results, load: usize) -> Vec<Column<Tcp>> {
     let of = &results.loads[load];
+    if of.mix.is_some() {
+        return strategies::columns(of);
+    }
     let has_rate = of.block_bytes_per_s.is_some();
     let mut columns = vec![
         if has_rate { Column::of(&MESSAGES) } else { Column::bounded(&MESSAGES) },

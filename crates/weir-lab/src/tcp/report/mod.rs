@@ -6,6 +6,7 @@ pub mod json;
 pub mod peers;
 mod pictures;
 pub mod schema;
+mod strategies;
 
 use std::fmt::Write as _;
 
@@ -32,6 +33,7 @@ use crate::tcp::sample::{
     word,
 };
 use crate::tcp::search;
+use crate::tcp::strategies::Strategy;
 
 impl Reported for Tcp {
     type OfAll = schema::OfTcp;
@@ -113,6 +115,11 @@ impl Reported for Tcp {
         text + &published(results, width)
     }
 
+    fn conclusion(results: &Results) -> Option<(String, Vec<String>)> {
+        let headline = "Which strategy to choose depends on the mix of connections.";
+        strategies::are_compared(results).then(|| (headline.into(), strategies::chosen(results)))
+    }
+
     fn answers(results: &Results) -> Vec<Answer> {
         answers::all(results)
     }
@@ -130,7 +137,15 @@ impl Reported for Tcp {
                 si(f64::from(rate))
             )
         });
-        peer.into_iter().chain(rate).collect()
+        let mixes = strategies::are_compared(results).then(|| {
+            "the figures of a mix are those of the connections that count; the others stand before those come, from \
+             addresses of their own, and their client has only what the other one leaves of its core. Memory and \
+             buffers were read when measuring had ended and the load still went on (turns: when all connections were \
+             made). Which of the others were refused or closed is their own client's count; a row that did not do \
+             exactly what its limits say is INVALID."
+                .to_owned()
+        });
+        peer.into_iter().chain(rate).chain(mixes).collect()
     }
 
     fn load_value(load: &Load) -> Value {
@@ -145,8 +160,10 @@ impl Reported for Tcp {
         json!({ "polls": polls })
     }
 
-    fn of_row_value(results: &Results, _: usize, row: usize) -> Value {
+    fn of_row_value(results: &Results, load: usize, row: usize) -> Value {
+        let strategy = results.loads[load].mix.map(|_| Strategy::of(&results.rows[row]));
         json!({
+            "strategy": strategy,
             "polls": results.polls(row),
             "cores_busy_with_one_connection": results.own.idle[row].cores_busy,
             "sleeps_per_message_with_one_connection": results.own.idle[row].sleeps_per_message,

@@ -12,6 +12,7 @@ use crate::report::schema::parts::{Against, Group, Peer};
 use crate::tcp::classic::Held;
 use crate::tcp::plan::Load;
 use crate::tcp::results::Tcp;
+use crate::tcp::strategies::Strategy;
 use crate::wire::Latency;
 
 #[derive(JsonSchema)]
@@ -44,6 +45,8 @@ pub struct TcpRow {
     latency_of_all_runs_ns: Option<Latency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_of_all_runs_ns: Option<Latency>,
+    /// Of a mix, what the row is made for.
+    strategy: Option<Strategy>,
     polls: Option<bool>,
     cores_busy_with_one_connection: Option<f64>,
     sleeps_per_message_with_one_connection: Option<f64>,
