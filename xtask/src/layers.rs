@@ -52,6 +52,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weir/src/ring", Layer::Provider),
     ("weir/src/rio/uring", Layer::Provider),
     ("weir/src/rio/xdp", Layer::Provider),
+    ("weir/src/rio/packet", Layer::Provider),
     ("weir/src/counters/os", Layer::Provider),
     ("weir/src/machine", Layer::Provider),
     // Tests alone.

@@ -348,6 +348,9 @@ fn of_provider(name: &str) -> [Option<Interface>; 2] {
             Some(("io_uring, multishot recvmsg", "32,768 buffers in a ring, the rest on a stack")),
             None,
         ],
+        "packet" => {
+            [Some(("AF_PACKET, TPACKET_V3", "copies; receives only; not for comparisons")), None]
+        }
         "xdp" => [Some(("AF_XDP", "one queue of one device; not loopback")), None],
         "batch" => [
             Some(("recvmmsg, sendmmsg", "")),

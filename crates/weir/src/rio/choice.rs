@@ -3,6 +3,7 @@
 use super::{
     HandOver, Needs, OneThread, Provider,
     batch::PlainSockets,
+    packet::Packet,
     uring::{Polling, Uring},
     xdp::{Mode, Xdp},
 };
@@ -25,6 +26,7 @@ pub(crate) enum Chosen {
     Uring(Uring),
     Batch(PlainSockets),
     Xdp(Xdp),
+    Packet(Packet),
 }
 
 macro_rules! providers {
@@ -122,6 +124,10 @@ providers! {
         "AF_XDP, with the datagrams to every port of the address, not to the bound one alone",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
         Xdp(Xdp { any_port: true, ..Xdp::default() });
+    PacketAnyPort "packet-any-port":
+        "AF_PACKET: copies of the datagrams to every port of the address, out of a ring; it does not answer",
+        "TPACKET_V3, Linux 3.2; PACKET_VNET_HDR on a ring, Linux 4.6",
+        Packet(Packet);
 }
 
 impl Choice {
@@ -137,10 +143,24 @@ impl Choice {
         }
     }
 
-    /// Whether it receives on loopback. Those that see the frames of a device do not: there are
-    /// none.
+    /// Whether it receives what is sent to a port on loopback. Those that see the frames or packets of a device are not
+    /// meant for it.
     pub fn reaches_loopback(self) -> bool {
-        !matches!(self.provider(), Chosen::Xdp(_))
+        !matches!(self.provider(), Chosen::Xdp(_) | Chosen::Packet(_))
+    }
+
+    /// Whether it receives the datagrams to every port of an address, not to the bound one alone.
+    pub fn receives_any_port(self) -> bool {
+        match self.provider() {
+            Chosen::Xdp(xdp) => xdp.any_port,
+            Chosen::Packet(_) => true,
+            Chosen::Uring(_) | Chosen::Batch(_) => false,
+        }
+    }
+
+    /// Whether servers on it can answer.
+    pub fn answers(self) -> bool {
+        !matches!(self.provider(), Chosen::Packet(_))
     }
 
     /// Whether it can run here, on one thread and handed over, by trying both: they may set up
@@ -180,6 +200,8 @@ macro_rules! with_provider {
             $crate::rio::Chosen::Uring($provider) => $body,
             #[cfg(target_os = "linux")]
             $crate::rio::Chosen::Xdp($provider) => $body,
+            #[cfg(target_os = "linux")]
+            $crate::rio::Chosen::Packet($provider) => $body,
             #[cfg(not(target_os = "linux"))]
             $crate::rio::Chosen::Uring(absent) => {
                 Err($crate::rio::of_linux(absent.name(), "io_uring").into())
@@ -187,6 +209,10 @@ macro_rules! with_provider {
             #[cfg(not(target_os = "linux"))]
             $crate::rio::Chosen::Xdp(absent) => {
                 Err($crate::rio::of_linux(absent.name(), "AF_XDP").into())
+            }
+            #[cfg(not(target_os = "linux"))]
+            $crate::rio::Chosen::Packet(absent) => {
+                Err($crate::rio::of_linux(absent.name(), "AF_PACKET").into())
             }
         }
     };

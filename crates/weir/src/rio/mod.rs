@@ -44,12 +44,15 @@ mod choice;
 mod combining;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod packet;
 mod requests;
 mod sharing;
 mod signals;
 pub mod streams;
 pub mod turn;
 pub mod uring;
+#[cfg(all(test, target_os = "linux"))]
+mod wire_tests;
 pub mod xdp;
 
 pub use crate::socket::{CONTEXT_BYTES, Peer, Received, Span, Unsent};

@@ -32,7 +32,7 @@ pub struct Datagram<'a> {
     pub received_at: Option<Duration>,
     /// Whether it was longer than the slice, and its end is lost.
     pub truncated: bool,
-    /// What its frame said, where the provider sees frames (`xdp`): the Ethernet address of the
+    /// What its frame said, where the provider sees frames (`xdp`, `packet-any-port`): the Ethernet address of the
     /// sender, and the port of ours.
     pub link: Option<Link>,
 }

@@ -197,8 +197,21 @@ pub(crate) const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr:
 /// `name` points at `length` readable bytes.
 #[inline]
 pub(crate) unsafe fn decode(name: *const u8, length: usize) -> SocketAddr {
+    let mut address = NOBODY;
+    // SAFETY: the caller's word.
+    unsafe { decode_into(name, length, &mut address) };
+    address
+}
+
+/// The same, into where the address is wanted: an address that is written in parts and moved as a
+/// whole right afterwards keeps the core waiting. What is no address of the internet changes nothing.
+///
+/// # Safety
+/// `name` points at `length` readable bytes.
+#[inline(always)]
+pub(crate) unsafe fn decode_into(name: *const u8, length: usize, address: &mut SocketAddr) {
     if length < mem::size_of::<libc::sa_family_t>() {
-        return NOBODY;
+        return;
     }
     // SAFETY: at least a family is there.
     let family = unsafe { name.cast::<libc::sa_family_t>().read_unaligned() };
@@ -207,20 +220,18 @@ pub(crate) unsafe fn decode(name: *const u8, length: usize) -> SocketAddr {
         // SAFETY: the length covers a sockaddr_in.
         let v4 = unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() };
         let ip = v4.sin_addr.s_addr.to_ne_bytes().into();
-        SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)))
+        *address = SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)));
     } else if family == libc::AF_INET6 as libc::sa_family_t
         && length >= mem::size_of::<libc::sockaddr_in6>()
     {
         // SAFETY: the length covers a sockaddr_in6.
         let v6 = unsafe { name.cast::<libc::sockaddr_in6>().read_unaligned() };
-        SocketAddr::V6(SocketAddrV6::new(
+        *address = SocketAddr::V6(SocketAddrV6::new(
             v6.sin6_addr.s6_addr.into(),
             u16::from_be(v6.sin6_port),
             v6.sin6_flowinfo,
             v6.sin6_scope_id,
-        ))
-    } else {
-        NOBODY
+        ));
     }
 }
 

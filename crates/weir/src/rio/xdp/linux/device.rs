@@ -65,19 +65,40 @@ pub fn of_address(address: IpAddr, control: RawFd) -> io::Result<Result<Device, 
     Ok(Ok(Device { name, index, mac, mtu, queues }))
 }
 
-/// Which of the devices has the address, with its Ethernet address.
-fn choose(entries: &[Entry], address: IpAddr) -> Result<(String, [u8; 6]), NoDevice> {
-    let refuse = |reason: String, advice: &str| Err(NoDevice { reason, advice: advice.into() });
+/// The name and number of the device that has an address, whatever its kind.
+///
+/// # Errors
+/// What the system answered.
+pub fn named(address: IpAddr) -> io::Result<Result<(String, u32), NoDevice>> {
+    let entries = entries()?;
+    match having(&entries, address) {
+        Ok(entry) => Ok(Ok((entry.name.clone(), if_nametoindex(entry.name.as_str())?))),
+        Err(none) => Ok(Err(none)),
+    }
+}
+
+fn refuse<T>(reason: String, advice: &str) -> Result<T, NoDevice> {
+    Err(NoDevice { reason, advice: advice.into() })
+}
+
+/// The one device that has the address.
+fn having(entries: &[Entry], address: IpAddr) -> Result<&Entry, NoDevice> {
     let having: Vec<_> =
         entries.iter().filter(|entry| entry.holds == Holds::Address(address)).collect();
-    let [entry] = having[..] else {
-        let reason = match having.len() {
-            0 if address.is_unspecified() => format!("{address} is every address of the machine"),
-            0 => format!("no device has the address {address}"),
-            _ => format!("several devices have the address {address}"),
-        };
-        return refuse(reason, "bind the address of one device (`ip address` lists them)");
+    if let [entry] = having[..] {
+        return Ok(entry);
+    }
+    let reason = match having.len() {
+        0 if address.is_unspecified() => format!("{address} is every address of the machine"),
+        0 => format!("no device has the address {address}"),
+        _ => format!("several devices have the address {address}"),
     };
+    refuse(reason, "bind the address of one device (`ip address` lists them)")
+}
+
+/// Which of the devices has the address, with its Ethernet address.
+fn choose(entries: &[Entry], address: IpAddr) -> Result<(String, [u8; 6]), NoDevice> {
+    let entry = having(entries, address)?;
     if entry.is_loopback {
         let reason = format!("{address} is on the loopback device, which has no frames");
         return refuse(

@@ -23,6 +23,8 @@ mod socket;
 mod tests;
 
 pub use completions::XdpCompletions;
+pub(in crate::rio) use device::named as device_named;
+pub(in crate::rio) use packet::{is_fragment, parse_packet};
 pub use requests::XdpRequests;
 
 use super::{Mode, Xdp};

@@ -58,8 +58,19 @@ struct Network {
     destination: IpAddr,
     /// The sum of both addresses and of the protocol.
     pseudo: Sum16BitWords,
-    /// Where its payload lies in the frame.
+    /// Where its payload lies.
     payload: Range<usize>,
+}
+
+/// A datagram in a packet of IP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Datagram {
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    /// Where its payload lies.
+    pub payload: Range<usize>,
+    /// Whether its checksum was left to a device.
+    pub left_to_device: bool,
 }
 
 /// Takes a frame apart.
@@ -68,12 +79,22 @@ struct Network {
 /// [`Malformed`], where it holds no datagram that can be believed.
 pub fn parse(frame: &[u8]) -> Result<Packet, Malformed> {
     let ethernet = Ethernet2HeaderSlice::from_slice(frame).map_err(|_| Malformed::NoDatagram)?;
-    let network = match ethernet.ether_type() {
-        EtherType::IPV4 => parse_v4(frame)?,
-        EtherType::IPV6 => parse_v6(frame)?,
+    let datagram = parse_packet(frame, Ethernet2Header::LEN, ethernet.ether_type().0)?;
+    let Datagram { from, to, payload, left_to_device } = datagram;
+    Ok(Packet { from, to, mac: ethernet.source(), payload, left_to_device })
+}
+
+/// Takes a packet of IP apart that begins there and is of that EtherType. What follows it is ignored.
+///
+/// # Errors
+/// [`Malformed`], where it holds no datagram that can be believed.
+pub fn parse_packet(bytes: &[u8], start: usize, ether_type: u16) -> Result<Datagram, Malformed> {
+    let network = match EtherType(ether_type) {
+        EtherType::IPV4 => parse_v4(bytes, start)?,
+        EtherType::IPV6 => parse_v6(bytes, start)?,
         _ => return Err(Malformed::NoDatagram),
     };
-    let datagram = frame.get(network.payload.clone()).ok_or(Malformed::Length)?;
+    let datagram = bytes.get(network.payload.clone()).ok_or(Malformed::Length)?;
     let udp = UdpHeaderSlice::from_slice(datagram).map_err(|_| Malformed::Length)?;
     let length = usize::from(udp.length());
     if length < UdpHeader::LEN {
@@ -85,13 +106,24 @@ pub fn parse(frame: &[u8]) -> Result<Packet, Malformed> {
     let [.., high, low] = *udp.slice() else { return Err(Malformed::Length) };
     let left_to_device = check([high, low], pseudo, datagram, network.source.is_ipv4())?;
     let start = network.payload.start;
-    Ok(Packet {
+    Ok(Datagram {
         from: SocketAddr::new(network.source, udp.source_port()),
         to: SocketAddr::new(network.destination, udp.destination_port()),
-        mac: ethernet.source(),
         payload: start + UdpHeader::LEN..start + length,
         left_to_device,
     })
+}
+
+/// Whether a packet of IP of that EtherType is a part of a datagram.
+pub fn is_fragment(packet: &[u8], ether_type: u16) -> bool {
+    match EtherType(ether_type) {
+        EtherType::IPV4 => {
+            Ipv4HeaderSlice::from_slice(packet).is_ok_and(|header| header.is_fragmenting_payload())
+        }
+        EtherType::IPV6 => Ipv6HeaderSlice::from_slice(packet)
+            .is_ok_and(|header| header.next_header() == IpNumber::IPV6_FRAGMENTATION_HEADER),
+        _ => false,
+    }
 }
 
 /// Checks a datagram's checksum: it is right, or left out where that may be, or that of a frame whose
@@ -116,9 +148,9 @@ fn check(
     if left_to_device { Ok(true) } else { Err(Malformed::Checksum) }
 }
 
-fn parse_v4(frame: &[u8]) -> Result<Network, Malformed> {
-    let start = Ethernet2Header::LEN;
-    let header = Ipv4HeaderSlice::from_slice(&frame[start..]).map_err(|_| Malformed::NoDatagram)?;
+fn parse_v4(bytes: &[u8], start: usize) -> Result<Network, Malformed> {
+    let packet = bytes.get(start..).ok_or(Malformed::NoDatagram)?;
+    let header = Ipv4HeaderSlice::from_slice(packet).map_err(|_| Malformed::NoDatagram)?;
     if header.protocol() != IpNumber::UDP || header.is_fragmenting_payload() {
         return Err(Malformed::NoDatagram);
     }
@@ -135,9 +167,9 @@ fn parse_v4(frame: &[u8]) -> Result<Network, Malformed> {
     })
 }
 
-fn parse_v6(frame: &[u8]) -> Result<Network, Malformed> {
-    let start = Ethernet2Header::LEN;
-    let header = Ipv6HeaderSlice::from_slice(&frame[start..]).map_err(|_| Malformed::NoDatagram)?;
+fn parse_v6(bytes: &[u8], start: usize) -> Result<Network, Malformed> {
+    let packet = bytes.get(start..).ok_or(Malformed::NoDatagram)?;
+    let header = Ipv6HeaderSlice::from_slice(packet).map_err(|_| Malformed::NoDatagram)?;
     if header.next_header() != IpNumber::UDP {
         return Err(Malformed::NoDatagram);
     }

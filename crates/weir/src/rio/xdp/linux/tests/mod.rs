@@ -8,122 +8,23 @@ mod provider;
 use super::*;
 use crate::{
     counters::Counters,
-    memory::Slice,
-    required::cannot_run,
-    rio::{Batch, Completion, CompletionQueue, HandOver, OneThread, Outcome, RequestQueue, Woken},
-    socket::{Arrival, Peer},
+    rio::{
+        Completion, CompletionQueue, HandOver, OneThread, Outcome, Woken,
+        wire_tests::{
+            self, OURS_V4, OURS_V6, PATIENCE, THEIRS, THEIRS_V4, THEIRS_V6, Wire, ours, payload,
+        },
+    },
+    socket::Peer,
 };
 use std::{
-    fs::File,
     io,
     net::UdpSocket,
     os::fd::AsRawFd,
-    process::Command,
-    thread,
     time::{Duration, Instant},
 };
 
-/// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-const OURS_V4: &str = "10.77.0.1";
-const THEIRS_V4: &str = "10.77.0.2";
-const OURS_V6: &str = "fd77::1";
-const THEIRS_V6: &str = "fd77::2";
-
-/// The device of the server, and that of its clients.
-const OURS: &str = "weir0";
-const THEIRS: &str = "weir1";
-
-/// Enters a network namespace of the thread's own.
-fn unshare() -> io::Result<()> {
-    // SAFETY: takes no pointers; it changes the calling thread alone.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// `ip`, in the namespace of the calling thread.
-fn ip(arguments: &str) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(io::Error::other(format!("ip {arguments}: {said}")))
-}
-
-/// The other end of the wire: a namespace that sockets can be opened in.
-struct Wire {
-    theirs: File,
-}
-
-impl Wire {
-    /// A wire from the namespace of the calling thread, which it makes.
-    fn new(queues: u32) -> io::Result<Self> {
-        unshare()?;
-        let at_our_end = File::open("/proc/thread-self/ns/net")?;
-        let theirs = thread::spawn(|| -> io::Result<File> {
-            unshare()?;
-            File::open("/proc/thread-self/ns/net")
-        });
-        let theirs = theirs.join().expect("it does not panic")?;
-        let wire = Self { theirs };
-        let of = format!("numrxqueues {queues} numtxqueues {queues}");
-        ip(&format!("link add {OURS} {of} type veth peer name {THEIRS} {of}"))?;
-        // A device is moved into the namespace of a thread, named by its number.
-        wire.inside(move || {
-            // SAFETY: takes no pointers.
-            let thread = unsafe { libc::gettid() };
-            let moved = thread::spawn(move || {
-                enter(&at_our_end)?;
-                ip(&format!("link set {THEIRS} netns {thread}"))
-            });
-            moved.join().expect("it does not panic")?;
-            set_up(THEIRS, THEIRS_V4, THEIRS_V6)
-        })?;
-        set_up(OURS, OURS_V4, OURS_V6)?;
-        Ok(wire)
-    }
-
-    /// Calls `f` at the other end.
-    fn inside<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
-        let at_other_end = || {
-            enter(&self.theirs).expect("a namespace that was entered before");
-            f()
-        };
-        thread::scope(|scope| scope.spawn(at_other_end).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// A socket at the other end, of the family of `to`.
-    fn client(&self, to: SocketAddr) -> UdpSocket {
-        let address = if to.is_ipv4() { THEIRS_V4 } else { THEIRS_V6 };
-        let address = SocketAddr::new(address.parse().unwrap(), 0);
-        let socket = self.inside(|| UdpSocket::bind(address)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    }
-}
-
-/// Enters a namespace.
-fn enter(namespace: &File) -> io::Result<()> {
-    // SAFETY: takes no pointers; it changes the calling thread alone.
-    if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-fn set_up(device: &str, v4: &str, v6: &str) -> io::Result<()> {
-    ip("link set lo up")?;
-    ip(&format!("address add {v4}/24 dev {device}"))?;
-    ip(&format!("address add {v6}/64 dev {device} nodad"))?;
-    ip(&format!("link set {device} up"))
-}
+/// Queues at our end of a wire.
+type Rig<T> = wire_tests::Rig<T, Xdp>;
 
 /// Runs a test at our end of a wire, on a thread of its own, or says why it cannot.
 fn on_a_wire(test: impl FnOnce(&Wire) + Send + 'static) {
@@ -132,126 +33,9 @@ fn on_a_wire(test: impl FnOnce(&Wire) + Send + 'static) {
 
 /// The same with so many queues.
 fn on_a_wire_of(queues: u32, test: impl FnOnce(&Wire) + Send + 'static) {
-    let run = move || {
-        if cannot_run("xdp", Xdp::default().prove()) {
-            return;
-        }
-        let wire = Wire::new(queues).map_err(|e| {
-            Unavailable::new("a pair of veth devices", e.to_string())
-                .advise("it needs root, and `ip` of iproute2")
-        });
-        match wire {
-            Ok(wire) => test(&wire),
-            Err(unavailable) => {
-                cannot_run::<()>("xdp", Err(unavailable));
-            }
-        }
-    };
-    thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn ours(ip: &str) -> SocketAddr {
-    SocketAddr::new(ip.parse().unwrap(), 0)
+    wire_tests::on_a_wire("xdp", queues, || Xdp::default().prove(), test);
 }
 
 /// What the tests ask for where they do not care.
 const NEEDS: Needs =
     Needs { payload: 1500, receives: 64, sends: 16, per_dequeue: 32, offload: false };
-
-/// Queues at our end of a wire, and what is needed to use them.
-struct Rig<T: Sharing> {
-    region: Arc<Region>,
-    queue: XdpCompletions<T>,
-    requests: Vec<XdpRequests<T>>,
-    at: Vec<SocketAddr>,
-    granted: Vec<(&'static str, String)>,
-    counters: Counters,
-    batch: Batch,
-}
-
-impl<T: Sharing> Rig<T> {
-    fn new(xdp: Xdp, needs: Needs, at: &[Endpoint]) -> Self {
-        Self::try_new(xdp, needs, at).unwrap_or_else(|e| panic!("{e}"))
-    }
-
-    fn try_new(xdp: Xdp, needs: Needs, at: &[Endpoint]) -> Result<Self, Error> {
-        let layout = Provider::<T>::layout(&xdp, &needs)?;
-        let region = Region::new(layout, needs.receives + needs.sends, RegionOptions::default())?;
-        let opened = Provider::<T>::open(&xdp, at, &region, &needs)?;
-        let at = opened.local_addresses();
-        let started: Started<XdpCompletions<T>, XdpRequests<T>> = xdp.start(opened)?;
-        let mut rig = Self {
-            region,
-            queue: started.completions,
-            requests: started.requests,
-            at,
-            granted: started.granted,
-            counters: Counters::default(),
-            batch: Batch::new(needs.per_dequeue as usize),
-        };
-        let sockets = rig.requests.len();
-        for n in 0..needs.receives as usize {
-            let slice = rig.region.take().expect("there are as many");
-            rig.requests[n % sockets].receive(slice).unwrap();
-        }
-        rig.commit();
-        Ok(rig)
-    }
-
-    fn commit(&mut self) {
-        for requests in &mut self.requests {
-            requests.commit(&self.counters).unwrap();
-        }
-    }
-
-    /// Waits for completions and takes them.
-    fn completions(&mut self) -> Vec<Completion> {
-        let by = Instant::now() + PATIENCE;
-        loop {
-            let left = by.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "nothing completed: {:?}", self.counters.snapshot());
-            self.queue.wait(1, Some(left), &self.counters).unwrap();
-            self.queue.dequeue(&mut self.batch, &self.counters).unwrap();
-            if !self.batch.is_empty() {
-                return self.batch.drain().collect();
-            }
-        }
-    }
-
-    /// The next datagram, with its slice and its socket.
-    fn receive(&mut self) -> (Slice, u32, Arrival) {
-        let mut all = self.completions();
-        assert_eq!(all.len(), 1, "{all:?}");
-        let completion = all.remove(0);
-        let arrival = completion.arrival().unwrap_or_else(|| panic!("{completion:?}"));
-        (completion.slice, completion.socket, arrival)
-    }
-
-    /// Sends a slice's first bytes and waits for its end.
-    fn send(&mut self, slice: Slice, socket: u32, len: usize, to: &Peer) -> Outcome {
-        self.requests[socket as usize].send(slice, len, to).unwrap();
-        self.commit();
-        let mut all = self.completions();
-        assert_eq!(all.len(), 1, "{all:?}");
-        all.remove(0).outcome
-    }
-
-    fn post(&mut self, slice: Slice, socket: u32) {
-        self.requests[socket as usize].receive(slice).unwrap();
-        self.commit();
-    }
-
-    /// Stops, and checks that every slice is back in its pool.
-    fn stop(self) {
-        let posted = self.region.count() - self.region.in_pool();
-        let stopped = self.queue.stop(self.requests, Instant::now() + PATIENCE);
-        assert_eq!((stopped.returned, stopped.missing), (posted, 0));
-        assert_eq!(self.region.in_pool(), self.region.count());
-        assert_eq!(self.region.leaked(), 0);
-    }
-}
-
-/// A payload that tells its number, so long that every byte is checked.
-fn payload(number: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|i| (number * 7 + i) as u8).collect()
-}
