@@ -119,8 +119,8 @@ fn a_change_is_in_force_in_the_next_interval_and_the_counters_show_it() {
 
 #[test]
 fn what_cannot_be_changed_is_refused_with_what_can_and_changes_nothing() {
-    let server = Server::start(&["--design", "rio-hybrid --threads 2"]);
-    let control = server.control.as_str();
+    let mut server = Server::start(&["--design", "rio-hybrid --threads 2"]);
+    let control = server.control.clone();
     for (changes, said) in [
         (&["outstanding=7"][..], "fixed when the server starts"),
         (&["spin=7us", "spni=1"], "did you mean \"spin\""),
@@ -130,18 +130,17 @@ fn what_cannot_be_changed_is_refused_with_what_can_and_changes_nothing() {
         (&["adaptive=maybe"], "true or false"),
         (&["spin"], "spin=20us"),
     ] {
-        let set = output(&[&["set", control][..], changes].concat());
+        let set = output(&[&["set", control.as_str()][..], changes].concat());
         assert_eq!(set.status.code(), Some(2), "{changes:?}: {}", errors(&set));
         assert!(errors(&set).contains(said), "{changes:?}: {}", errors(&set));
     }
-    let now = document(&output(&["set", control, "--json"]));
+    let now = document(&output(&["set", &control, "--json"]));
     assert_eq!(now["settings"][1]["value"], "50us", "{now}");
     // Of two that change the same, the last one counts; both hear what is in force.
     for value in ["30us", "40us"] {
-        let set = document(&output(&["set", control, &format!("spin={value}"), "--json"]));
+        let set = document(&output(&["set", &control, &format!("spin={value}"), "--json"]));
         assert_eq!((&set["status"], &set["settings"][1]["value"]), (&"ok".into(), &value.into()));
     }
-    let (mut server, control) = (server, control.to_owned());
     server.close_input();
     let (code, report) = server.end();
     assert_eq!((code, &report["settings"]["spin"]), (Some(0), &"40".into()), "{report}");
