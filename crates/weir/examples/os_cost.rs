@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     row("ThreadSampler::read", time(|| thread.read()));
     row("Sampler::process", time(|| sampler.process()));
     row("Sampler::system", time(|| sampler.system()));
+    row("Sampler::interrupts", time(|| sampler.interrupts()));
     row("SocketUsage::of", time(|| SocketUsage::of(&socket)));
     Ok(())
 }

@@ -579,9 +579,9 @@ impl WatchState {
     }
 
     fn begin_recording(&mut self) {
-        if self.recorder.is_some() {
-            let now = self.performance();
-            self.recorder.as_mut().into_iter().for_each(|recorder| recorder.begin(now.clone()));
+        let now = self.recorder.is_some().then(|| self.performance());
+        if let Some((recorder, now)) = self.recorder.as_mut().zip(now) {
+            recorder.begin(now);
         }
     }
 
@@ -616,11 +616,14 @@ impl WatchState {
     /// The generator has sent everything: what comes after it, the quiet in which its end is waited for, is no part of
     /// the run.
     fn end_recording(&mut self) {
-        if self.recorder.as_ref().is_some_and(Recorder::has_begun) {
-            let now = self.performance();
-            self.recorded =
-                self.recorder.as_mut().map(|recorder| recorder.end(now)).unwrap_or_default();
+        let now = self.has_begun_recording().then(|| self.performance());
+        if let Some((recorder, now)) = self.recorder.as_mut().zip(now) {
+            self.recorded = recorder.end(now);
         }
+    }
+
+    fn has_begun_recording(&self) -> bool {
+        self.recorder.as_ref().is_some_and(Recorder::has_begun)
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
@@ -649,9 +652,9 @@ impl WatchState {
     }
 
     fn read(&mut self, audit: &Audit) {
-        if self.recorder.as_ref().is_some_and(Recorder::is_due) {
-            let now = self.performance();
-            self.recorder.as_mut().into_iter().for_each(|recorder| recorder.read(now.clone()));
+        let due = self.recorder.as_ref().is_some_and(Recorder::is_due).then(|| self.performance());
+        if let Some((recorder, now)) = self.recorder.as_mut().zip(due) {
+            recorder.read(now);
         }
         let counters = self.counters();
         let cpu = self.cpu();

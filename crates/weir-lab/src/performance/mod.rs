@@ -26,7 +26,7 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// what cores do in steps of 10 ms.
 pub const INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3600));
 /// Most records of a run: when there would be more, two become one, and from then on each is twice as long.
-pub const MOST_RECORDS: usize = 200;
+pub const MOST_RECORDS: usize = 120;
 /// Most threads that are told apart; those beyond are only in the sums.
 pub const MOST_THREADS: usize = 64;
 /// Most cores that are told of, the lowest numbers first.
@@ -109,7 +109,7 @@ pub struct Core {
     pub system_percent: Option<f64>,
     /// Hardware interrupts.
     pub irq_percent: Option<f64>,
-    /// Software interrupts: most of receiving from the network. Windows calls them DPCs.
+    /// Software interrupts (DPCs): most of receiving from the network.
     pub softirq_percent: Option<f64>,
     /// Its host ran something else.
     pub steal_percent: Option<f64>,

@@ -263,14 +263,19 @@ fn figures(named: Vec<(&'static str, Option<u64>)>) -> Figures {
     named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What was counted in between, where anything was.
+/// What was counted in between, where anything was. What is named twice, by a server and by its calls, is added up.
 fn counts(from: &[(&'static str, u64)], to: &[(&'static str, u64)]) -> Counts {
-    let since = |(name, now): &(&'static str, u64)| {
-        let then = from.iter().find(|(known, _)| known == name).map_or(0, |(_, then)| *then);
-        let count = now.saturating_sub(then);
-        (count > 0).then(|| ((*name).to_owned(), count))
-    };
-    to.iter().filter_map(since).collect()
+    let mut counts = Counts::new();
+    for (name, count) in to {
+        *counts.entry((*name).to_owned()).or_default() += count;
+    }
+    for (name, count) in from {
+        if let Some(now) = counts.get_mut(*name) {
+            *now = now.saturating_sub(*count);
+        }
+    }
+    counts.retain(|_, count| *count > 0);
+    counts
 }
 
 /// What each core did in so many ns, and how many did hardly anything.
@@ -360,6 +365,14 @@ mod tests {
         assert_eq!(first.sockets["queued_bytes"], None, "not known is not zero");
         recorder.begin(now(0, 0));
         assert!(recorder.records().is_empty(), "it has begun anew");
+    }
+
+    #[test]
+    fn what_is_counted_twice_by_one_name_is_added_up() {
+        let of =
+            |[one, other, rest]: [u64; 3]| [("errors", one), ("errors", other), ("rest", rest)];
+        let counted = counts(&of([1, 2, 5]), &of([2, 5, 5]));
+        assert_eq!(counted, Counts::from([("errors".into(), 4)]));
     }
 
     #[test]

@@ -396,6 +396,12 @@ impl Drop for ControlServer {
     }
 }
 
+/// Whether whoever has introduced itself from there may change settings: without a key anybody can who has the same
+/// program.
+fn may_set(from: IpAddr, is_keyed: bool) -> bool {
+    is_keyed || from.to_canonical().is_loopback()
+}
+
 /// How long to leave the listener alone after it failed (out of descriptors, mostly).
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -510,8 +516,7 @@ impl Conversation {
 
     /// Changes settings. A refusal ends nothing: whoever asked may ask again.
     fn set(&mut self, changes: &[Change]) -> Result<(), ControlError> {
-        let is_near = self.wire.peer.ip().to_canonical().is_loopback();
-        let outcome = match is_near || self.shared.settings.key.is_some() {
+        let outcome = match may_set(self.wire.peer.ip(), self.shared.settings.key.is_some()) {
             false => Err("only who is on the server's own machine may change its settings, or has its key: start it \
                           with --key-file"
                 .into()),
@@ -902,5 +907,24 @@ fn still_to_come(outstanding: Outstanding, phase: &str, waited: Duration) -> Str
              ({bytes} bytes of the kernel's memory): the server was given no core, or hangs"
         ),
         _ => format!("{waited:?} after the end of the {phase}, datagrams still arrived"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_set;
+
+    #[test]
+    fn settings_are_changed_from_the_same_machine_or_with_the_key() {
+        for (from, without, with) in [
+            ("127.0.0.1", true, true),
+            ("::1", true, true),
+            ("::ffff:127.0.0.1", true, true),
+            ("192.0.2.1", false, true),
+            ("2001:db8::1", false, true),
+        ] {
+            let from = from.parse().expect("an address");
+            assert_eq!((may_set(from, false), may_set(from, true)), (without, with), "{from}");
+        }
     }
 }

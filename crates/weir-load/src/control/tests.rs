@@ -58,6 +58,19 @@ impl Receiver for Recorder {
         self.tell(Heard::End(ending.clone()));
         serde_json::json!({ "received": 41, "same_host": run.same_host })
     }
+    fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<InForce>, String> {
+        match changes {
+            [("wrong", _)] => Err("not that; spin can be changed".into()),
+            _ => {
+                let of = |(name, value): &(&str, &str)| InForce {
+                    name: (*name).into(),
+                    value: (*value).into(),
+                    allowed: "anything".into(),
+                };
+                Ok(changes.iter().map(of).collect())
+            }
+        }
+    }
     fn note(&self, text: &str) {
         self.tell(Heard::Note(text.into()));
     }
@@ -409,6 +422,49 @@ fn a_generator_that_talks_nonsense_hears_why_and_is_left() {
     }
     let (client, _) = connect(&server);
     client.ask(&ask(), LOOPBACK, &[]).expect("others are served");
+}
+
+fn change(name: &str, value: &str) -> Change {
+    Change { name: name.into(), value: value.into() }
+}
+
+#[test]
+fn settings_are_changed_between_floods_and_by_several() {
+    let (server, _hears) = server(ControlSettings::default());
+    let ((first, _), (second, _)) = (connect(&server), connect(&server));
+    for client in [&first, &second] {
+        let now = client.set(vec![change("spin", "20us")]).expect("changed");
+        assert_eq!((now.len(), now[0].value.as_str()), (1, "20us"));
+        assert_eq!(client.set(vec![]).expect("shown"), []);
+    }
+    // A refusal ends nothing.
+    match first.set(vec![change("wrong", "1")]) {
+        Err(ControlError::Refused { reason, .. }) => assert!(reason.contains("spin"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    for senseless in
+        [vec![change("spin", "1"); CHANGES_MAX + 1], vec![change(&"x".repeat(65), "1")]]
+    {
+        let refused = first.set(senseless).expect_err("refused");
+        assert!(matches!(refused, ControlError::Refused { .. }), "{refused}");
+    }
+    first.ask(&ask(), LOOPBACK, &[]).expect("it may flood, too");
+    second.set(vec![change("spin", "0")]).expect("changed while another floods");
+    // On a connection with a run under way there is nothing but the run.
+    assert!(first.set(vec![change("spin", "1")]).is_err());
+    second.set(vec![]).expect("others are served");
+}
+
+#[test]
+fn a_stranger_changes_nothing() {
+    let (server, _hears) = server(ControlSettings::default());
+    let mut stream = TcpStream::connect(server.local_address()).expect("it listens");
+    stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+    let set = Message::Set { changes: vec![change("spin", "0")] };
+    stream.write_all(&line(&set)).expect("it is read");
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).expect("an answer");
+    assert!(answer.contains("set where hello was due"), "{answer}");
 }
 
 #[test]

@@ -260,7 +260,7 @@ fn comparison(study: &Study, in_full: usize) -> Markup {
             @for (place, load) in loads.iter().enumerate() { (one_load(study, load, place < in_full)) }
             @if !over_loads.is_empty() {
                 section {
-                    h3 { "Over several loads" }
+                    h3 { "Over several loads, and over time" }
                     div.plots { @for picture in &over_loads { (picture.markup()) } }
                 }
             }

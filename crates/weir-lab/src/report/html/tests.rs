@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::page;
+use crate::performance::Record;
 use crate::report::document::{document, failure};
 use crate::report::html::raw::MOST_BYTES;
 use crate::report::model::{Standing, Study};
@@ -348,6 +349,31 @@ fn a_page_stays_below_its_limit() {
     assert!(page_of_much.len() < MOST_BYTES, "{}", page_of_much.len());
     assert!(page_of_much.contains("result.json"));
     assert!(page_of_much.contains("Designs that are not drawn: "));
+}
+
+#[test]
+fn a_performance_log_is_drawn_and_left_out_of_the_raw_data() {
+    let mut results = fixture::results();
+    let record = |second: u64| Record {
+        from_ns: second * 1_000_000_000,
+        to_ns: (second + 1) * 1_000_000_000,
+        counts: [("datagrams".to_owned(), 1000 + second)].into(),
+        ..Record::default()
+    };
+    for cell in &mut results.cells[0] {
+        for sample in &mut cell.samples {
+            sample.performance = vec![record(0), record(1)];
+        }
+    }
+    let document = document(&results);
+    assert!(document.to_string().contains("\"performance\""));
+    let page = page(&document);
+    let plots = attributes(body(&page), "data-plot");
+    assert!(plots.contains(&"log-rate"), "{plots:?}");
+    assert!(!plots.contains(&"log-cpu"), "what is not known is not drawn: {plots:?}");
+    assert!(!data(&page).to_string().contains("\"performance\""));
+    assert!(page.contains("it stands in performance.ndjson and performance.csv"));
+    assert!(!super::page(&udp()).contains("performance.ndjson"), "there is none");
 }
 
 #[test]
