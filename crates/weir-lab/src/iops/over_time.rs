@@ -290,6 +290,7 @@ mod tests {
             sample_every: 128,
             errors_max: 0,
             count_entries: false,
+            performance: None,
         }
     }
 

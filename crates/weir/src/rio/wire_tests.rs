@@ -234,9 +234,9 @@ impl<T: Threading, P: Provider<T>> Rig<T, P> {
     pub fn receive(&mut self) -> (Slice, u32, Arrival) {
         let mut all = self.completions();
         assert_eq!(all.len(), 1, "{all:?}");
-        let Completion { slice, socket, outcome } = all.remove(0);
-        let Outcome::Received(arrival) = outcome else { panic!("{outcome:?}") };
-        (slice, socket, arrival)
+        let completion = all.remove(0);
+        let arrival = completion.arrival().unwrap_or_else(|| panic!("{completion:?}"));
+        (completion.slice, completion.socket, arrival)
     }
 
     /// Sends a slice's first bytes and waits for its end.

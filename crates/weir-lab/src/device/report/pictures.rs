@@ -196,7 +196,7 @@ mod tests {
             { "spec": "ring", "over_time": found(-11.0), "failure": null },
             { "spec": "port", "over_time": null, "failure": "it ended" },
         ] });
-        let drawn = own(&document);
+        let drawn = over_time(&document);
         assert_eq!(
             drawn.iter().map(|own| own.plot).collect::<Vec<_>>(),
             ["over-time", "over-time-cpu", "over-time-memory"]
@@ -208,6 +208,6 @@ mod tests {
         let table = long_runs(&document).unwrap();
         assert_eq!(table.rows[0][1], "declines by 11.0 %");
         assert_eq!(table.rows[1][1], "it ended");
-        assert!(own(&json!({ "long_runs": [] })).is_empty());
+        assert!(over_time(&json!({ "long_runs": [] })).is_empty());
     }
 }

@@ -11,8 +11,8 @@ mod receive_buffer;
 pub use batch::Headers;
 pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
 pub(crate) use message::{
-    CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment, name_source,
-    read_control,
+    CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment,
+    name_source, read_control,
 };
 
 use super::{Arrival, Endpoint, Mode, Peer, Shard};

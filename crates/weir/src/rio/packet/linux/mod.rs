@@ -21,7 +21,7 @@ use crate::{
     Error, Unavailable,
     memory::{Layout, Region},
     readiness::wake_event::WakeEvent,
-    rio::{Needs, Opened, Provider, Started, sharing::Sharing, xdp::device_named},
+    rio::{CONTEXT_BYTES, Needs, Opened, Provider, Started, sharing::Sharing, xdp::device_named},
     socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions},
 };
 use queues::Receiver;
@@ -101,7 +101,7 @@ fn blocks(buffer: ReceiveBuffer) -> usize {
         ReceiveBuffer::System | ReceiveBuffer::Outstanding => return BLOCKS_BY_DEFAULT,
         ReceiveBuffer::Bytes(bytes) => bytes,
         ReceiveBuffer::Datagrams { count, bytes } => {
-            (count as usize).saturating_mul(bytes as usize + BESIDE_PAYLOAD_BYTES)
+            (count as usize).saturating_mul(bytes + BESIDE_PAYLOAD_BYTES)
         }
     };
     // A block is handed over before it is full: one more is under way.
@@ -151,7 +151,7 @@ impl<T: Sharing> Provider<T> for Packet {
                 .advise("do not ask for receive offload"));
         }
         PacketSocket::new().map_err(|e| self.failed(e))?;
-        Ok(Layout::packed(0, needs.payload, ALIGN_BYTES))
+        Ok(Layout::packed(CONTEXT_BYTES, needs.payload, ALIGN_BYTES))
     }
 
     fn open(

@@ -9,7 +9,8 @@ use crate::{
     memory::{Region, Slice},
     readiness::wake_event::WakeEvent,
     rio::{
-        Batch, CompletionQueue, Needs, Peer, Refused, RequestQueue, Span, Stopped, Woken,
+        self, Batch, Completion, CompletionQueue, Needs, Outcome, Peer, Received, Refused,
+        RequestQueue, Span, Stopped, Woken,
         requests::{Outgoing, Reserved, of_region},
         sharing::{Count as _, Shared as _, Sharing},
         signals::Signals,
@@ -112,7 +113,7 @@ impl Receiver {
     }
 
     /// Copies the pending datagram into a slice.
-    fn copy(&mut self, slice: &mut Slice, tells_local: bool) -> Arrival {
+    fn copy(&mut self, slice: &mut Slice, tells_local: bool) -> Received {
         let Pending { from, to, mac, rest, segment } =
             self.pending.as_mut().expect("it was looked at");
         let this = rest.start..rest.start + rest.len().min(*segment);
@@ -133,7 +134,7 @@ impl Receiver {
         if rest.start == rest.end {
             self.pending = None;
         }
-        arrival
+        rio::received(slice, &arrival)
     }
 
     fn count_drops(&self, counters: &Counters) {
@@ -304,9 +305,9 @@ impl<T: Sharing> PacketCompletions<T> {
                 continue;
             };
             let mut slice = slices.pop().expect("there is one");
-            let written = receiver.copy(&mut slice, common.bounds[socket].tells_local);
-            let (_, arrival) = out.push_received(slice, socket as u32);
-            *arrival = written;
+            let came = receiver.copy(&mut slice, common.bounds[socket].tells_local);
+            let outcome = Outcome::Received(came);
+            out.push(Completion { slice, socket: socket as u32, outcome });
             received += 1;
         }
         common.receives.take_off(received as u32);

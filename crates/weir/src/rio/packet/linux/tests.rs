@@ -138,7 +138,7 @@ fn what_is_left_to_a_device_to_cut_apart_is_cut_apart() {
                     let crate::rio::Outcome::Received(arrival) = completion.outcome else {
                         panic!("{completion:?}")
                     };
-                    let got = &completion.slice.payload()[..arrival.len];
+                    let got = &completion.slice.payload()[..arrival.len()];
                     assert_eq!(got, payload(number, length(number)), "{number} of {size}");
                     number += 1;
                     rig.post(completion.slice, 0);
