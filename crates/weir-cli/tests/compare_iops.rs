@@ -295,8 +295,9 @@ fn long_runs_show_whether_the_rate_declines() {
         (&found["control"], found["readings"].as_array().unwrap().len()),
         (&"sync".into(), 30)
     );
+    // Where it got no core in many of its turns, nothing is told.
     let rate = &found["rate"];
-    assert!(rate["low"].as_f64() <= rate["high"].as_f64() && rate["low"].is_number(), "{found}");
+    assert!(rate.is_null() || rate["low"].as_f64() <= rate["high"].as_f64(), "{found}");
     assert!(found["verdict"].is_string() && found["resident_bytes"]["last"].is_number(), "{found}");
     assert!(document["answers"].to_string().contains("Does the rate decline with time?"));
 }

@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn noise_is_seldom_taken_for_a_trend_though_neighbours_are_alike() {
-        // 5 % and three deviations of what 300 experiments show; where neighbours are much alike, up to 13 %.
+        // 5 % and three deviations of what 300 experiments show; where neighbours are much alike, up to 15 %.
         for (turns, likeness, most) in [
             (FEWEST_TURNS, 0.0, 27),
             (60, 0.0, 27),
@@ -232,7 +232,7 @@ mod tests {
             (60, 0.3, 39),
             (300, 0.6, 39),
             (60, 0.6, 39),
-            (300, 0.9, 39),
+            (300, 0.9, 45),
         ] {
             let wrong = wrong(turns, likeness);
             assert!(wrong <= most, "{wrong} of 300 with {turns} turns, likeness {likeness}");

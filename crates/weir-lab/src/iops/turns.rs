@@ -225,8 +225,11 @@ impl OverTime {
         designs: &[Turn],
         others: Option<f64>,
     ) -> Self {
+        // Of a control that got no core in one of its turns the other one tells.
         let around = |of: &dyn Fn(&Turn) -> Option<f64>, turn: usize| -> Option<f64> {
-            Some((of(controls.get(turn)?)? + of(controls.get(turn + 1)?)?) / 2.0)
+            let both = [of(controls.get(turn)?), of(controls.get(turn + 1)?)];
+            let known = both.iter().flatten();
+            Some(known.clone().sum::<f64>() / known.count() as f64).filter(|mean| mean.is_finite())
         };
         let turn_s = plan.turn.as_secs_f64();
         let readings: Vec<Reading> = designs
