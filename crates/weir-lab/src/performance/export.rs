@@ -72,7 +72,7 @@ fn each(document: &Value, take: &mut dyn FnMut(&Value, &Value)) {
                     "provider": row["provider"],
                     "receive_offload": row["load"]["receive_offload"],
                     // Blocks are numbered from 0, rounds from 1 as on the page.
-                    "round": run["block"].as_u64().map(|block| block + 1),
+                    "round": run["block"].as_u64().map(|block| block.saturating_add(1)),
                     "attempt": run["attempt"],
                     "counted": run["counted"],
                 });
