@@ -93,9 +93,14 @@ impl Policy {
         match mix {
             MixName::Flood => self.max_rate.is_some(),
             MixName::Silent => {
-                self.connections.is_some() || self.per_address.is_some() || self.silent.is_some()
+                self.connections.is_some()
+                    || self.per_address.is_some()
+                    || self.silent.is_some()
+                    || self.closes_otherwise
             }
-            MixName::Stuck => self.per_address.is_some() || self.closes_when_full,
+            MixName::Stuck => {
+                self.per_address.is_some() || self.closes_when_full || self.closes_otherwise
+            }
             MixName::Idle | MixName::Busy | MixName::Turns => false,
         }
     }
@@ -248,6 +253,20 @@ mod tests {
         };
         assert_eq!(all, wanted);
         assert!(!policy("--active 100 --drain 4 --buffer 64k").limits_anything());
+        let limits = [
+            "--connections-max 9",
+            "--per-address 9",
+            "--silent 1s",
+            "--close-when-full",
+            "--max-rate 1m",
+            "--read-timeout 1s",
+            "--stalled 1s",
+        ];
+        for text in limits {
+            let of = policy(text);
+            let takes_part = MixName::ALL.into_iter().any(|mix| of.is_aimed_at(mix));
+            assert!(of.limits_anything() && takes_part, "{text}");
+        }
     }
 
     #[test]

@@ -30,8 +30,9 @@ const SOURCES: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::ne
 const OTHERS_LAST: Duration = Duration::from_secs(600);
 /// How long the server may take at the end to end each of their connections, or to refuse it.
 const OTHERS_END: Duration = Duration::from_secs(10);
-/// How long it may take to close those that it has to.
-const CLOSED_WITHIN: Duration = Duration::from_secs(15);
+/// How long it may take to close those that it has to: their client ends when that is done, and on a machine that is busy
+/// with other things it hardly gets a core, since it gives way.
+const CLOSED_WITHIN: Duration = Duration::from_secs(300);
 /// How long answers may still come, to those whose figures count, when measuring is over: those to whom the server has
 /// not come yet get none.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
@@ -245,7 +246,7 @@ mod tests {
              --end-with-input"
         );
         let [_, others] = of(MixName::Silent, true);
-        assert!(others.contains("-t 15s"), "they end when all are closed: {others}");
+        assert!(others.contains("-t 300s"), "they end when all are closed: {others}");
         let [own, others] = of(MixName::Turns, false);
         assert!(own.contains("-x 20 -t 60s") && others.is_empty(), "{own}");
     }
