@@ -35,17 +35,18 @@ impl<'a> Taking<'a> {
         Self { program, began: Instant::now(), sampler: Sampler::new() }
     }
 
-    /// Lets it go on until then, and says how many I/Os that were.
+    /// Lets it go on until then, for [`AT_ONCE`] I/Os at least, and says how many that were.
     fn until(&mut self, end: Instant) -> u64 {
         let mut done = 0;
+        let mut now = Instant::now();
         loop {
-            let now = Instant::now();
-            if now >= end {
-                return done;
-            }
             self.program.tick((now - self.began).as_micros() as u64);
             (0..AT_ONCE).for_each(|_| self.program.io());
             done += u64::from(AT_ONCE);
+            now = Instant::now();
+            if now >= end {
+                return done;
+            }
         }
     }
 }

@@ -58,9 +58,12 @@ fn of_long_run(found: &OverTime) -> String {
     )
 }
 
+/// Which verdicts a sentence is about.
+type Wanted = fn(&Verdict) -> bool;
+
 /// The answer to whether rates decline: by long runs alone.
 pub fn answer(results: &Results) -> Vec<String> {
-    let of = |wanted: &dyn Fn(&Verdict) -> bool| -> Vec<String> {
+    let of = |wanted: Wanted| -> Vec<String> {
         let rows = results.rows.iter().zip(&results.own.long_runs);
         let said = rows.filter_map(|(row, run)| {
             let Some(LongRun::Made(Some(found))) = run else { return None };
@@ -77,14 +80,16 @@ pub fn answer(results: &Results) -> Vec<String> {
         said.collect()
     };
     let time = results.own.long_run.map_or(0.0, |time| time.as_secs_f64());
-    let word = |verdict: &Verdict| match verdict {
-        Verdict::Declines(_) => "declines",
-        Verdict::Steady(_) | Verdict::AtMost(_) | Verdict::Rises(_) => "does not decline",
-        Verdict::Unknown => "cannot be told",
-    };
-    ["declines", "does not decline", "cannot be told"]
+    let sentences: [(&str, Wanted); 3] = [
+        ("declines", |of| matches!(of, Verdict::Declines(_))),
+        ("does not decline", |of| {
+            matches!(of, Verdict::Steady(_) | Verdict::AtMost(_) | Verdict::Rises(_))
+        }),
+        ("cannot be told", |of| matches!(of, Verdict::Unknown)),
+    ];
+    sentences
         .into_iter()
-        .map(|verdict| (verdict, of(&|of| word(of) == verdict)))
+        .map(|(verdict, wanted)| (verdict, of(wanted)))
         .filter(|(_, names)| !names.is_empty())
         .map(|(verdict, names)| {
             format!(
