@@ -86,7 +86,9 @@ fn answers_in_a_row(subject: &Subject) -> Result<(), Skipped> {
                 of.collect::<Vec<_>>()
             };
             for (i, sender) in senders.iter().enumerate() {
-                datagrams(i).iter().for_each(|bytes| drop(sender.send_to(bytes, to).unwrap()));
+                for bytes in datagrams(i) {
+                    sender.send_to(&bytes, to).unwrap();
+                }
             }
             for (i, sender) in senders.iter().enumerate() {
                 let (mut sent, mut buffer) = (datagrams(i), [0; 2048]);

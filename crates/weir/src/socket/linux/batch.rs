@@ -2,12 +2,13 @@
 
 use super::{
     Native, entered,
+    joined::Joined,
     message::{Control, Name, arrival, encode, header, name_segment, name_source},
     unless_empty,
 };
 use crate::{
     counters::Counters,
-    socket::{Arrival, Joined, Mode, Peer, Span},
+    socket::{Arrival, Mode, Peer, Span},
 };
 use std::{
     io,
