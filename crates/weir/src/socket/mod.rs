@@ -31,8 +31,6 @@ pub use context::{CONTEXT_BYTES, Received};
 pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
-#[cfg(target_os = "linux")]
-pub(crate) use span::{Joined, MOST_JOINED};
 pub use span::{Span, Unsent};
 
 /// The name of plain sockets, where a provider is named.

@@ -86,8 +86,8 @@ fn answers_in_a_row(subject: &Subject) -> Result<(), Skipped> {
                 of.collect::<Vec<_>>()
             };
             for (i, sender) in senders.iter().enumerate() {
-                for bytes in &datagrams(i) {
-                    sender.send_to(bytes, to).unwrap();
+                for bytes in datagrams(i) {
+                    sender.send_to(&bytes, to).unwrap();
                 }
             }
             for (i, sender) in senders.iter().enumerate() {

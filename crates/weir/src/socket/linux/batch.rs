@@ -2,13 +2,14 @@
 
 use super::{
     Native, entered,
+    joined::Joined,
     message::{Control, Name, arrival, encode, header, name_segment, name_source},
     unless_empty,
 };
 use crate::{
     counters::Counters,
     socket::{
-        Arrival, Joined, Mode, Peer, Received, Span,
+        Arrival, Mode, Peer, Received, Span,
         context::{self, Line, SOURCE, SOURCE_BYTES},
     },
 };

@@ -4,12 +4,14 @@
 mod batch;
 mod busy_poll;
 mod errors;
+mod joined;
 mod joins;
 mod message;
 mod receive_buffer;
 
 pub use batch::Headers;
 pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
+pub(crate) use joined::{Joined, MOST_JOINED};
 pub(crate) use message::{
     CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment,
     name_source, read_control,

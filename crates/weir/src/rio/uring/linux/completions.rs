@@ -25,7 +25,7 @@ use crate::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
     },
-    socket::{DatagramSocket, MOST_JOINED},
+    socket::{DatagramSocket, native::MOST_JOINED},
     wake::Waker,
 };
 use ends_of_peers::EndsOfPeers;

@@ -7,7 +7,7 @@ use crate::{
     memory::{Posted, Region, Slice},
     ring::{Slots, Token},
     rio::{Peer, Span, requests::Outgoing},
-    socket::{Joined, MOST_JOINED, native},
+    socket::native::{self, Joined, MOST_JOINED},
 };
 use std::{collections::VecDeque, mem, num::NonZeroU16, sync::Arc};
 

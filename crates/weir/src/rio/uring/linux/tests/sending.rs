@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     rio::Span,
-    socket::{MOST_JOINED, Mode, OFFLOADED_BYTES, SocketOptions, TOO_MANY_SEGMENTS},
+    socket::{Mode, OFFLOADED_BYTES, SocketOptions, TOO_MANY_SEGMENTS, native::MOST_JOINED},
 };
 use std::{
     num::NonZeroU16,
