@@ -206,3 +206,121 @@ fn a_datagram_longer_than_a_packet_is_refused_on_a_link() {
     let refused = output(&["compare", "udp", "--on", "veth", "-l", "1453", "--dry-run"]);
     assert_eq!(refused.status.code(), Some(2), "{}", errors(&refused));
 }
+
+/// A server of every port at the server's end, and its standard output behind the line that says that it is ready.
+fn any_port(site: &Site, words: &[&str]) -> (Child, BufReader<impl Read + use<>>, Value) {
+    let mut child = site.at_server(|| {
+        weir(&["serve", "udp", "--any-port", "--on", "weir0", "--json", "--interval", "0"])
+            .args(["--end-with-input", "--design", "rio-event"])
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weir can be started")
+    });
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("a ready line");
+    let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+    (child, lines, ready["ready"].clone())
+}
+
+/// The Ethernet address of the generator's device.
+fn our_mac() -> String {
+    let shown = Command::new("ip").args(["link", "show", "weir1"]).output().expect("ip runs");
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "link/ether");
+    words.nth(1).expect("an address").to_owned()
+}
+
+#[test]
+fn who_sends_to_which_port_is_shown_on_frames_and_on_copies() {
+    on_a_link(|site| {
+        for provider in ["xdp", "packet"] {
+            let (mut child, mut lines, ready) =
+                any_port(site, &["--provider", provider, "--print"]);
+            let said = ready["settings"]["any-port"].as_str().expect("it is said");
+            assert!(said.starts_with(&format!("by {provider}-any-port")), "{said}");
+            let mut printed = BufReader::new(child.stderr.take().expect("piped"));
+            let socket = UdpSocket::bind((IpAddr::from([0, 0, 0, 0]), 0)).unwrap();
+            let mut seen = String::new();
+            for (number, port) in [7, 53, 53].into_iter().enumerate() {
+                let to = SocketAddr::new(site.server_v4(), port);
+                socket.send_to(format!("number {number}").as_bytes(), to).unwrap();
+                // Each is printed, so each has come.
+                printed.read_line(&mut seen).unwrap();
+            }
+            let from = socket.local_addr().unwrap().port();
+            for (line, (number, port)) in seen.lines().zip([(0, 7), (1, 53), (2, 53)]) {
+                let expected = format!(
+                    "{}  198.18.0.2:{from} > 198.18.0.1:{port}  length 8: \"number {number}\"",
+                    our_mac()
+                );
+                assert!(line.ends_with(&expected), "{line:?}: {expected:?}");
+            }
+            drop(child.stdin.take());
+            let mut rest = String::new();
+            lines.read_to_string(&mut rest).unwrap();
+            let report: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+            let all = &report["any_port"];
+            assert_eq!((&all["datagrams"], &all["bytes"]), (&3.into(), &24.into()), "{report:#}");
+            let first = &all["pairs"][0];
+            assert_eq!((&first["port"], &first["datagrams"]), (&53.into(), &2.into()));
+            assert_eq!(
+                (&first["from"], &first["ethernet_address"]),
+                (&"198.18.0.2".into(), &our_mac().into())
+            );
+            assert_eq!(report["slices_missing"], 0);
+            assert!(ends(child).status.success(), "{provider}");
+        }
+    });
+}
+
+#[test]
+fn a_device_without_frames_is_received_from_by_copies_and_the_reason_is_said() {
+    on_a_link(|site| {
+        let mut child = site.at_server(|| {
+            weir(&["serve", "udp", "--any-port", "--on", "lo", "--json", "--interval", "0"])
+                .arg("--end-with-input")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::inherit())
+                .spawn()
+                .expect("weir can be started")
+        });
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a ready line");
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+        let said = ready["ready"]["settings"]["any-port"].as_str().expect("it is said");
+        assert!(said.starts_with("by packet-any-port"), "{said}");
+        assert!(
+            said.contains("xdp-any-port cannot be used here") && said.contains("loopback"),
+            "{said}"
+        );
+        drop(child.stdin.take());
+        assert!(ends(child).status.success());
+    });
+}
+
+#[test]
+fn what_any_port_needs_is_said() {
+    for (words, said) in [
+        (&["--any-port"][..], "--on"),
+        (&["--any-port", "--on", "weir-none"], "--on weir-none: "),
+        (&["--any-port", "--on", "lo", "--echo"], "--echo"),
+        (&["--any-port", "--on", "lo", "--provider", "uring"], "allowed: xdp, packet"),
+        (&["--on", "lo"], "--any-port"),
+        (&["--any-port", "--on", "lo", "--design", "rio-event --provider xdp"], "beside it"),
+    ] {
+        let output = output(&[&["serve", "udp"], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(errors(&output).contains(said), "{words:?}: {}", errors(&output));
+    }
+    let mut command = weir(&["serve", "udp", "--any-port", "--on", "lo", "--interval", "0"]);
+    let confined = Confinement::new().unprivileged().confine(command.stdin(Stdio::null())).output();
+    let confined = confined.expect("weir can be started");
+    assert_eq!(confined.status.code(), Some(5), "{}", errors(&confined));
+    assert!(errors(&confined).contains("CAP_NET_RAW"), "{}", errors(&confined));
+}

@@ -1,5 +1,6 @@
 //! The machine an experiment ran on, as the reports show it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,6 +19,9 @@ pub struct Machine {
 
 /// The property that says why no thread may be bound to a core; null where that is possible.
 const UNBOUND: &str = "binding_to_cores_forbidden";
+
+/// What stands in place of a device where there is none.
+const NO_DEVICE: &str = "none";
 
 /// How long the load of other programs is watched: the ticks of 10 ms show below it.
 const WATCHED: Duration = Duration::from_millis(200);
@@ -62,6 +66,28 @@ impl Machine {
         self.text(UNBOUND)
     }
 
+    /// What figures of the network depend on, a paragraph each: which cores are on which NUMA node, and the network
+    /// devices, none of which takes part where both sides run on this machine. Empty where nothing is known.
+    pub fn hardware(&self) -> Vec<String> {
+        let list = |name: &str| self.properties.get(name).and_then(Value::as_array);
+        let mut nodes: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        let (cores, of_cores) = (list("core_numbers"), list("numa_nodes"));
+        for (core, node) in cores.into_iter().flatten().zip(of_cores.into_iter().flatten()) {
+            if let Some(node) = node.as_u64() {
+                nodes.entry(node).or_default().push(core.to_string());
+            }
+        }
+        let nodes = nodes
+            .into_iter()
+            .map(|(node, cores)| format!("NUMA node {node}: cores {}", cores.join(",")));
+        let devices = list("network_devices").into_iter().flatten().filter_map(Value::as_str);
+        let devices = devices.map(|device| match device.strip_prefix(NO_DEVICE) {
+            Some(rest) => format!("network devices: {NO_DEVICE}{rest}"),
+            None => format!("network device, which takes no part: {device}"),
+        });
+        nodes.chain(devices).collect()
+    }
+
     /// A property as text, or `None` where it is unknown.
     pub fn text(&self, name: &str) -> Option<String> {
         match self.properties.get(name)? {
@@ -95,6 +121,7 @@ pub fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
         "cpu_model": machine.cpu_model,
         "cores": machine.cores.len(),
         "core_numbers": machine.cores.iter().map(|core| core.number).collect::<Vec<_>>(),
+        "network_devices": network(machine),
         "numa_nodes": machine.cores.iter().map(|core| core.numa_node).collect::<Vec<_>>(),
         "online_cores": machine.online_cores,
         "os": machine.os,
@@ -122,6 +149,18 @@ pub fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
     }
 }
 
+/// Its network devices in words: what figures over a link depend on.
+fn network(machine: &weir::machine::Machine) -> Vec<String> {
+    if !machine.network.is_empty() {
+        return machine.network.iter().map(ToString::to_string).collect();
+    }
+    let where_none = match machine.virtualised {
+        Some(true) => " of hardware or of the host of this virtual machine",
+        _ => " that is known to have hardware",
+    };
+    vec![format!("{NO_DEVICE}{where_none}: no link speed, PCIe link, RSS or interrupts to tell of")]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +176,37 @@ mod tests {
         assert_eq!(machine.text("cpu_model").as_deref(), Some("A CPU"));
         assert_eq!(machine.text("cores").as_deref(), Some("2"));
         assert_eq!((machine.text("governor"), machine.text("none")), (None, None));
+    }
+
+    #[test]
+    fn a_machine_without_network_devices_says_so() {
+        let of = |virtualised| {
+            network(&weir::machine::Machine { virtualised, ..Default::default() }).remove(0)
+        };
+        assert!(of(Some(true)).contains("virtual machine"), "{}", of(Some(true)));
+        assert!(of(None).starts_with("none that is known"), "{}", of(None));
+        let device = weir::machine::NetworkDevice { name: "eth7".into(), ..Default::default() };
+        let one = weir::machine::Machine { network: vec![device], ..Default::default() };
+        assert!(network(&one)[0].starts_with("eth7 (driver unknown): link speed unknown"));
+    }
+
+    #[test]
+    fn cores_are_told_by_their_node_and_devices_one_by_one() {
+        let properties = json!({
+            "core_numbers": [0, 1, 2, 5], "numa_nodes": [0, 1, 0, null],
+            "network_devices": ["eth0 (x): link speed unknown"],
+        });
+        let Value::Object(properties) = properties else { unreachable!("an object") };
+        let machine = Machine { properties, warnings: vec![] };
+        assert_eq!(
+            machine.hardware(),
+            [
+                "NUMA node 0: cores 0,2",
+                "NUMA node 1: cores 1",
+                "network device, which takes no part: eth0 (x): link speed unknown"
+            ]
+        );
+        assert!(Machine::default().hardware().is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::hold::Hold;
+use super::ports::Recorder;
 use weir::udp::{Datagram, Handler, Replies};
 use weir_lab::udp::plan::Work;
 use weir_load::{audit::Auditor, clock::now_ns};
@@ -54,6 +55,8 @@ pub struct Measured {
     reply: Option<Reply>,
     /// What holds it up, where anything does.
     hold: Option<Arc<Hold>>,
+    /// What counts who sends to which port, where that is asked for.
+    ports: Option<Recorder>,
 }
 
 impl Measured {
@@ -64,7 +67,12 @@ impl Measured {
         reply: Option<Reply>,
         hold: Option<Arc<Hold>>,
     ) -> Self {
-        Self { auditor, labour, reply, hold }
+        Self { auditor, labour, reply, hold, ports: None }
+    }
+
+    /// The same, which counts who sends to which port.
+    pub fn counting(self, ports: Option<Recorder>) -> Self {
+        Self { ports, ..self }
     }
 }
 
@@ -93,9 +101,10 @@ pub fn handlers(
     work: Work,
     reply: Option<Reply>,
     hold: Option<Arc<Hold>>,
+    ports: impl Fn() -> Option<Recorder> + Send + 'static,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
     let labour = Labour::new(work);
-    move |_| Measured::new(auditor(), labour.clone(), reply, hold.clone())
+    move |_| Measured::new(auditor(), labour.clone(), reply, hold.clone()).counting(ports())
 }
 
 impl Handler for Measured {
@@ -103,6 +112,9 @@ impl Handler for Measured {
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
         if let Some(hold) = &self.hold {
             hold.pass();
+        }
+        if let Some(ports) = &self.ports {
+            ports.record(&datagram);
         }
         self.auditor.record_from(datagram.source.ip(), datagram.bytes, now_ns);
         self.labour.work();
@@ -142,7 +154,7 @@ mod tests {
         let work = |shared| Work { steps: 2, shared };
         let of_all = |work| {
             let audit = audit.clone();
-            let mut make = handlers(move || audit.auditor(), work, None, None);
+            let mut make = handlers(move || audit.auditor(), work, None, None, || None);
             (make(0).labour.shared, make(1).labour.shared)
         };
         let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };

@@ -11,6 +11,7 @@ mod hold;
 mod metrics;
 mod peer;
 pub mod performance;
+mod ports;
 mod tcp;
 mod tcp_peer;
 mod text;
@@ -45,6 +46,7 @@ use handler::Reply;
 use hold::Hold;
 use metrics::{About, MetricsArgs};
 use performance::{PerformanceArgs, PerformanceLog};
+use ports::{OnProvider, Ports};
 use watch::{Event, Now, Watch};
 
 /// What `weir serve` can serve.
@@ -189,6 +191,39 @@ pub struct ServeUdp {
     /// Interval of progress lines, at least 10 ms; 0 for none.
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
+
+    /// Receive the datagrams to every port of a device's addresses (--on), and show who sends to which, with Ethernet
+    /// address: a table an interval, and one at the end. By AF_XDP they go to no other program then; where that is not
+    /// allowed, by AF_PACKET, which gives copies: the kernel handles the same datagrams, too, and answers those that
+    /// nobody receives with an ICMP error. Which it is, and why, is said.
+    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "receive_offload"])]
+    any_port: bool,
+
+    /// The device whose addresses are received at, such as eth0; not those of IPv6 that hold on one link only.
+    #[arg(long, value_name = "DEVICE", requires = "any_port")]
+    on: Option<String>,
+
+    /// How the datagrams to every port are received: xdp (AF_XDP; CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF) or packet
+    /// (AF_PACKET; CAP_NET_RAW) [default: the first that can be used here].
+    #[arg(long, requires = "any_port", value_parser = ports::parse_provider)]
+    provider: Option<weir::rio::Choice>,
+
+    /// Rows of the tables: senders and ports with the most datagrams. At most 256 are kept, and in a full table a new one
+    /// takes the place of the one with the fewest.
+    #[arg(
+        long, default_value_t = 10, requires = "any_port",
+        value_parser = clap::value_parser!(u16).range(1..=ports::ENTRIES as i64)
+    )]
+    top: u16,
+
+    /// Also print each datagram: time since the start in seconds, Ethernet address, source and destination, length and
+    /// beginning; at most so many a second [default: 20]. The others are counted.
+    #[arg(
+        long, value_name = "PER_SECOND", requires = "any_port", num_args = 0..=1,
+        require_equals = true, default_missing_value = "20",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    print: Option<u32>,
 
     /// End after the first run of a generator.
     #[arg(short = '1', long, requires = "control")]
@@ -367,7 +402,7 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve udp", cores)).transpose()?.flatten();
     let (sender, events) = channel();
     let audit = Audit::new();
-    let (watch, design) = start(args, &audit, &sender)?;
+    let Begun { watch, design, ports, on_provider } = begin(args, &audit, &sender)?;
     let control = match args.control {
         Some(address) => Some(
             ControlServer::bind(address, control_settings, Arc::clone(&watch) as _)
@@ -377,9 +412,11 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     };
     stop_on_request(args.end_with_input, &sender)?;
     let mut settings = watch.settings();
+    settings.extend(on_provider.as_ref().map(|on| ("any-port".to_owned(), on.said.clone())));
     settings.extend(unbound.map(|why| ("cpu".to_owned(), why)));
     settings.extend(listener.as_ref().map(|listener| ("metrics".to_owned(), listener.url())));
-    let about = About::of(&design, &args.design, &settings);
+    let spec = on_provider.as_ref().map_or(&args.design, |on| &on.design);
+    let about = About::of(&design, spec, &settings);
     let watched = Arc::clone(&watch);
     let pages = metrics::udp::pages(about, move || watched.scraped());
     let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
@@ -387,7 +424,7 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     if let Some(log) = &mut log {
         log.begin(watch.performance());
     }
-    watch_until_end(args, &watch, &mut log, &events);
+    watch_until_end(args, &watch, &mut log, &events, ports.as_deref());
     let logged = log.map_or(Ok(()), |log| log.end(watch.performance()));
     // A server that is stopped has no counters: they would seem to begin anew.
     drop(endpoint);
@@ -400,20 +437,49 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     }
     drop(control);
     // What could not be logged is told once everything else was.
-    conclude(args, &watch, &design).and_then(|code| logged.map(|()| code))
+    conclude(args, &watch, &design, ports.as_deref()).and_then(|code| logged.map(|()| code))
+}
+
+/// A server that was started.
+struct Begun {
+    watch: Arc<Watch>,
+    /// The name of its design.
+    design: String,
+    /// Who sends to which port, where it receives the datagrams to all.
+    ports: Option<Arc<Ports>>,
+    on_provider: Option<OnProvider>,
+}
+
+/// Starts the server: on the first provider that can be used, where it receives the datagrams to every port.
+fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<Begun, Failure> {
+    let Some(device) = &args.on else {
+        let started = start(args, &args.design, &args.bind, None, audit, events);
+        let (watch, design) = started?;
+        return Ok(Begun { watch, design, ports: None, on_provider: None });
+    };
+    let addresses = ports::addresses(device)?;
+    let ports = Ports::new(addresses.len(), args.top.into(), args.print);
+    let ((watch, design), on_provider) =
+        ports::start_on_first(&args.design, args.provider, |design| {
+            start(args, design, &addresses, Some(&ports), audit, events)
+        })?;
+    Ok(Begun { watch, design, ports: Some(ports), on_provider: Some(on_provider) })
 }
 
 /// Starts the server. Gives also the name of its design.
 fn start(
     args: &ServeUdp,
+    design: &str,
+    bind: &[SocketAddr],
+    ports: Option<&Arc<Ports>>,
     audit: &Arc<Audit>,
     events: &Sender<Event>,
-) -> Result<(Arc<Watch>, String), Failure> {
-    let Spec { design, region } = Spec::parse(&args.design)?;
+) -> Result<(Arc<Watch>, String), weir::Error> {
+    let Spec { design, region } = Spec::parse(design)?;
     let name = design.about().name.to_owned();
-    design.availability().map_err(weir::Error::from)?;
-    let (first, others) =
-        args.bind.split_first().ok_or_else(|| Failure::usage("no address to receive on"))?;
+    design.availability()?;
+    let none = || weir::Error::option("bind", "no address to receive on");
+    let (first, others) = bind.split_first().ok_or_else(none)?;
     let mut server = Server::bind(*first)
         .payload_bytes(args.size)
         .region_options(RegionOptions {
@@ -424,7 +490,8 @@ fn start(
         .socket_options(SocketOptions {
             receive_buffer: args.rcvbuf,
             // With one address there is nothing to choose, and nothing to pay for it.
-            local_address: args.echo && args.bind.iter().any(|at| at.ip().is_unspecified()),
+            local_address: (args.echo && bind.iter().any(|at| at.ip().is_unspecified()))
+                || ports.is_some(),
             receive_offload: args.receive_offload,
             send_offload: !args.no_send_offload,
             busy_poll: args.busy_poll,
@@ -439,15 +506,21 @@ fn start(
     let of_handlers = Arc::clone(audit);
     let hold = args.hold.map(|held| Arc::new(Hold::new(held)));
     let of_hold = hold.clone();
-    let handlers =
-        handler::handlers(move || of_handlers.auditor(), args.work, reply(args), of_hold);
+    let of_ports = ports.cloned().map(|ports| (ports, events.clone()));
+    let recorders = move || of_ports.as_ref().map(|(ports, events)| ports.recorder(events));
+    let handlers = handler::handlers(
+        move || of_handlers.auditor(),
+        args.work,
+        reply(args),
+        of_hold,
+        recorders,
+    );
     // With the privilege that is given up below.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
-    let entries = entries.map_err(weir::Error::from)?;
+    let entries = entries?;
     let running = server.start(design, handlers)?;
     // Threads that are started from here on have none either.
-    weir::privilege::give_up()
-        .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
+    weir::privilege::give_up().map_err(|error| weir::Error::io("giving up privilege", error))?;
     let watch =
         Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone())
             .counting(entries)
@@ -556,6 +629,7 @@ fn watch_until_end(
     watch: &Watch,
     log: &mut Option<PerformanceLog>,
     events: &Receiver<Event>,
+    ports: Option<&Ports>,
 ) {
     let every = (!args.interval.is_zero()).then_some(args.interval);
     let mut then = Now::ZERO;
@@ -572,6 +646,7 @@ fn watch_until_end(
             Ok(Event::RunEnded) if args.once => return,
             Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_)) => {}
             Ok(Event::Note(note)) => say!("{note}"),
+            Ok(Event::Line(text)) => line(args, &text),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -594,6 +669,10 @@ fn watch_until_end(
             if let Some(settings) = watch.changed() {
                 line(args, &text::in_force(&settings));
             }
+            let table = ports.map(Ports::interval).unwrap_or_default();
+            if !table.is_empty() {
+                line(args, table.trim_end());
+            }
             then = now;
             next_line = Some(at + every);
         }
@@ -603,7 +682,12 @@ fn watch_until_end(
 /// Stops the server and prints its report. Gives the exit code: data errors if a run's data
 /// were wrong, if a generator went away without a word, so that its counts are open, or if the
 /// kernel kept slices; failed if nothing was wrong but that whoever stopped it cut a run off.
-fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure> {
+fn conclude(
+    args: &ServeUdp,
+    watch: &Watch,
+    design: &str,
+    ports: Option<&Ports>,
+) -> Result<u8, Failure> {
     let mut report = watch.report();
     if let Some(server) = watch.take_server() {
         let Final { slices, failure, threads, .. } = server.stop();
@@ -632,13 +716,29 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
             return Err(failure);
         }
     }
-    if args.json {
-        print_document(&report)?;
-    } else {
-        crate::print_report(&text::report(&report, args.work))?;
+    match (args.json, ports.map(Ports::report)) {
+        (true, any_port) => {
+            let any_port = any_port.map(|(_, any_port)| any_port);
+            print_document(&Concluded { report: &report, any_port })?;
+        }
+        (false, any_port) => {
+            let (table, _) = any_port.unzip();
+            let text = text::report(&report, args.work);
+            crate::print_report(&format!("{}{text}", table.unwrap_or_default()))?;
+        }
     }
     let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
     Ok(code_of("udp", wrong, watch.was_stopped_in_a_run()))
+}
+
+/// The document at the end.
+#[derive(serde::Serialize)]
+struct Concluded<'a> {
+    #[serde(flatten)]
+    report: &'a wire::ServerReport,
+    /// Who sent to which port, where it received the datagrams to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    any_port: Option<ports::Report>,
 }
 
 /// The exit code of a server that gave its report, and what there is to say of it.

@@ -41,6 +41,8 @@ pub enum Event {
     Asked(String),
     /// Something to tell the user.
     Note(String),
+    /// A line of what the server shows.
+    Line(String),
 }
 
 /// What is watched, shared by the main thread and the control channel.

@@ -16,8 +16,8 @@ pub fn all(breadth: Breadth) -> Vec<Row> {
     let mut on_frames: Vec<Row> = vec![];
     for row in rows.iter().filter(|row| row.role == Role::Plain && row.provider.is_some()) {
         let on = |provider: &String| Row { provider: Some(provider.clone()), ..row.clone() };
-        let answers = |choice: &&Choice| !choice.reaches_loopback() && choice.answers();
-        let all = Choice::ALL.iter().filter(answers);
+        let answering = |choice: &&Choice| !choice.reaches_loopback() && choice.answers();
+        let all = Choice::ALL.iter().filter(answering);
         let several = breadth == Breadth::Variants && row.design == POLLS;
         let providers: Vec<String> = match several {
             true => all.map(ToString::to_string).collect(),

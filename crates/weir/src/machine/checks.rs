@@ -595,7 +595,11 @@ mod tests {
             skb_defer_max: Some(0),
             connections_tracked: Some(0),
             cpu_quota_thousandths: Some(Limit::Unlimited),
-            network: vec![NetworkDevice { name: "eth0".into(), receive_queues: 4, steered: false }],
+            network: vec![NetworkDevice {
+                name: "eth0".into(),
+                receive_queues: 4,
+                ..Default::default()
+            }],
             ..sound()
         }
     }

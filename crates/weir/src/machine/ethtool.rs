@@ -5,11 +5,14 @@
 //!
 //! Origin: linux/ethtool.h, netdevice(7).
 
+use super::network::{Moderation, Rss};
 use std::{io, net::UdpSocket, os::fd::AsRawFd as _};
 
 /// The commands that are used here, each of which only reads.
 mod command {
+    pub const COALESCE: u32 = 0x0e; // ETHTOOL_GCOALESCE
     pub const CHANNELS: u32 = 0x3c; // ETHTOOL_GCHANNELS
+    pub const RSS: u32 = 0x46; // ETHTOOL_GRSSH
     pub const LINK_SETTINGS: u32 = 0x4c; // ETHTOOL_GLINKSETTINGS
 }
 
@@ -33,6 +36,20 @@ struct Channels {
 // SAFETY: the whole struct of the kernel.
 unsafe impl Question for Channels {}
 
+/// `struct ethtool_coalesce`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Coalesce {
+    command: u32,
+    rx_us: u32,
+    rx_frames: u32,
+    between: [u32; 7],
+    adaptive_rx: u32,
+    rest: [u32; 12],
+}
+// SAFETY: the whole struct of the kernel, which has 23 numbers.
+unsafe impl Question for Coalesce {}
+
 /// Most words that a mask of link modes has: the kernel counts them in 7 bits.
 const MOST_WORDS: usize = 127;
 
@@ -48,6 +65,24 @@ struct LinkSettings {
 }
 // SAFETY: the whole struct of the kernel and its three masks, which have at most so many words.
 unsafe impl Question for LinkSettings {}
+
+/// Most bytes that an indirection table and a key have together: the kernel's limit of a table is that of a number of 16
+/// bits, and no driver has that; a larger one is not read.
+const MOST_RSS_WORDS: usize = 8192;
+
+/// `struct ethtool_rxfh`, with room for its table and its key.
+#[repr(C)]
+struct RssQuestion {
+    command: u32,
+    context: u32,
+    table: u32,
+    key_bytes: u32,
+    bytes: [u8; 4],
+    reserved: u32,
+    config: [u32; MOST_RSS_WORDS],
+}
+// SAFETY: the whole struct of the kernel, with a table and a key that are read only where they have room.
+unsafe impl Question for RssQuestion {}
 
 /// A device that is asked.
 pub struct Ethtool {
@@ -112,6 +147,45 @@ impl Ethtool {
         self.ask(&mut channels).ok()?;
         Some(channels.receive.saturating_add(channels.combined)).filter(|queues| *queues > 0)
     }
+
+    /// When it interrupts; `None` where it does not say.
+    pub fn moderation(&self) -> Option<Moderation> {
+        let mut coalesce = Coalesce { command: command::COALESCE, ..Coalesce::default() };
+        self.ask(&mut coalesce).ok()?;
+        let Coalesce { rx_us, rx_frames, adaptive_rx, .. } = coalesce;
+        Some(Moderation { rx_us, rx_frames, adaptive_rx: adaptive_rx != 0 })
+    }
+
+    /// How it spreads frames over its queues; `None` where it does not say.
+    pub fn rss(&self) -> Option<Rss> {
+        let question = || RssQuestion {
+            command: command::RSS,
+            context: 0,
+            table: 0,
+            key_bytes: 0,
+            bytes: [0; 4],
+            reserved: 0,
+            config: [0; MOST_RSS_WORDS],
+        };
+        let mut sizes = question();
+        self.ask(&mut sizes).ok()?;
+        let (entries, key_bytes) = (sizes.table as usize, sizes.key_bytes as usize);
+        if entries + key_bytes.div_ceil(4) > MOST_RSS_WORDS {
+            return None;
+        }
+        let mut whole = question();
+        (whole.table, whole.key_bytes) = (sizes.table, sizes.key_bytes);
+        self.ask(&mut whole).ok()?;
+        Some(Rss { entries, queues: distinct(&whole.config[..entries]), key_bytes })
+    }
+}
+
+/// How many different numbers there are.
+fn distinct(table: &[u32]) -> usize {
+    let mut queues = table.to_vec();
+    queues.sort_unstable();
+    queues.dedup();
+    queues.len()
 }
 
 /// A speed as ethtool has it in Mbit/s, in bits per second: 0 and all ones are unknown.
@@ -125,16 +199,24 @@ mod tests {
 
     #[test]
     fn structs_are_those_of_the_kernel() {
-        // Sizes of linux/ethtool.h, of the last without what has no fixed length.
+        // Sizes of linux/ethtool.h, of the last two without what has no fixed length.
         assert_eq!(size_of::<Channels>(), 36);
+        assert_eq!(size_of::<Coalesce>(), 92);
+        assert_eq!(std::mem::offset_of!(Coalesce, adaptive_rx), 40);
         assert_eq!(std::mem::offset_of!(LinkSettings, words), 15);
         assert_eq!(size_of::<LinkSettings>() - 12 * MOST_WORDS, 48);
+        assert_eq!(std::mem::offset_of!(RssQuestion, config), 24);
     }
 
     #[test]
     fn a_speed_that_is_unknown_is_none() {
         assert_eq!([0, u32::MAX].map(known_speed), [None, None]);
         assert_eq!(known_speed(10_000), Some(10_000_000_000));
+    }
+
+    #[test]
+    fn queues_of_a_table_are_counted_once() {
+        assert_eq!((distinct(&[]), distinct(&[0, 1, 0, 1, 3])), (0, 3));
     }
 
     #[test]

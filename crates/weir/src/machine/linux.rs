@@ -1,21 +1,40 @@
 //! A Linux machine, from `/proc` and `/sys`.
 
 use super::{
-    Boost, Instruments, Limit, Machine, Mitigation, NetworkDevice, ethtool::Ethtool,
-    instruments::switched_on,
+    Boost, Instruments, Interrupt, Limit, Machine, Mitigation, NetworkDevice, Pcie,
+    ethtool::Ethtool, instruments::switched_on,
 };
 use nix::{
-    sys::resource::{RLIM_INFINITY, Resource, getrlimit},
+    ifaddrs::getifaddrs,
+    net::if_::if_nametoindex,
+    sys::{
+        resource::{RLIM_INFINITY, Resource, getrlimit},
+        socket::SockaddrStorage,
+    },
     unistd::{SysconfVar, getppid, sysconf},
 };
 use std::{
     fs, io,
+    net::IpAddr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 pub(super) fn link_bits_per_s(device: &str) -> io::Result<Option<u64>> {
     Ethtool::of(device)?.bits_per_s()
+}
+
+pub(super) fn addresses(device: &str) -> io::Result<Vec<IpAddr>> {
+    if_nametoindex(device)?;
+    let of_device = getifaddrs()?.filter(|entry| entry.interface_name == device);
+    let ip = |address: SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+        v4.or_else(|| {
+            let v6 = address.as_sockaddr_in6()?.ip();
+            (!v6.is_unicast_link_local()).then_some(v6.into())
+        })
+    };
+    Ok(of_device.filter_map(|entry| ip(entry.address?)).collect())
 }
 
 pub(super) fn describe() -> Machine {
@@ -51,7 +70,7 @@ pub(super) fn describe() -> Machine {
         numa_balancing: number("/proc/sys/kernel/numa_balancing"),
         skb_defer_max: number("/proc/sys/net/core/skb_defer_max"),
         connections_tracked: number("/proc/sys/net/netfilter/nf_conntrack_count"),
-        network: network(),
+        network: network(Path::new("/sys"), Path::new("/proc"), ask),
         ..Machine::default()
     }
 }
@@ -278,23 +297,93 @@ fn quota_thousandths(line: &str) -> Option<u64> {
     quota.checked_mul(1000)?.checked_div(period)
 }
 
-fn network() -> Vec<NetworkDevice> {
-    let Ok(devices) = fs::read_dir("/sys/class/net") else { return Vec::new() };
+/// Network devices with hardware behind them, from these system files, and what each says when it is asked.
+fn network(sys: &Path, proc: &Path, ask: impl Fn(&mut NetworkDevice)) -> Vec<NetworkDevice> {
+    let interrupts = read(proc, "interrupts").unwrap_or_default();
+    let Ok(devices) = fs::read_dir(sys.join("class/net")) else { return Vec::new() };
     let mut found: Vec<_> = devices
-        .filter_map(|device| {
-            let (path, name) = device.ok().map(|d| (d.path(), d.file_name().into_string()))?;
-            fs::exists(path.join("device")).ok().filter(|has| *has)?;
+        .flatten()
+        .filter_map(|entry| {
+            let (path, name) = (entry.path(), entry.file_name().into_string().ok()?);
+            let hardware = fs::canonicalize(path.join("device")).ok()?;
             let queues = fs::read_dir(path.join("queues")).ok()?.flatten();
             let received = queues.filter(|q| q.file_name().as_encoded_bytes().starts_with(b"rx-"));
-            let masks: Vec<_> =
-                received.map(|q| text(q.path().join("rps_cpus").to_str()?)).collect();
+            let masks: Vec<_> = received.map(|q| read(&q.path(), "rps_cpus")).collect();
             let is_set = |mask: &String| mask.bytes().any(|digit| !matches!(digit, b'0' | b','));
-            let steered = masks.iter().flatten().any(is_set);
-            Some(NetworkDevice { name: name.ok()?, receive_queues: masks.len(), steered })
+            let driver = fs::read_link(hardware.join("driver")).ok();
+            let driver = driver.and_then(|path| path.file_name()?.to_str().map(str::to_owned));
+            // Of the device or of the bus that it is on: virtio lies on PCI.
+            let above: Vec<&Path> = hardware.ancestors().take_while(|path| *path != sys).collect();
+            let node = above.iter().find_map(|path| read(path, "numa_node"));
+            let mut device = NetworkDevice {
+                receive_queues: masks.len(),
+                steered: masks.iter().flatten().any(is_set),
+                driver,
+                // -1 where there is none.
+                numa_node: node.and_then(|node| node.parse().ok()),
+                pcie: above.iter().find_map(|path| pcie(path)),
+                interrupts: interrupts_of(&name, &above, proc, &interrupts),
+                name,
+                ..NetworkDevice::default()
+            };
+            ask(&mut device);
+            Some(device)
         })
         .collect();
     found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     found
+}
+
+/// Asks a device for what no file says.
+fn ask(device: &mut NetworkDevice) {
+    let Ok(asked) = Ethtool::of(&device.name) else { return };
+    device.bits_per_s = asked.bits_per_s().ok().flatten();
+    device.rss = asked.rss();
+    device.moderation = asked.moderation();
+}
+
+/// The PCIe link of a device of PCI; `None` where it has none, as those of a virtual machine.
+fn pcie(device: &Path) -> Option<Pcie> {
+    let link = |speed: &str, width: &str| {
+        let lanes: u32 = read(device, width)?.parse().ok()?;
+        let speed = read(device, speed).filter(|speed| speed.contains("GT/s"))?;
+        // 255 is how the kernel says that it does not know.
+        (1..255).contains(&lanes).then_some((speed, lanes))
+    };
+    let (speed, lanes) = link("current_link_speed", "current_link_width")?;
+    let at_best = link("max_link_speed", "max_link_width");
+    let at_best = at_best.filter(|best| *best != (speed.clone(), lanes));
+    Some(Pcie { speed, lanes, at_best })
+}
+
+/// The interrupts of a device: those of the hardware, or those that have its name or its hardware's.
+fn interrupts_of(name: &str, above: &[&Path], proc: &Path, interrupts: &str) -> Vec<Interrupt> {
+    let on_bus = above.iter().find_map(|path| fs::read_dir(path.join("msi_irqs")).ok());
+    let on_bus = on_bus.into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> =
+        on_bus.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let hardware = above.first().and_then(|path| path.file_name()?.to_str()).unwrap_or(name);
+    let lines = interrupts.lines().filter_map(interrupt);
+    let is_of = |action: &str, of: &str| {
+        let rest = action.strip_prefix(of);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    };
+    let named = lines.clone().filter(|(_, action)| is_of(action, name) || is_of(action, hardware));
+    numbers.extend(named.map(|(number, _)| number));
+    numbers.sort_unstable();
+    numbers.dedup();
+    let known = |number: u32| Interrupt {
+        number,
+        name: lines.clone().find(|(of, _)| *of == number).map(|(_, action)| action.to_owned()),
+        cores: read(&proc.join(format!("irq/{number}")), "smp_affinity_list"),
+    };
+    numbers.into_iter().map(known).collect()
+}
+
+/// Number and last word of a line of /proc/interrupts: ` 38:  0  30922 PCI-MSIX-0000:00:03.0  1-edge  virtio2-input.0`.
+fn interrupt(line: &str) -> Option<(u32, &str)> {
+    let (number, rest) = line.split_once(':')?;
+    Some((number.trim().parse().ok()?, rest.split_whitespace().last()?))
 }
 
 fn governor_files() -> Vec<(String, String)> {
@@ -359,6 +448,115 @@ mod tests {
         assert_eq!(cpu_model(CPUINFO).as_deref(), Some("Intel(R) Xeon(R) Processor"));
         assert_eq!(virtualised(CPUINFO), Some(true));
         assert_eq!(cpu_model("processor : 0\nmodel name :\n"), None);
+    }
+
+    #[test]
+    fn a_device_has_its_addresses_and_what_is_none_is_said() {
+        assert!(addresses("lo").unwrap().contains(&IpAddr::from([127, 0, 0, 1])));
+        assert_eq!(addresses("weir-none").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    }
+
+    /// A tree of system files, removed at the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(files: &[(&str, &str)], links: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("weir-sysfs-{}", std::process::id()));
+            let of = |path: &str| {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                path
+            };
+            files.iter().for_each(|(path, text)| fs::write(of(path), text).unwrap());
+            for (path, to) in links {
+                std::os::unix::fs::symlink(root.join(to), of(path)).unwrap();
+            }
+            Self(fs::canonicalize(root).unwrap())
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn devices_are_what_their_files_say() {
+        const CARD: &str = "sys/devices/pci0000:40/0000:41:00.0";
+        const VIRTIO: &str = "sys/devices/pci0000:00/0000:00:03.0";
+        let of = |folder: &str, file: &str| format!("{folder}/{file}");
+        let files = [
+            (of(CARD, "current_link_speed"), "8.0 GT/s PCIe\n"),
+            (of(CARD, "current_link_width"), "4\n"),
+            (of(CARD, "max_link_speed"), "16.0 GT/s PCIe\n"),
+            (of(CARD, "max_link_width"), "8\n"),
+            (of(CARD, "numa_node"), "1\n"),
+            (of(CARD, "msi_irqs/60"), "msix\n"),
+            (of(CARD, "msi_irqs/61"), "msix\n"),
+            (of(VIRTIO, "current_link_speed"), "Unknown\n"),
+            (of(VIRTIO, "current_link_width"), "0\n"),
+            (of(VIRTIO, "numa_node"), "-1\n"),
+            (of(VIRTIO, "virtio2/features"), "0\n"),
+            ("sys/class/net/eth0/queues/rx-0/rps_cpus".into(), "00000000,00000000\n"),
+            ("sys/class/net/eth1/queues/rx-0/rps_cpus".into(), "0\n"),
+            ("sys/class/net/eth1/queues/rx-1/rps_cpus".into(), "3\n"),
+            ("sys/class/net/eth1/queues/tx-0/tx_timeout".into(), "0\n"),
+            ("sys/class/net/lo/queues/rx-0/rps_cpus".into(), "0\n"),
+            ("sys/bus/drivers/mlx5_core/uevent".into(), "\n"),
+            (
+                "proc/interrupts".into(),
+                "           CPU0       CPU1\n \
+                 38:          0      30922 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n \
+                 39:          0          1 PCI-MSIX-0000:00:09.0   1-edge      virtio22-input.0\n \
+                 60:          7          0 PCI-MSIX-0000:41:00.0   0-edge      mlx5_async0@pci:0000:41:00.0\n\
+                 NMI:          0          0   Non-maskable interrupts\n",
+            ),
+            ("proc/irq/38/smp_affinity_list".into(), "0-1\n"),
+            ("proc/irq/60/smp_affinity_list".into(), "1\n"),
+        ];
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
+        let virtio = of(VIRTIO, "virtio2");
+        let driver = of(CARD, "driver");
+        let links = [
+            ("sys/class/net/eth0/device", virtio.as_str()),
+            ("sys/class/net/eth1/device", CARD),
+            (driver.as_str(), "sys/bus/drivers/mlx5_core"),
+        ];
+        let tree = Tree::new(&files, &links);
+        let asked = |device: &mut NetworkDevice| device.bits_per_s = Some(device.name.len() as u64);
+        let found = network(&tree.0.join("sys"), &tree.0.join("proc"), asked);
+        let interrupt = |number, name: Option<&str>, cores: Option<&str>| Interrupt {
+            number,
+            name: name.map(str::to_owned),
+            cores: cores.map(str::to_owned),
+        };
+        let eth0 = NetworkDevice {
+            name: "eth0".into(),
+            receive_queues: 1,
+            bits_per_s: Some(4),
+            interrupts: vec![interrupt(38, Some("virtio2-input.0"), Some("0-1"))],
+            ..NetworkDevice::default()
+        };
+        let eth1 = NetworkDevice {
+            name: "eth1".into(),
+            receive_queues: 2,
+            steered: true,
+            driver: Some("mlx5_core".into()),
+            bits_per_s: Some(4),
+            numa_node: Some(1),
+            pcie: Some(Pcie {
+                speed: "8.0 GT/s PCIe".into(),
+                lanes: 4,
+                at_best: Some(("16.0 GT/s PCIe".into(), 8)),
+            }),
+            interrupts: vec![
+                interrupt(60, Some("mlx5_async0@pci:0000:41:00.0"), Some("1")),
+                interrupt(61, None, None),
+            ],
+            ..NetworkDevice::default()
+        };
+        assert_eq!(found, [eth0, eth1]);
     }
 
     #[test]

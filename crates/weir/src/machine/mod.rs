@@ -16,7 +16,7 @@
 //! ```
 
 // What this module needs of an OS: describe() -> Machine, instruments() -> Instruments, memory_left_bytes(),
-// link_bits_per_s().
+// link_bits_per_s(), addresses().
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
@@ -31,6 +31,7 @@ mod costs;
 pub(crate) mod ethtool;
 mod instruments;
 mod load;
+mod network;
 
 pub use check::{Check, Effect};
 pub use checks::{
@@ -40,9 +41,10 @@ pub use core_to_core::core_to_core_ns;
 pub use costs::Costs;
 pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
+pub use network::{Interrupt, Moderation, NetworkDevice, Pcie, Rss};
 
 use crate::affinity;
-use std::io;
+use std::{io, net::IpAddr};
 
 /// Memory that this process can still have without swapping, and without the kernel ending a process for it, if known.
 pub(crate) fn memory_left_bytes() -> Option<u64> {
@@ -56,6 +58,15 @@ pub(crate) fn memory_left_bytes() -> Option<u64> {
 /// Where there is no such device, or this system cannot be asked.
 pub fn link_bits_per_s(device: &str) -> io::Result<Option<u64>> {
     native::link_bits_per_s(device)
+}
+
+/// The addresses of a network device, but for those of IPv6 that hold on one link only: what a server can be bound to
+/// without naming the device. It is one of the calling thread's network namespace.
+///
+/// # Errors
+/// Where there is no such device, or this system cannot be asked.
+pub fn addresses(device: &str) -> io::Result<Vec<IpAddr>> {
+    native::addresses(device)
 }
 
 /// A limit that the operating system puts on this process.
@@ -162,17 +173,6 @@ pub struct Boost {
     pub path: &'static str,
     /// What switches it off.
     pub off: char,
-}
-
-/// How what a network device receives comes to the cores.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetworkDevice {
-    /// Its name: `eth0`.
-    pub name: String,
-    /// Its receive queues, of which each has an interrupt.
-    pub receive_queues: usize,
-    /// Whether the kernel hands what one of them receives to other cores (RPS).
-    pub steered: bool,
 }
 
 impl Machine {

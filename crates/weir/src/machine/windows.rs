@@ -4,6 +4,7 @@ use super::{Instruments, Machine};
 use std::{
     ffi::{CStr, c_char},
     io,
+    net::IpAddr,
     sync::OnceLock,
 };
 use windows_sys::{
@@ -18,6 +19,11 @@ use windows_sys::{
 
 pub(super) fn link_bits_per_s(_device: &str) -> io::Result<Option<u64>> {
     let why = "the speed of a link is not asked for on this system";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
+pub(super) fn addresses(_device: &str) -> io::Result<Vec<IpAddr>> {
+    let why = "the addresses of a device are not asked for on this system";
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 

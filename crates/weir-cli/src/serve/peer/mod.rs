@@ -210,7 +210,7 @@ fn watch_until_end(args: &ServePeer, watch: &PeerWatch, events: &Receiver<Event>
             Ok(Event::RunEnded) if args.once => return,
             Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_))
             | Err(RecvTimeoutError::Timeout) => {}
-            Ok(Event::Note(note)) => say!("{note}"),
+            Ok(Event::Note(note) | Event::Line(note)) => say!("{note}"),
         }
         if Instant::now() >= next_read {
             watch.read();

@@ -75,6 +75,7 @@ impl Reported for Tcp {
         let of = &results.own;
         let mut said =
             both_sides(results, [("server", &of.server_cores), ("client", &of.client_cores)]);
+        said.extend(results.machine.hardware());
         said.extend(of.checked.as_ref().map(|checked| {
             let (least, most) = checked.message_bytes;
             format!(

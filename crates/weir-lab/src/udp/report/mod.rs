@@ -88,6 +88,7 @@ impl Reported for Udp {
         let mut said =
             both_sides(results, [("server", &of.server_cores), ("generator", &of.generator_cores)]);
         said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
+        said.extend(results.machine.hardware());
         for calibration in &of.calibrations {
             let kind = if calibration.receive_offload { " with receive offload" } else { "" };
             let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
