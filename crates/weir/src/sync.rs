@@ -6,9 +6,7 @@ pub(crate) use loom::sync::{
     atomic::{AtomicBool, Ordering, fence},
 };
 #[cfg(all(loom, target_os = "linux"))]
-pub(crate) use loom::{sync::atomic::fence, thread};
-#[cfg(all(not(loom), miri))]
-pub(crate) use std::sync::atomic::fence;
+pub(crate) use loom::thread;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard,
