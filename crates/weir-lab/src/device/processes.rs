@@ -99,9 +99,9 @@ impl Processes {
             .arguments(["-i".to_owned(), format!("{part_ms}ms")])
             .arguments(control.into_iter().flat_map(|control| ["--control", control]))
             .on_cores(&self.cores)
-            .arguments(["--json"])
             .arguments(self.runner.counting())
-            .arguments(self.runner.logging());
+            .arguments(self.runner.logging())
+            .arguments(["--json"]);
         let named = self.named.iter().filter(|device| **device == load.device);
         // A path may look like a flag.
         let like_a_flag = load.device.starts_with('-') && load.device != "-";

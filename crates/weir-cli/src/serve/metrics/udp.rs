@@ -82,6 +82,16 @@ pub const COUNTERS: &[Named] = &[
     ),
     labelled("passed_fragments", "weir_frames_passed_total", ("reason", "fragment"), ""),
     labelled("passed_unserved", "weir_frames_passed_total", ("reason", "unserved"), ""),
+    named(
+        "locks",
+        "weir_queue_locks_total",
+        "Times the lock of a request queue was taken to post, where threads share the queue.",
+    ),
+    named(
+        "locks_contended",
+        "weir_queue_locks_contended_total",
+        "Those of them that another thread held, so that this one had to wait.",
+    ),
     named("dequeues", "weir_dequeues_total", "Calls that asked for what was received."),
     named(
         "empty_dequeues",
