@@ -559,7 +559,9 @@ fn the_book_has_every_metric() {
         .flat_map(|line| metrics_of(line.split(" | ").next().unwrap_or_default()))
         .collect();
     let mut exported = BTreeSet::new();
-    for served in [Served::udp(&["--design", "blocking"]), Served::tcp(&["--design", "poll"])] {
+    // A design with settings that can be changed while it runs, which are a metric, too.
+    let hybrid = "rio-hybrid --threads 1 --outstanding 64 --spin 0";
+    for served in [Served::udp(&["--design", hybrid]), Served::tcp(&["--design", "poll"])] {
         let types = served.scrape().0;
         let types = types.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         exported.extend(types.filter_map(|line| Some(line.split(' ').next()?.to_owned())));

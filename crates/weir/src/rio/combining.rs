@@ -75,9 +75,11 @@ impl<T: Sharing, X, I> Combining<T, X, I> {
         self.left[queue].with(|left| {
             if may() {
                 left.append(items);
+                // Under the lock: who has waited for all that is being left must find it. A swap stands in one order with
+                // the one that lowers the flag.
+                self.any_left.swap(true, Relaxed);
             }
         });
-        self.any_left.store(true, Relaxed);
     }
 
     /// Takes what was left by those who found the value in use, unless somebody uses it again: then he does.
