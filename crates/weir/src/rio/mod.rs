@@ -41,6 +41,7 @@
 
 pub mod batch;
 mod choice;
+#[cfg(any(test, target_os = "linux"))] // what it is used for is there
 mod combining;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -425,6 +426,7 @@ impl<C> Batch<C> {
     }
 
     /// The same, and gives it to be changed where it lies.
+    #[cfg(target_os = "linux")]
     #[inline(always)]
     pub(crate) fn push_mut(&mut self, completion: C) -> &mut C {
         self.push(completion);

@@ -20,7 +20,7 @@ mod span;
 use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU16,
     sync::Arc,
     time::Duration,
@@ -266,9 +266,10 @@ pub struct Link {
 
 impl Arrival {
     /// Nothing of nobody: what a provider writes an arrival into.
+    #[cfg(target_os = "linux")]
     pub(crate) const NONE: Self = Self {
         len: 0,
-        from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
+        from: SocketAddr::V4(std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
         local: None,
         truncated: false,
         at: None,
