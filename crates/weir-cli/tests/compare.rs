@@ -55,7 +55,7 @@ fn servers_that_answer_are_compared_by_their_answers() {
     let of = |load: &serde_json::Value| (load["ranked_by"].clone(), load["load"]["kind"].clone());
     assert_eq!(of(&loads[0]), ("answers_per_s".into(), "closed_loop".into()));
     assert_eq!(of(&loads[1]), ("latency_ns.p50".into(), "paced".into()));
-    let asked = serde_json::json!({ "outstanding": 8, "size_bytes": 40 });
+    let asked = serde_json::json!({ "outstanding": 8, "size_bytes": 40, "offload": "on" });
     assert_eq!(loads[0]["load"]["replies"], asked);
     assert_eq!(document["calibration"], serde_json::json!([]), "it tells nothing of answers");
     let rows = document["results"].as_array().unwrap();
@@ -300,7 +300,7 @@ fn child_with(command: &str, word: &str) -> u32 {
 #[test]
 fn a_generator_and_a_server_that_are_killed_cost_a_run_each() {
     let length = "1237";
-    let child = under_way(length, &["--quick", "-t", "20", "--json"]);
+    let child = under_way(length, &["--quick", "-t", "20", "--load", "saturation", "--json"]);
     // The generator is there once the server listens, so that both are in the middle of a run, which lasts 2 s.
     let first = child_with("flood", length);
     common::kill(first);

@@ -422,12 +422,21 @@ fn without_a_word_all_three_kinds_are_planned_each_with_its_part_of_the_time() {
     );
     let seconds = |kind: &str| document[kind]["planned_s"].as_f64().unwrap();
     let all = seconds("udp") + seconds("tcp") + seconds("iops");
-    assert!((all - 110.0).abs() < 1.0, "{all}");
+    assert!((all - 133.0).abs() < 1.0, "{all}");
     for kind in ["udp", "tcp", "iops"] {
         assert!(!document[kind]["planned"].as_array().unwrap().is_empty(), "{kind}");
     }
     let of_udp = errors(&output(&["compare", "--dry-run", "--design", "epoll"]));
     assert!(of_udp.contains("paced at 50000/s") && !of_udp.contains("TCP"), "{of_udp}");
+    let answered = |words: &[&str]| {
+        let words = [&["compare", "udp", "--dry-run", "--design", "epoll"], words].concat();
+        errors(&output(&words)).contains("each answered")
+    };
+    // Servers that answer stand beside sinks where nothing else is asked for.
+    assert!(of_udp.contains("each answered") && answered(&["--quick"]) && answered(&["-t", "1m"]));
+    for words in [&["--load", "saturation"][..], &["--rounds", "3"], &["-t", "5"], &["-l", "16"]] {
+        assert!(!answered(words), "{words:?}");
+    }
 }
 
 #[test]

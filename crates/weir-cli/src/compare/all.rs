@@ -31,7 +31,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         name: "udp",
         heading: "UDP (for more: weir compare udp)",
-        weight: 46.0,
+        weight: 69.0,
         compare: |of, context| udp::compare(&UdpArgs::of_all(of), context),
     },
     Kind {
@@ -152,7 +152,7 @@ mod tests {
         let all = Duration::from_secs(ALL_STANDARD_S);
         let shares: Vec<f64> =
             (0..3).map(|index| share(left_by_plan(all, index), index).as_secs_f64()).collect();
-        for (share, wanted) in shares.iter().zip([46.0, 37.0, 27.0]) {
+        for (share, wanted) in shares.iter().zip([69.0, 37.0, 27.0]) {
             assert!((share - wanted).abs() < 1e-6, "{shares:?}");
         }
         assert_eq!(share(Duration::from_secs(50), 2), Duration::from_secs(50));

@@ -22,8 +22,8 @@ use crate::exit::Failure;
 use crate::serve::performance::parse_interval;
 
 /// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
-pub(super) const ALL_STANDARD_S: u64 = 110;
-pub(super) const ALL_QUICK_S: u64 = 60;
+pub(super) const ALL_STANDARD_S: u64 = 133;
+pub(super) const ALL_QUICK_S: u64 = 75;
 
 /// Options that every comparison has, with the same meaning.
 #[derive(Debug, Clone, PartialEq, Args)]

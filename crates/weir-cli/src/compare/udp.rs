@@ -165,6 +165,14 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
                 Swept::Defer => Sweep::Option(&SWEPT_OPTIONS[3]),
             })
             .collect(),
+        // Their stamp needs room.
+        answers: (args.adds_answers() && base.size_bytes as usize >= STAMP_BYTES).then(|| {
+            Replies {
+                outstanding: weir_load::flood::Replies::default().outstanding,
+                size_bytes: None,
+                offload: ReplyOffload::On,
+            }
+        }),
         with_offload: offload == ReceiveOffload::Paired,
         bursts: bursts(args),
         holds: match args.held.is_empty() {
@@ -358,7 +366,9 @@ mod tests {
             "saturation, 64 B, 4 flows",
         ];
         assert_eq!(loads(&words), wanted);
-        assert_eq!(loads(&["-l", "1400", "--quick"]), ["saturation, 1400 B"]);
+        let answered = "closed loop of 64 requests per flow, 1400 B, each answered";
+        assert_eq!(loads(&["-l", "1400", "--quick"]), ["saturation, 1400 B", answered]);
+        assert_eq!(loads(&["-l", "31", "--quick"]), ["saturation, 31 B"], "no room for a stamp");
         let paced = ["--load", "50k,75%"];
         let wanted = [
             "saturation, 64 B",

@@ -6,6 +6,7 @@
 
 mod account;
 mod course;
+mod event;
 mod handler;
 mod hold;
 mod metrics;
@@ -42,12 +43,13 @@ use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, p
 
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use event::Event;
 use handler::Reply;
 use hold::Hold;
 use metrics::{About, MetricsArgs};
 use performance::{PerformanceArgs, PerformanceLog};
 use ports::{OnProvider, Ports};
-use watch::{Event, Now, Watch};
+use watch::{Now, Watch};
 
 /// What `weir serve` can serve.
 #[derive(Debug, Subcommand)]

@@ -19,7 +19,7 @@ use weir::rio::Choice;
 use weir::udp::Datagram;
 use weir_lab::report::number::si;
 
-use super::watch::Event;
+use super::event::Event;
 use crate::exit::Failure;
 
 /// Most pairs of a table.

@@ -25,9 +25,9 @@ use weir_lab::tcp::wire::{BUFFERS, KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
+use super::event::Event;
 use super::metrics::{self, About, MetricsArgs};
 use super::performance::{PerformanceArgs, PerformanceLog};
-use super::watch::Event;
 use super::{stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};

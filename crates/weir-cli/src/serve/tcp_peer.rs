@@ -19,7 +19,7 @@ use weir_lab::wire;
 use weir_load::clock::now_ns;
 
 use super::account::both;
-use super::watch::Event;
+use super::event::Event;
 use super::{LOOK_EVERY, stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};

@@ -18,6 +18,7 @@ use weir_load::control::{AgreedRun, Arrived, Ending, InForce, Outstanding, Recei
 
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
+use super::event::Event;
 use super::handler::{Measured, Reply};
 use super::hold::Hold;
 use super::metrics::udp::Figures as Scraped;
@@ -27,23 +28,6 @@ const SYSTEM_EVERY: u32 = 10;
 
 /// Why a run was cut short that was open when the server was stopped.
 const STOPPED: &str = "the server was stopped before the generator had ended the run";
-
-/// What wakes the main thread.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The user, or whoever started the server, wants it to end.
-    Stop,
-    /// A generator's run began or started: readings must be taken.
-    RunBegan,
-    /// A run is over and its report is on its way.
-    RunEnded,
-    /// A line of the standard input, where its end ends the server.
-    Asked(String),
-    /// Something to tell the user.
-    Note(String),
-    /// A line of what the server shows.
-    Line(String),
-}
 
 /// What is watched, shared by the main thread and the control channel.
 pub struct Watch {

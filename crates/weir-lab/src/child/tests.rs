@@ -40,7 +40,7 @@ fn a_document_may_go_over_several_lines() {
 
 #[test]
 fn a_child_that_hangs_is_ended_at_its_deadline() {
-    let (mut child, _) = shell("echo starting >&2; exec sleep 1000");
+    let (mut child, _) = shell("echo starting >&2; exec sleep 100");
     let id = child.id();
     assert!(is_running(id));
     let error = child.document::<Value>("ready line", within(200)).unwrap_err();
@@ -53,7 +53,7 @@ fn a_child_that_hangs_is_ended_at_its_deadline() {
 
 #[test]
 fn a_child_that_hangs_after_its_report_is_ended_too() {
-    let (mut child, _) = shell("echo '{}'; exec sleep 1000");
+    let (mut child, _) = shell("echo '{}'; exec sleep 100");
     let id = child.id();
     child.document::<Value>("report", within(60_000)).unwrap();
     assert!(matches!(child.finish(within(100)), Err(ChildError::Deadline { .. })));
@@ -62,7 +62,7 @@ fn a_child_that_hangs_after_its_report_is_ended_too() {
 
 #[test]
 fn a_child_that_closes_its_output_and_stays_is_ended() {
-    let (child, _) = shell("exec >&-; exec sleep 1000");
+    let (child, _) = shell("exec >&-; exec sleep 100");
     let id = child.id();
     assert!(matches!(child.finish(within(200)), Err(ChildError::Deadline { .. })));
     assert!(!is_running(id));
@@ -91,7 +91,7 @@ fn only_the_end_of_a_long_standard_error_is_kept() {
 
 #[test]
 fn garbage_is_quoted() {
-    let (mut child, _) = shell("echo 'Segmentation fault'; sleep 1000");
+    let (mut child, _) = shell("echo 'Segmentation fault'; exec sleep 100");
     let error = child.document::<Value>("report", within(60_000)).unwrap_err().to_string();
     assert!(
         error.contains("something else than its report") && error.contains("Segmentation"),
@@ -127,7 +127,7 @@ fn an_early_end_without_a_word_is_reported() {
 
 #[test]
 fn an_interrupt_wakes_who_waits_and_ends_the_child() {
-    let (mut child, interrupt) = shell("exec sleep 1000");
+    let (mut child, interrupt) = shell("exec sleep 100");
     let id = child.id();
     let raiser = std::thread::spawn(move || interrupt.raise());
     let error = child.document::<Value>("ready line", within(60_000)).unwrap_err();

@@ -10,7 +10,7 @@ use std::{
 fn a_program_ends_with_the_thread_that_started_it() {
     let started = thread::spawn(|| {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "echo ready; exec sleep 1000"]).stdout(Stdio::piped());
+        command.args(["-c", "echo ready; exec sleep 100"]).stdout(Stdio::piped());
         end_with_this_thread(&mut command);
         let mut child = command.spawn().expect("a shell");
         let mut line = String::new();
@@ -80,7 +80,7 @@ const PASSES_ON: &str = "WEIR_TEST_PASSES_ON";
 
 #[test]
 fn what_asks_a_process_to_end_goes_to_the_program_it_runs() {
-    const SHELL: &str = "trap 'kill $!; exit 7' TERM; sleep 1000 & echo 'asked: ready'; wait";
+    const SHELL: &str = "trap 'kill $!; exit 7' TERM; sleep 100 & echo 'asked: ready'; wait";
     if let Ok(before) = std::env::var(PASSES_ON) {
         pass_signals_on().expect("signals can be heeded");
         if before == "before" {

@@ -114,7 +114,6 @@ impl<T: Sharing, X, I> Combining<T, X, I> {
     }
 
     /// Lets everybody come to an end who is leaving something or uses the value.
-    #[cfg(target_os = "linux")]
     pub fn wait_for_all(&self) {
         for left in &self.left {
             left.with(|_| ());

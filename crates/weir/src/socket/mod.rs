@@ -265,18 +265,6 @@ pub struct Link {
 }
 
 impl Arrival {
-    /// Nothing of nobody: what a provider writes an arrival into.
-    #[cfg(target_os = "linux")]
-    pub(crate) const NONE: Self = Self {
-        len: 0,
-        from: SocketAddr::V4(std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
-        local: None,
-        truncated: false,
-        at: None,
-        segment: None,
-        link: None,
-    };
-
     /// How many datagrams it is.
     #[inline]
     pub fn datagrams(&self) -> usize {

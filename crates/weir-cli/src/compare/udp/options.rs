@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use weir::socket::{MOST_BUSY_POLL, ReceiveBuffer};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
+use weir_lab::udp::plan::budget::WITH_ANSWERS;
 use weir_lab::udp::plan::{Held, Rate, Work};
 use weir_load::flood::{OUTSTANDING_MAX, Replies};
 use weir_load::pacing::Arrivals;
@@ -19,6 +20,8 @@ use crate::serve::parse_receive_buffer;
 
 /// Seconds for every variant of every design, with the loads of the default.
 pub const VARIANTS_BUDGET_S: f64 = 300.0;
+/// The least time in which servers that answer are compared beside sinks.
+const LEAST_FOR_ANSWERS: Duration = Duration::from_secs(20);
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
 const IGNORED_BY_MEMORY: &[&str] = &[
@@ -86,8 +89,8 @@ pub struct UdpArgs {
     #[arg(long, value_name = "NAME=HEX", requires = "peer")]
     pub(super) peer_head: Vec<String>,
 
-    /// A first look in half a minute (all kinds: a minute): saturation only, and too few rounds for
-    /// intervals and verdicts.
+    /// A first look in three quarters of a minute (all kinds: one and a quarter): saturation only, sinks and servers that
+    /// answer, and too few rounds for intervals and verdicts.
     #[arg(long, conflicts_with = "full")]
     pub(in crate::compare) quick: bool,
 
@@ -108,10 +111,10 @@ pub struct UdpArgs {
     pub(in crate::compare) memory: bool,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
-        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
+        "Total time [default: {}s, with --quick {}s (all kinds: \
          {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what \
          their rounds take, see --dry-run]. If given, it is a limit: nothing that does not fit is begun",
-        ALL_STANDARD_S, ALL_QUICK_S
+        WITH_ANSWERS * STANDARD_S, WITH_ANSWERS * QUICK_S, ALL_STANDARD_S, ALL_QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,
 
@@ -142,6 +145,10 @@ pub struct UdpArgs {
     /// --receive-offload=paired says what both are worth together [default: on].
     #[arg(long, requires = "reply")]
     pub(super) reply_offload: Option<Joins>,
+
+    /// Servers that answer beside sinks, as one of all kinds of comparisons.
+    #[arg(skip)]
+    pub(super) answers_too: bool,
 
     #[arg(
         long, requires = "reply",
@@ -262,11 +269,30 @@ impl UdpArgs {
             quick: of.quick,
             time: of.time,
             load: vec![Pace::At(Rate::Saturation)],
+            answers_too: of.common.rounds.is_none()
+                && of.time.is_none_or(|time| time >= LEAST_FOR_ANSWERS),
             server_cpu: of.server_cpu.clone(),
             generator_cpu: of.generator_cpu.clone(),
             common: of.common.clone(),
             ..defaults()
         }
+    }
+
+    /// Whether servers that answer are compared beside sinks: where nothing is asked for but designs, their numbers of
+    /// threads, a size, and a time that is long enough.
+    pub fn adds_answers(&self) -> bool {
+        let plain = Self {
+            design: self.design.clone(),
+            quick: self.quick,
+            time: self.time.filter(|time| *time >= LEAST_FOR_ANSWERS),
+            length: self.length.clone(),
+            threads: self.threads.clone(),
+            server_cpu: self.server_cpu.clone(),
+            generator_cpu: self.generator_cpu.clone(),
+            common: CommonArgs { rounds: None, ..self.common.clone() },
+            ..defaults()
+        };
+        self.answers_too || *self == plain
     }
 
     /// Whether nothing is asked for that only UDP has.

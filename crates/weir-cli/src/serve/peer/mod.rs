@@ -23,7 +23,7 @@ use weir_load::quantity::parse_size;
 
 use self::program::Program;
 use self::watch::PeerWatch;
-use super::watch::Event;
+use super::event::Event;
 use super::{FETCHED_EVERY, LOOK_EVERY, READ_EVERY, REPORT_FETCHED_WITHIN, stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};

@@ -16,7 +16,7 @@ use weir_load::peer::{Count, Ready, Serve};
 use weir_load::stamp::STAMP_BYTES;
 
 use super::super::account::both;
-use super::super::watch::Event;
+use super::super::event::Event;
 use super::super::window::{Reading, Readings};
 use super::port::Port;
 use super::program::{Account, Program, delivered};

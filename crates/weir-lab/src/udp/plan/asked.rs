@@ -6,7 +6,7 @@
 
 use crate::experiment::plan::Depth;
 
-use super::{Goal, Held, Load, Rate, Shown, Takes, Work};
+use super::{Goal, Held, Load, Rate, Replies, Shown, Takes, Work};
 
 /// What is varied in small steps, beside the loads that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub struct Asked {
     pub flows: Vec<u16>,
     /// Numbers of generators.
     pub generators: Vec<u16>,
+    /// Servers that answer so are compared as well, at saturation of the base.
+    pub answers: Option<Replies>,
     /// What is swept.
     pub sweeps: Vec<Sweep>,
     /// Bursts in datagrams, smallest first; with any there is nothing else.
@@ -118,6 +120,7 @@ impl Asked {
             ports: vec![],
             flows: vec![],
             generators: vec![],
+            answers: None,
             sweeps: vec![],
             bursts: vec![],
             holds: vec![],
@@ -175,6 +178,9 @@ impl Asked {
         let rates = self.rates();
         let mut loads: Vec<Load> = vec![];
         rates.iter().for_each(|rate| add(&mut loads, self.at(*rate, takes)));
+        if self.answers.is_some() {
+            add(&mut loads, Load { replies: self.answers, ..self.base });
+        }
         if self.sweeps.contains(&Sweep::Load) {
             self.add_steps_of_load(&mut loads);
         }

@@ -18,13 +18,22 @@ const ROUNDS_OF_A_BURST: u32 = 5;
 /// in nine of ten experiments (`benches/ranking`).
 const ROUNDS_OF_THE_STUDY: u32 = 25;
 
+/// How much longer it takes where servers that answer are compared beside sinks.
+pub const WITH_ANSWERS: f64 = 1.5;
+
 /// Seconds of the first look and of the table within two minutes, where no more than usual was asked for.
 pub fn usual_s(depth: Depth, loads: &[Load]) -> Option<f64> {
     let ordinary = loads.iter().all(|load| load.takes == Takes::default());
+    let answers = loads.iter().filter(|load| load.replies.is_some()).count();
+    let sinks = loads.len() - answers;
+    let beside = answers == 1 && sinks > 0;
+    let factor = if beside { WITH_ANSWERS } else { 1.0 };
     match depth {
         _ if loads.iter().any(|load| load.burst().is_some()) => None,
-        Depth::Quick if ordinary && loads.len() == 1 => Some(QUICK_S),
-        Depth::Standard if ordinary && loads.len() <= 2 => Some(STANDARD_S),
+        Depth::Quick if ordinary && sinks <= 1 && answers <= 1 => Some(factor * QUICK_S),
+        Depth::Standard if ordinary && loads.len() <= 2 + usize::from(beside) => {
+            Some(factor * STANDARD_S)
+        }
         _ => None,
     }
 }

@@ -106,7 +106,7 @@ fn a_server_that_crashes_in_the_middle_is_blamed_for_what_the_generator_says() {
 #[test]
 fn a_generator_that_fails_alone_is_quoted() {
     let flood = r#"echo '{"status":"failed","reason":"the server is of another build"}'; exit 1"#;
-    let text = failure(&format!("{READY}; exec sleep 1000"), flood);
+    let text = failure(&format!("{READY}; exec sleep 100"), flood);
     assert_eq!(text, "the server is of another build");
 }
 
@@ -114,7 +114,7 @@ fn a_generator_that_fails_alone_is_quoted() {
 fn a_report_of_a_flood_that_failed_is_no_result() {
     let flood =
         r#"echo '{"status":"failed","reason":"the control connection was lost","sent":null}'"#;
-    let text = failure(&format!("{READY}; exec sleep 1000"), flood);
+    let text = failure(&format!("{READY}; exec sleep 100"), flood);
     assert_eq!(text, "the control connection was lost");
 }
 
@@ -122,7 +122,7 @@ fn a_report_of_a_flood_that_failed_is_no_result() {
 fn garbage_from_either_is_no_result() {
     let text = failure("echo Hello", FLOODED);
     assert!(text.contains("the server gave something else than its ready line"), "{text}");
-    let text = failure(&format!("{READY}; exec sleep 1000"), "echo '{\"sent\":'");
+    let text = failure(&format!("{READY}; exec sleep 100"), "echo '{\"sent\":'");
     assert!(text.contains("the generator gave something else than its report"), "{text}");
 }
 

@@ -124,7 +124,7 @@ fn a_process_whose_name_is_no_text_is_found_and_ended() {
     let program = std::env::temp_dir().join(OsStr::from_bytes(&name));
     std::os::unix::fs::symlink("/bin/sleep", &program).expect("a link");
     let mut command = Command::new(&program);
-    let mut tree = Tree::of(command.arg0("sleep").arg("1000"));
+    let mut tree = Tree::of(command.arg0("sleep").arg("100"));
     let mut child = command.spawn().expect("it starts");
     tree.started(child.id());
     tree.0.without_group();
@@ -145,7 +145,7 @@ fn who_was_missed_is_killed_and_waited_for() {
     tree.started(child.id());
     // As one whose ancestors have all gone: a child of this process, with the mark.
     let mut missed = Command::new("sleep");
-    missed.arg("1000").env(MARK, tree.0.mark());
+    missed.arg("100").env(MARK, tree.0.mark());
     let missed = missed.spawn().expect("it starts").id();
     tree.0.end_those_missed();
     assert!(!std::path::Path::new(&format!("/proc/{missed}")).exists(), "it was not waited for");
@@ -156,7 +156,7 @@ fn who_was_missed_is_killed_and_waited_for() {
 #[test]
 fn who_has_the_number_of_a_root_that_was_waited_for_is_left_alone() {
     // The second shell is nothing of ours: it is a child of the first.
-    const SHELLS: &str = "sh -c 'sleep 1000 & echo $$ $!; read line; kill $!' <&3 & wait";
+    const SHELLS: &str = "sh -c 'sleep 100 & echo $$ $!; read line; kill $!' <&3 & wait";
     let mut others = Command::new("sh");
     others.args(["-c", &format!("exec 3<&0; {SHELLS}")]);
     let mut others = others.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::udp::plan::ReplyOffload;
 
 fn texts(asked: &Asked) -> Vec<String> {
     asked.loads().iter().map(Load::to_string).collect()
@@ -12,6 +13,14 @@ fn of(depth: Depth) -> Asked {
 fn each_depth_has_loads_of_its_own() {
     assert_eq!(texts(&of(Depth::Quick)), ["saturation, 64 B"]);
     assert_eq!(texts(&of(Depth::Standard)), ["saturation, 64 B", "paced at 50000/s, 64 B"]);
+}
+
+#[test]
+fn servers_that_answer_come_beside_sinks() {
+    let answers = Some(Replies { outstanding: 64, size_bytes: None, offload: ReplyOffload::On });
+    let texts = texts(&Asked { answers, ..of(Depth::Quick) });
+    let closed = "closed loop of 64 requests per flow, 64 B, each answered";
+    assert_eq!(texts, ["saturation, 64 B", closed]);
 }
 
 #[test]

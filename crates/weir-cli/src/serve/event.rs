@@ -1,0 +1,18 @@
+//! What the parts of `weir serve udp` tell its main thread.
+
+/// What wakes the main thread.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The user, or whoever started the server, wants it to end.
+    Stop,
+    /// A generator's run began or started: readings must be taken.
+    RunBegan,
+    /// A run is over and its report is on its way.
+    RunEnded,
+    /// A line of the standard input, where its end ends the server.
+    Asked(String),
+    /// Something to tell the user.
+    Note(String),
+    /// A line of what the server shows.
+    Line(String),
+}
