@@ -7,10 +7,12 @@ pub(crate) use loom::sync::{
 };
 #[cfg(all(loom, target_os = "linux"))]
 pub(crate) use loom::thread;
+#[cfg(all(not(loom), any(test, target_os = "linux")))]
+pub(crate) use std::sync::atomic::fence;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering, fence},
+    atomic::{AtomicBool, Ordering},
 };
 #[cfg(all(not(loom), target_os = "linux"))]
 pub(crate) use std::thread;

@@ -353,13 +353,14 @@ mod tests {
         recorder.read(now(400, 40));
         let [first, second] = recorder.records().try_into().unwrap();
         assert_eq!((first.from_ns, first.to_ns), (0, second.from_ns));
-        assert!(second.to_ns > second.from_ns);
+        assert!(second.to_ns >= second.from_ns);
         assert_eq!(first.counts, Counts::from([("datagrams".into(), 300)]));
         assert_eq!((first.mean_batch, second.mean_batch), (Some(10.0), None));
         assert!(second.counts.is_empty(), "nothing was counted: {second:?}");
         let [thread] = first.threads.try_into().unwrap();
         assert_eq!((thread.name.as_str(), thread.counts), ("one", first.counts));
-        assert!(thread.usage["cpu_ns"] > Some(0), "it took the readings itself");
+        // Where the system counts it by ticks, the readings may have taken none.
+        assert!(thread.usage["cpu_ns"].is_some(), "it took the readings itself");
         assert_eq!(first.sockets["dropped"], Some(30));
         assert_eq!(first.settings["spin"], 400, "as it was at the end");
         assert_eq!(first.sockets["queued_bytes"], None, "not known is not zero");

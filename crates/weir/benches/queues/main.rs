@@ -31,7 +31,6 @@ use weir::{
     rio::{
         Batch, Choice, CompletionQueue, HandOver, Needs, Opened, Peer, Provider, Refused,
         RequestQueue, Span, Started, Stopped, Woken, batch::PlainSockets, turn::Turns,
-        uring::Uring,
     },
     wake::Waker,
 };
@@ -73,7 +72,10 @@ fn main() {
     }
     posts("batch", PlainSockets, &extent);
     match Choice::Uring.availability_for(true) {
-        Ok(()) => posts("uring", Uring::default(), &extent),
+        #[cfg(target_os = "linux")]
+        Ok(()) => posts("uring", weir::rio::uring::Uring::default(), &extent),
+        #[cfg(not(target_os = "linux"))]
+        Ok(()) => unreachable!("it is Linux's"),
         Err(why) => println!("\nskipped: {why}"),
     }
 }

@@ -41,6 +41,7 @@
 
 pub mod batch;
 mod choice;
+#[cfg(any(test, target_os = "linux"))] // what it is used for is there
 mod combining;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -424,11 +425,10 @@ impl<C> Batch<C> {
         self.completions.push(completion);
     }
 
-    /// The same, and gives it to be changed where it lies.
+    /// The last of them, to be completed where it lies.
     #[inline(always)]
-    pub(crate) fn push_mut(&mut self, completion: C) -> &mut C {
-        self.push(completion);
-        self.completions.last_mut().expect("it was just put there")
+    pub fn last_mut(&mut self) -> Option<&mut C> {
+        self.completions.last_mut()
     }
 
     /// The first of them, to be looked at where it lies: what was just written in parts is better not moved as a

@@ -20,7 +20,7 @@ mod span;
 use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU16,
     sync::Arc,
     time::Duration,
@@ -265,17 +265,6 @@ pub struct Link {
 }
 
 impl Arrival {
-    /// Nothing of nobody: what a provider writes an arrival into.
-    pub(crate) const NONE: Self = Self {
-        len: 0,
-        from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
-        local: None,
-        truncated: false,
-        at: None,
-        segment: None,
-        link: None,
-    };
-
     /// How many datagrams it is.
     #[inline]
     pub fn datagrams(&self) -> usize {

@@ -60,7 +60,7 @@ impl Acceptor {
             Ok(Some(_)) => Ok(Attempt::Lost),
             Ok(None) => Ok(Attempt::Nothing),
             Err(e) if stream::is_want_of_resources(&e) => {
-                worker.counters.accept_pauses.one();
+                worker.accepting_pauses();
                 self.pause();
                 Ok(Attempt::Nothing)
             }

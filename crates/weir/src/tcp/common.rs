@@ -1,6 +1,6 @@
 //! What the threads of a server share, and what each leaves behind.
 
-use super::{Limits, handler::MakeHandler};
+use super::{Limits, handler::MakeHandler, refused::RefusedStreams};
 use crate::{
     counters::{
         self,
@@ -30,6 +30,8 @@ pub(super) struct Common {
     /// The most that ever were at a time.
     pub(super) most_open: AtomicU32,
     pub(super) threads: Mutex<Threads>,
+    /// Connections that are not, and were told so.
+    pub(super) refused: Arc<RefusedStreams>,
     timers: Mutex<timer::Counts>,
 }
 
@@ -103,6 +105,7 @@ impl Common {
             open: AtomicU32::new(0),
             most_open: AtomicU32::new(0),
             threads: Mutex::default(),
+            refused: RefusedStreams::new(limits.linger),
             timers: Mutex::default(),
         }
     }
@@ -170,6 +173,7 @@ impl Common {
             finals.extend(running.into_iter().map(|(index, thread)| thread.join(index)));
         }
         finals.sort_unstable_by_key(|thread| thread.index);
+        self.refused.end();
         (finals, lock(&self.threads).gone.clone())
     }
 }

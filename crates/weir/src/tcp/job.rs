@@ -133,8 +133,8 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// [`Error::Option`] where that is not one connection.
     pub fn limit_by_threads(&self, threads: u32, connections: u32) -> Result<(), Error> {
-        // Beside them, those that accept, and one for the times of all.
-        let others = self.endpoints.len() as u32 + 1;
+        // Beside them, those that accept, one for the times of all, and one for those that are refused.
+        let others = self.endpoints.len() as u32 + 2;
         let of_system = process::threads_left()
             .map(|left| ThreadsLeft { count: left.count.saturating_sub(others), ..left });
         let asked = self.limits.threads.map(|count| {

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How many connections, how much for each, and how long nothing may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most connections at a time. One more is accepted, told why ([`REFUSAL`]) and closed.
+    /// Most connections at a time. One more is accepted, told why ([`REFUSAL`]) and closed
+    /// after [`linger`](Self::linger).
     pub connections: u32,
     /// Connections served at a time; `None` for all. The first so many are, in the order in which they
     /// came, and the others wait for one of those to be closed: accepted, but not received from.
@@ -31,7 +32,8 @@ pub struct Limits {
     pub idle: Option<Duration>,
     /// How long output may wait without the peer taking any; `None` for any time.
     pub stalled: Option<Duration>,
-    /// How long a peer may keep its direction open after the server has finished.
+    /// How long a peer may keep its direction open after the server has finished. One that was refused and told why
+    /// has this time too, so that a reset does not overtake the reason; beyond 128 of them the first is closed.
     pub linger: Duration,
     /// How long a stop waits for output that is under way, and for peers to close.
     pub stop: Duration,

@@ -41,6 +41,7 @@ mod limits;
 mod port;
 mod ready;
 mod reason;
+mod refused;
 mod ring;
 mod running;
 mod server;

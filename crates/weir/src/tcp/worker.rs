@@ -168,11 +168,21 @@ impl<H: Handler> Worker<H> {
         self.turn_away(stream, why);
     }
 
-    /// Tells a connection that it is refused, and why, as far as that goes without waiting.
+    /// Tells a connection that it is refused, and why, as far as that goes without waiting. It stays open for a
+    /// while: closed at once it could end in a reset, whatever the peer has read by then.
     fn turn_away(&self, stream: &Stream, why: &str) {
         let text = Self::refusal(why);
         let _ = stream.send(text.as_bytes(), crate::stream::Mode::Try, &self.calls);
-        let _ = stream.end_sending(&self.calls);
+        if stream.end_sending(&self.calls).is_ok() {
+            self.server.refused.keep(stream.clone());
+        }
+    }
+
+    /// Counts that accepting pauses, since the system has no descriptor or memory to give. Those that were refused give
+    /// theirs back.
+    pub(super) fn accepting_pauses(&self) {
+        self.counters.accept_pauses.one();
+        self.server.refused.close_all();
     }
 
     /// The time as handlers see it, where it is not the clock's.

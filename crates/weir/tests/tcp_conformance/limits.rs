@@ -29,6 +29,7 @@ pub const CHECKS: &[Check] = &[
     ("speaks_no_more", speaks_no_more),
     ("stays_when_the_server_has_finished", stays_when_the_server_has_finished),
     ("too_many_connections", too_many_connections),
+    ("stays_when_it_is_refused", stays_when_it_is_refused),
     ("output_beyond_the_limit", output_beyond_the_limit),
     ("limits_that_make_no_sense", limits_that_make_no_sense),
 ];
@@ -251,7 +252,7 @@ fn stays_when_the_server_has_finished_with(
 }
 
 fn too_many_connections(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { connections: 3, ..limits() };
+    let limits = Limits { connections: 3, linger: PATIENCE, ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let mut within = clients(3, to);
@@ -262,6 +263,11 @@ fn too_many_connections(subject: &Subject) -> Result<(), Skipped> {
         (&beyond.stream).read_to_string(&mut said).unwrap();
         let why = said.strip_prefix(REFUSAL).expect("it is told that it is refused");
         assert_eq!(why, "there are 3 connections, the most that may be\n");
+        // What it sends, before or after, is no reason for a reset, which could overtake what it is told.
+        for _ in 0..3 {
+            within.iter_mut().for_each(Client::ping);
+            (&beyond.stream).write_all(b"it speaks").expect("it was not reset");
+        }
     }
     // Those within are not concerned, and the place of one that leaves is given again.
     for round in 0..5 {
@@ -275,6 +281,29 @@ fn too_many_connections(subject: &Subject) -> Result<(), Skipped> {
     drop(within);
     let total = stop(server, &log);
     assert_eq!((total.accepted, total.refused, total.closed_finished), (8, 5, 8));
+    Ok(())
+}
+
+/// One that is refused and goes on sending is waited for so long and no longer.
+fn stays_when_it_is_refused(subject: &Subject) -> Result<(), Skipped> {
+    in_time(SHORT, |short| stays_when_it_is_refused_with(subject, short))
+}
+
+fn stays_when_it_is_refused_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
+    let limits = Limits { connections: 1, linger: short, ..limits() };
+    let (server, log) = subject.echo(&server_with(limits));
+    let mut within = Client::connect(server.local_addresses()[0], 1);
+    within.ping();
+    let since = Instant::now();
+    let mut beyond = Client::connect(server.local_addresses()[0], 2);
+    while beyond.stream.write(b"it speaks").is_ok() {
+        assert!(since.elapsed() < PATIENCE, "it is never closed");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(since.elapsed() > short - TICKS, "after {:?}", since.elapsed());
+    within.ping();
+    drop(within);
+    assert_eq!(stop(server, &log).refused, 1);
     Ok(())
 }
 

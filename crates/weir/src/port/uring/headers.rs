@@ -12,7 +12,19 @@ use crate::{
 use std::{
     alloc::{self, Layout},
     mem,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     ptr::NonNull,
+};
+
+/// What an arrival is written into: nothing of nobody.
+pub(super) const NOTHING: Arrival = Arrival {
+    len: 0,
+    from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
+    local: None,
+    truncated: false,
+    at: None,
+    segment: None,
+    link: None,
 };
 
 /// A header and what it points at, except the slice and the control data.
@@ -199,7 +211,7 @@ mod tests {
         }
         // As the kernel does: a name, control data, and their lengths.
         let (name, name_bytes) = encode(&to);
-        let mut arrival = Arrival::NONE;
+        let mut arrival = NOTHING;
         // SAFETY: as above.
         let has_source = unsafe {
             (*received).msg_name.cast::<Name>().write(name);

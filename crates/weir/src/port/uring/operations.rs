@@ -3,7 +3,7 @@
 
 use super::{
     armed_count::ArmedCount,
-    headers::Headers,
+    headers::{Headers, NOTHING},
     state::{Outstanding, Stage},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     port::{Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token},
     ring::{self, QueueFull, Slots, Submissions},
     rio::{Peer, Span},
-    socket::{Arrival, DatagramSocket},
+    socket::DatagramSocket,
 };
 use io_uring::{opcode, squeue, types};
 use std::{collections::VecDeque, io, num::NonZeroU16};
@@ -266,9 +266,9 @@ impl Outstanding for Operations {
             };
             return out.push(operation(token, socket, key, slice, outcome));
         }
-        let received = operation(token, socket, key, slice, Outcome::Received(Arrival::NONE));
-        let came = out.push_mut(received);
-        let Completion::Operation { outcome, .. } = came else { return };
+        let received = operation(token, socket, key, slice, Outcome::Received(NOTHING));
+        out.push(received);
+        let Some(Completion::Operation { outcome, .. }) = out.last_mut() else { return };
         let Outcome::Received(arrival) = outcome else { return };
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
         if !unsafe { self.receive_headers.arrival(token.slot(), result as usize, arrival) } {

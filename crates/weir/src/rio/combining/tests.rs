@@ -56,6 +56,7 @@ fn of_all_that_threads_bring_each_arrives_once() {
         }
         for _ in 0..EACH {
             sums.with(take, |_| ());
+            sums.wait_for_all();
         }
     });
     let mut all = sums.value.with(|all| all.clone());

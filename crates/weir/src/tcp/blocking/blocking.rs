@@ -76,7 +76,7 @@ fn run<H: Handler>(
             Ok(Some(accepted)) => accepted,
             Ok(None) => continue, // accepting was ended
             Err(e) if stream::is_want_of_resources(&e) => {
-                worker.counters.accept_pauses.one();
+                worker.accepting_pauses();
                 connections.wait_for_one_to_leave(TICK);
                 continue;
             }

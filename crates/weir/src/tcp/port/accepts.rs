@@ -97,7 +97,7 @@ impl Accepts {
         if stream::is_want_of_resources(&error) {
             let mut counts = lock(&self.counts);
             if counts.pause(listener) {
-                worker.counters.accept_pauses.one();
+                worker.accepting_pauses();
             }
             self.paused.store(counts.paused_until.is_some(), Relaxed);
         } else if stream::concerns_one_connection(&error) {

@@ -23,7 +23,10 @@ use crate::{
         },
     },
     stream::{self, Listener},
-    tcp::{Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor, active::Active},
+    tcp::{
+        Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor, active::Active,
+        refused::Lingering,
+    },
     timer::Tick,
 };
 use std::{
@@ -41,6 +44,10 @@ const CUT_OFF: Duration = Duration::from_secs(2);
 
 /// Memory of sends kept for the next: at most so many pieces of so many bytes.
 const SPARE: (usize, usize) = (64, 64 * 1024);
+
+/// The most of a thread that were refused and stay open: a part of the accepts that a provider has places for beside the
+/// connections.
+const REFUSED: usize = 16;
 
 /// What the provider is called that receives so here.
 pub(super) fn provider(receiving: Receiving) -> &'static str {
@@ -128,6 +135,8 @@ struct RingThread<H, Q> {
     spare: Vec<Vec<u8>>,
     acceptor: Acceptor,
     accepting: bool,
+    /// Those that were told that they are refused.
+    refused: Lingering<StreamId>,
     active: Active,
 }
 
@@ -167,6 +176,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             spare: Vec::new(),
             acceptor: Acceptor::new(),
             accepting: true,
+            refused: Lingering::new(REFUSED, worker.limits.linger),
             active: Active::new(active),
         })
     }
@@ -207,7 +217,10 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     /// Waits until something completed, and as long as `worker` and pauses allow.
     fn wait(&mut self, worker: &Worker<H>) -> Result<(), Error> {
         worker.calls.waits.one();
-        let timeout = [self.acceptor.timeout(), worker.timeout()].into_iter().flatten().min();
+        let refused =
+            self.refused.until().map(|until| until.saturating_duration_since(Instant::now()));
+        let timeouts = [self.acceptor.timeout(), refused, worker.timeout()];
+        let timeout = timeouts.into_iter().flatten().min();
         self.queue().wait(timeout).map_err(|e| Error::io("waiting for completions", e))?;
         Ok(())
     }
@@ -224,10 +237,14 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
                 self.settle(worker, number);
             }
         }
+        while let Some(id) = self.refused.over(now) {
+            self.close_entry(id, false);
+        }
         self.acceptor.run_timers(now);
         self.accept_again();
         if worker.stopping() && !self.acceptor.is_shut() {
             self.acceptor.shut();
+            self.close_refused();
             self.listeners.iter().for_each(Listener::end_accepting);
             self.queue().stop_accepting();
             self.active.dissolve();
@@ -370,9 +387,10 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             worker.counters.accept_errors.one();
             return;
         }
+        self.close_refused();
         // All that were asked for may say so.
         if self.acceptor.accepts() {
-            worker.counters.accept_pauses.one();
+            worker.accepting_pauses();
             self.acceptor.pause();
         }
         self.accepting = false;
@@ -453,7 +471,12 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     fn end_sent(&mut self, worker: &mut Worker<H>, id: StreamId, result: io::Result<()>) {
         if let Entry::Refused = self.entries[id.number as usize] {
-            return self.close_entry(id, false);
+            // As with any other: see the module `refused`.
+            let closed = match result.is_ok() && !self.acceptor.is_shut() {
+                true => self.refused.add(id, Instant::now()),
+                false => Some(id),
+            };
+            return closed.into_iter().for_each(|id| self.close_entry(id, false));
         }
         let Some(open) = self.open_at(id) else { return };
         open.ending = false;
@@ -611,6 +634,12 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         {
             open.connection.begin(worker);
             self.settle(worker, next);
+        }
+    }
+
+    fn close_refused(&mut self) {
+        while let Some(id) = self.refused.any() {
+            self.close_entry(id, false);
         }
     }
 
