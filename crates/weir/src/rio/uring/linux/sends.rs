@@ -351,11 +351,13 @@ mod tests {
         sends.free.truncate(1);
         let of = |len| VecDeque::from([0, 1].map(|i| outgoing(&region, len, i, peer("[::1]:9"))));
         let mut waiting = of(9);
-        assert!(sends.prepare(&mut waiting, 0, 8).is_some());
+        let (alone, _) = sends.prepare(&mut waiting, 0, 8).unwrap();
         assert_eq!(waiting.len(), 1, "longer ones are not joined");
-        assert!(sends.prepare(&mut of(9), 0, 9).is_some());
-        let mut waiting = of(9);
-        assert!(sends.prepare(&mut waiting, 0, 9).is_some());
-        assert_eq!(waiting.len(), 1, "no list was left");
+        let (joined, _) = sends.prepare(&mut of(9), 0, 9).unwrap();
+        let mut waiting_too = of(9);
+        let (another, _) = sends.prepare(&mut waiting_too, 0, 9).unwrap();
+        assert_eq!(waiting_too.len(), 1, "no list was left");
+        let ended = [alone, joined, another].map(|token| end(&mut sends, token, &region).len());
+        assert_eq!((ended, sends.len()), ([1, 2, 1], 0));
     }
 }
