@@ -10,7 +10,8 @@ use crate::{
 };
 use std::{io, os::windows::io::AsRawSocket, time::Duration};
 use windows_sys::Win32::Networking::WinSock::{
-    POLLERR, POLLHUP, POLLRDNORM, POLLWRNORM, SOCKET, SOCKET_ERROR, WSAPOLLFD, WSAPoll,
+    POLLERR, POLLHUP, POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, SOCKET_ERROR, WSAENOTSOCK,
+    WSAPOLLFD, WSAPoll,
 };
 
 /// The name of the provider.
@@ -102,10 +103,11 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
     }
     // SAFETY: an Entry is a WSAPOLLFD, and the entries outlive the call.
     let ready = unsafe { WSAPoll(entries.as_mut_ptr().cast(), entries.len() as u32, timeout_ms) };
-    if ready == SOCKET_ERROR {
-        return Err(io::Error::from_raw_os_error(last_error()));
-    }
-    let mut ready = ready as usize;
+    let mut ready = match ready {
+        SOCKET_ERROR if last_error() == WSAENOTSOCK => poll_each(entries)?,
+        SOCKET_ERROR => return Err(io::Error::from_raw_os_error(last_error())),
+        ready => ready as usize,
+    };
     for entry in entries {
         if entry.is_left_out() {
             entry.0.revents = 0; // POLLNVAL under Wine
@@ -119,4 +121,48 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
         }
     }
     Ok(ready)
+}
+
+/// Looks at each socket by itself: another thread has closed one of them (a listener that threads share, at a stop), and
+/// then Wine fails the whole call. Windows and Linux say so of that socket alone, as is done here.
+#[cold]
+fn poll_each(entries: &mut [Entry]) -> io::Result<usize> {
+    let mut ready = 0;
+    for entry in entries.iter_mut().filter(|entry| !entry.is_left_out()) {
+        // SAFETY: an Entry is a WSAPOLLFD, it is one, and it outlives the call.
+        match unsafe { WSAPoll(std::ptr::from_mut(entry).cast(), 1, 0) } {
+            SOCKET_ERROR if last_error() == WSAENOTSOCK => {
+                entry.0.revents = POLLNVAL;
+                ready += 1;
+            }
+            SOCKET_ERROR => return Err(io::Error::from_raw_os_error(last_error())),
+            one => ready += one as usize,
+        }
+    }
+    Ok(ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_was_closed_is_told_and_the_others_are_still_looked_at() {
+        let sockets = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut entries = sockets.each_ref().map(Entry::of);
+        entries.iter_mut().for_each(|entry| entry.want(true, false));
+        let [closed, open] = sockets;
+        drop(closed);
+        let polled = |entries: &mut [Entry]| poll(entries, Some(Duration::ZERO)).unwrap();
+        assert_eq!(
+            (polled(&mut entries), entries[0].is_ready(), entries[1].is_ready()),
+            (1, true, false)
+        );
+        open.send_to(b"!", open.local_addr().unwrap()).unwrap();
+        let by = std::time::Instant::now() + Duration::from_secs(60);
+        while polled(&mut entries) < 2 {
+            assert!(std::time::Instant::now() < by, "what came is never told");
+        }
+        assert!(entries[0].is_ready() && entries[1].is_ready());
+    }
 }
