@@ -103,11 +103,13 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
     }
     // SAFETY: an Entry is a WSAPOLLFD, and the entries outlive the call.
     let ready = unsafe { WSAPoll(entries.as_mut_ptr().cast(), entries.len() as u32, timeout_ms) };
-    let mut ready = match ready {
+    match ready {
         SOCKET_ERROR if last_error() == WSAENOTSOCK => poll_each(entries)?,
         SOCKET_ERROR => return Err(io::Error::from_raw_os_error(last_error())),
-        ready => ready as usize,
-    };
+        _ => {}
+    }
+    // Counted here: Wine does not count those that it answers with POLLNVAL.
+    let mut ready = 0;
     for entry in entries {
         if entry.is_left_out() {
             entry.0.revents = 0; // POLLNVAL under Wine
@@ -117,8 +119,8 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
         } else if entry.is_unasked() {
             entry.0.revents = 0;
             entry.turn_round();
-            ready -= 1;
         }
+        ready += usize::from(entry.is_ready());
     }
     Ok(ready)
 }
@@ -126,20 +128,18 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
 /// Looks at each socket by itself: another thread has closed one of them (a listener that threads share, at a stop), and
 /// then Wine fails the whole call. Windows and Linux say so of that socket alone, as is done here.
 #[cold]
-fn poll_each(entries: &mut [Entry]) -> io::Result<usize> {
-    let mut ready = 0;
+fn poll_each(entries: &mut [Entry]) -> io::Result<()> {
     for entry in entries.iter_mut().filter(|entry| !entry.is_left_out()) {
         // SAFETY: an Entry is a WSAPOLLFD, it is one, and it outlives the call.
-        match unsafe { WSAPoll(std::ptr::from_mut(entry).cast(), 1, 0) } {
-            SOCKET_ERROR if last_error() == WSAENOTSOCK => {
-                entry.0.revents = POLLNVAL;
-                ready += 1;
+        let ready = unsafe { WSAPoll(std::ptr::from_mut(entry).cast(), 1, 0) };
+        if ready == SOCKET_ERROR {
+            if last_error() != WSAENOTSOCK {
+                return Err(io::Error::from_raw_os_error(last_error()));
             }
-            SOCKET_ERROR => return Err(io::Error::from_raw_os_error(last_error())),
-            one => ready += one as usize,
+            entry.0.revents = POLLNVAL;
         }
     }
-    Ok(ready)
+    Ok(())
 }
 
 #[cfg(test)]
