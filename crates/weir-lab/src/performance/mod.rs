@@ -3,7 +3,7 @@
 //! It is what the study of UDP servers logged beside its runs with the system's own performance monitor (context switches
 //! of each thread, CPU time and interrupts of each core, UDP's counts, memory), and what weir's threads count besides.
 //! [`Recorder`] takes the readings, from outside of the server's threads, as everything in it is counted anyway;
-//! [`Record`] is what lies between two of them. Each run of a document has its records, from which [`ndjson`], [`csv`]
+//! [`Record`] is what lies between two of them. Each run of a document has its records, from which [`ndjson`], [`csv`](fn@csv)
 //! and the pictures of the page are made.
 
 mod export;
