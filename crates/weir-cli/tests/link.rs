@@ -24,15 +24,18 @@ fn on_a_link(test: impl FnOnce(&Site) + Send + 'static) {
     std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// A server of frames at its end, and where it listens.
-fn server(site: &Site, design: &str) -> (Child, BufReader<impl Read + use<>>, SocketAddr) {
-    let at = SocketAddr::new(site.server_v4(), 0).to_string();
+/// A server at its end, its standard output behind the line that says that it is ready, and that line.
+fn started(
+    site: &Site,
+    words: &[&str],
+    errors: Stdio,
+) -> (Child, BufReader<impl Read + use<>>, Value) {
     let mut child = site.at_server(|| {
-        weir(&["serve", "udp", "--design", design, "--bind", &at, "--echo", "--json"])
-            .args(["--interval", "0", "--end-with-input"])
+        weir(&["serve", "udp", "--json", "--interval", "0", "--end-with-input"])
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(errors)
             .spawn()
             .expect("weir can be started")
     });
@@ -40,7 +43,15 @@ fn server(site: &Site, design: &str) -> (Child, BufReader<impl Read + use<>>, So
     let mut line = String::new();
     lines.read_line(&mut line).expect("a ready line");
     let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-    let address = ready["ready"]["addresses"][0].as_str().expect("an address");
+    (child, lines, ready["ready"].clone())
+}
+
+/// A server of frames at its end, and where it listens.
+fn server(site: &Site, design: &str) -> (Child, BufReader<impl Read + use<>>, SocketAddr) {
+    let at = SocketAddr::new(site.server_v4(), 0).to_string();
+    let words = ["--design", design, "--bind", &at, "--echo"];
+    let (child, lines, ready) = started(site, &words, Stdio::inherit());
+    let address = ready["addresses"][0].as_str().expect("an address");
     (child, lines, address.parse().expect("an address"))
 }
 
@@ -207,25 +218,6 @@ fn a_datagram_longer_than_a_packet_is_refused_on_a_link() {
     assert_eq!(refused.status.code(), Some(2), "{}", errors(&refused));
 }
 
-/// A server of every port at the server's end, and its standard output behind the line that says that it is ready.
-fn any_port(site: &Site, words: &[&str]) -> (Child, BufReader<impl Read + use<>>, Value) {
-    let mut child = site.at_server(|| {
-        weir(&["serve", "udp", "--any-port", "--on", "weir0", "--json", "--interval", "0"])
-            .args(["--end-with-input", "--design", "rio-event"])
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("weir can be started")
-    });
-    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    lines.read_line(&mut line).expect("a ready line");
-    let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-    (child, lines, ready["ready"].clone())
-}
-
 /// The Ethernet address of the generator's device.
 fn our_mac() -> String {
     let shown = Command::new("ip").args(["link", "show", "weir1"]).output().expect("ip runs");
@@ -238,8 +230,9 @@ fn our_mac() -> String {
 fn who_sends_to_which_port_is_shown_on_frames_and_on_copies() {
     on_a_link(|site| {
         for provider in ["xdp", "packet"] {
-            let (mut child, mut lines, ready) =
-                any_port(site, &["--provider", provider, "--print"]);
+            let words = ["--any-port", "--on", "weir0", "--design", "rio-event", "--provider"];
+            let words = [&words[..], &[provider, "--print"]].concat();
+            let (mut child, mut lines, ready) = started(site, &words, Stdio::piped());
             let said = ready["settings"]["any-port"].as_str().expect("it is said");
             assert!(said.starts_with(&format!("by {provider}-any-port")), "{said}");
             let mut printed = BufReader::new(child.stderr.take().expect("piped"));
@@ -280,20 +273,9 @@ fn who_sends_to_which_port_is_shown_on_frames_and_on_copies() {
 #[test]
 fn a_device_without_frames_is_received_from_by_copies_and_the_reason_is_said() {
     on_a_link(|site| {
-        let mut child = site.at_server(|| {
-            weir(&["serve", "udp", "--any-port", "--on", "lo", "--json", "--interval", "0"])
-                .arg("--end-with-input")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::inherit())
-                .spawn()
-                .expect("weir can be started")
-        });
-        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        lines.read_line(&mut line).expect("a ready line");
-        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-        let said = ready["ready"]["settings"]["any-port"].as_str().expect("it is said");
+        let words = ["--any-port", "--on", "lo"];
+        let (mut child, _lines, ready) = started(site, &words, Stdio::inherit());
+        let said = ready["settings"]["any-port"].as_str().expect("it is said");
         assert!(said.starts_with("by packet-any-port"), "{said}");
         assert!(
             said.contains("xdp-any-port cannot be used here") && said.contains("loopback"),

@@ -17,7 +17,7 @@ pub const FEWEST: usize = 6;
 const MOST: usize = 1000;
 
 /// The normal distribution's quantile for 95 %, both sides together.
-const Z_95: f64 = 1.959_964;
+pub(super) const Z_95: f64 = 1.959_964;
 
 /// How a rate changes with time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

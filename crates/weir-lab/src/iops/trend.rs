@@ -8,7 +8,7 @@
 //! autocorrelated data", Journal of Hydrology 204, 1998); here only by neighbours that are alike, so that no interval
 //! becomes narrower than without.
 
-use super::decay::{Slope, slope};
+use super::decay::{Slope, Z_95, slope};
 use crate::stats::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,6 @@ pub const MARGIN_PERCENT: f64 = 3.0;
 
 /// Most blocks that a trend rests on.
 const MOST_BLOCKS: usize = 60;
-
-/// The normal distribution's quantile for 95 %, both sides together.
-const Z_95: f64 = 1.959_964;
 
 /// How much a rate changed over a whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

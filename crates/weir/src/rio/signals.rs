@@ -8,6 +8,8 @@ use crate::sync::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::wake::Waker;
+use std::sync::Arc;
 
 /// Flags between the posters and the thread that waits. The locks of the work order them.
 #[derive(Debug, Default)]
@@ -52,8 +54,17 @@ impl Signals {
         self.waiting.load(Relaxed)
     }
 
+    /// What the program wakes the thread by; `end_wait` ends its wait.
+    pub(super) fn waker(self: &Arc<Self>, end_wait: impl Fn() + Send + Sync + 'static) -> Waker {
+        let signals = Arc::clone(self);
+        Waker::new(move || {
+            signals.set_woken();
+            end_wait();
+        })
+    }
+
     /// The program wakes the thread.
-    pub(super) fn set_woken(&self) {
+    fn set_woken(&self) {
         // The wake event that is signalled next is a call into the kernel, which orders this before it.
         self.woken.store(true, Release);
     }

@@ -496,11 +496,8 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     }
 
     fn waker(&self) -> Waker {
-        let (signals, ring) = (Arc::clone(&self.signals), self.poll.waker());
-        Waker::new(move || {
-            signals.set_woken();
-            ring.wake();
-        })
+        let poll = self.poll.waker();
+        self.signals.waker(move || poll.wake())
     }
 
     fn stop(self, requests: Vec<PlainRequests<T>>, _by: Instant) -> Stopped {

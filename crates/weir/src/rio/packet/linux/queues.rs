@@ -442,12 +442,8 @@ impl<T: Sharing> CompletionQueue for PacketCompletions<T> {
     }
 
     fn waker(&self) -> Waker {
-        let (signals, wake_event) =
-            (Arc::clone(&self.common.signals), Arc::clone(&self.wake_event));
-        Waker::new(move || {
-            signals.set_woken();
-            wake_event.signal();
-        })
+        let wake_event = Arc::clone(&self.wake_event);
+        self.common.signals.waker(move || wake_event.signal())
     }
 
     fn stop(self, requests: Vec<PacketRequests<T>>, _by: Instant) -> Stopped {
