@@ -1,6 +1,6 @@
 //! No library at all: recvmmsg and sendmmsg in a loop, as in a manual page.
 //!
-//! A thread waits in recvmmsg (MSG_WAITFORONE) for up to 64 messages, and answers them with one sendmmsg, from where they
+//! A thread waits in recvmmsg (MSG_WAITFORONE) for up to 32 messages, and answers them with one sendmmsg, from where they
 //! lie. Answers in a row to one sender and of one size leave as one message (UDP_SEGMENT), whose pieces they are; with
 //! receive offload a message is several datagrams already when it comes (UDP_GRO).
 
@@ -9,7 +9,7 @@ use std::{convert::Infallible, io, mem, net::UdpSocket, os::fd::AsRawFd, process
 use peer_common::{Failure, Given, Library};
 
 /// Messages of one call, as many as weir's own batches have.
-const MESSAGES: usize = 64;
+const MESSAGES: usize = 32;
 /// Room for what comes as one with receive offload.
 const OFFLOADED_BYTES: usize = 1 << 16;
 

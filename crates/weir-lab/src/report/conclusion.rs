@@ -317,31 +317,18 @@ impl<'a, K: Reported> Found<'a, K> {
         format!("{} that of", times(ratio))
     }
 
-    /// What explains the winner's lead: the figures that speak for it, against the usual design, or against the
-    /// last that is really behind.
+    /// What explains the winner's lead: the figures that speak for it, against the next one that is really behind. Where
+    /// none does, the lead is over one further behind that it is explained for.
     fn why(&self) -> Option<String> {
         let winner = self.ranking.winner()?;
-        // By what factor it is better than the usual design, if it is.
-        let beats = match (winner.to_traditional, self.results.ranked_by(self.load).better) {
-            (Some(Difference::Real(ratio)), Better::Higher) => Some(ratio.median),
-            (Some(Difference::Real(ratio)), Better::Lower) => Some(1.0 / ratio.median),
-            _ => None,
-        };
-        let beats = beats.filter(|factor| *factor > 1.0);
-        let measure = self.results.measure().filter(|row| *row != winner.row && beats.is_some());
-        let last = || {
-            let real = |place: &&Place| matches!(place.winner_to_it, Some(Difference::Real(_)));
-            self.ranking.places.iter().rev().find(real).map(|place| place.row)
-        };
-        let other = measure.or_else(last)?;
         let explains = |its, others, better| is_worse(others, its, better);
-        let rows = (winner.row, other);
-        let said = causes(self.results, self.load, rows, K::UNIT.causes, explains);
-        let factor = measure.and(beats);
-        let factor = factor.map(|factor| format!(", which it beats by a factor of {factor:.2}"));
-        let factor = factor.unwrap_or_default();
-        (!said.is_empty())
-            .then(|| format!("Why, compared with {}{factor}: {}.", self.name(other), list(&said)))
+        let behind = self.of(|place| matches!(place.winner_to_it, Some(Difference::Real(_))));
+        behind.into_iter().find_map(|other| {
+            let rows = (winner.row, other.row);
+            let said = causes(self.results, self.load, rows, K::UNIT.causes, explains);
+            let what = || format!("Why, compared with {}: {}.", self.name(other.row), list(&said));
+            (!said.is_empty()).then(what)
+        })
     }
 
     /// The ranked row that takes the least CPU time, where that is not the winner.

@@ -45,8 +45,15 @@ pub(crate) fn none(of: &str, among: &str) -> String {
 
 /// "1.62 times (1.55 to 1.70)".
 pub(crate) fn times(ratio: &Estimate) -> String {
-    let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
-    format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
+    // As exact as it can be meant: 0.98, 1.32, 14.5, 224.
+    let decimals = match ratio.median {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let of = |ratio: f64| format!("{ratio:.decimals$}");
+    let interval = ratio.interval.map(|i| format!(" ({} to {})", of(i.low), of(i.high)));
+    format!("{} times{}", of(ratio.median), interval.unwrap_or_default())
 }
 
 /// For what a confidence holds, behind it: " for all 120 comparisons together"; nothing where there is one.

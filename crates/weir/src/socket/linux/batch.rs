@@ -2,7 +2,7 @@
 
 use super::{
     Native, entered,
-    joined::Joined,
+    joined::{COPIED, Joined},
     message::{Control, Name, arrival, encode, header, name_segment, name_source},
     unless_empty,
 };
@@ -29,6 +29,8 @@ pub struct Headers {
     received: usize,
     /// What each message is made of that is sent.
     joined: Vec<Joined>,
+    /// Short datagrams behind each other that leave as one.
+    copies: Box<[u8]>,
 }
 
 // SAFETY: the pointers in the headers are set anew from borrowed buffers in every call and
@@ -47,6 +49,7 @@ impl Headers {
             control: vec![MaybeUninit::uninit(); capacity].into(),
             received: 0,
             joined: Vec::with_capacity(capacity),
+            copies: vec![0; capacity * COPIED].into(),
         }
     }
 
@@ -162,19 +165,37 @@ impl Headers {
         longest: usize,
     ) {
         self.joined.clear();
+        // The first span of the last message, where copies lie, and how many bytes of them there are.
+        let (mut first, copies, mut copied) = (0, self.copies.as_mut_ptr(), 0);
+        let mut copy = |bytes: &[u8]| {
+            // SAFETY: what is copied is one of at most `capacity` spans of at most COPIED bytes, for which there is room.
+            let to = unsafe { copies.add(copied) };
+            copied += bytes.len();
+            // SAFETY: as above; the bytes are a caller's, not ours.
+            unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            to
+        };
         for i in 0..count {
             let (bytes, segment, to) = span(i);
             self.vectors[i] =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-            let span = Span { len: bytes.len(), segment };
+            let this = Span { len: bytes.len(), segment };
             if let Some(last) = self.joined.last_mut()
-                && last.take(span, &to, longest)
+                && last.take(this, &to, longest)
             {
+                if last.is_copied() {
+                    if last.spans() == 2 {
+                        self.vectors[first].iov_base = copy(span(first).0).cast();
+                    }
+                    copy(bytes);
+                    self.vectors[first].iov_len += bytes.len();
+                }
                 continue;
             }
             self.end_message();
+            first = i;
             let message = self.joined.len();
-            self.joined.push(Joined::begin(span, to));
+            self.joined.push(Joined::begin(this, to));
             let mut header = header(&mut self.vectors[i], &mut self.names[message], None);
             let (name, length) = encode(&to.address);
             // SAFETY: a Name is smaller than the storage it is written to.
@@ -195,7 +216,7 @@ impl Headers {
         let Some(joined) = self.joined.last() else { return };
         let message = self.joined.len() - 1;
         let header = &mut self.headers[message].msg_hdr;
-        header.msg_iovlen = joined.spans() as _;
+        header.msg_iovlen = if joined.is_copied() { 1 } else { joined.spans() as _ };
         // SAFETY: as where the source was named.
         unsafe {
             let control = self.control[message].as_mut_ptr().cast();

@@ -10,6 +10,10 @@ pub(crate) const MOST_JOINED: usize = 64;
 /// Bytes that leave as one at most: the longest payload of UDP over IPv4.
 const MOST_BYTES: usize = 65_507;
 
+/// Spans up to so many bytes are copied behind each other to leave as one: for the kernel one piece of memory is cheaper
+/// than many small ones, by more than the copy costs.
+pub(crate) const COPIED: usize = 256;
+
 /// Spans in a row that can leave as one: they go to one peer, and all datagrams but the last are of one size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joined {
@@ -19,6 +23,8 @@ pub(crate) struct Joined {
     /// Bytes of all.
     len: usize,
     spans: usize,
+    /// Of datagrams so short that they are copied behind each other.
+    copied: bool,
 }
 
 impl Joined {
@@ -26,7 +32,8 @@ impl Joined {
     #[inline]
     pub fn begin(span: Span, to: Peer) -> Self {
         let segment = span.segment.map_or(span.len, |segment| segment.get().into());
-        Self { to, segment, len: span.len, spans: 1 }
+        let copied = span.segment.is_none() && span.len <= COPIED;
+        Self { to, segment, len: span.len, spans: 1, copied }
     }
 
     /// Takes one more span, if it can leave with those that are in it. Datagrams longer than `longest` are not joined.
@@ -37,6 +44,7 @@ impl Joined {
         // Only the last datagram may be shorter, and one without bytes ends what is cut.
         let fits = segment == size || (size < segment && span.segment.is_none());
         let takes = fits
+            && !(self.copied && span.segment.is_some())
             && (1..=longest).contains(&size)
             && segment <= longest
             && len % segment == 0
@@ -47,6 +55,13 @@ impl Joined {
             self.spans += 1;
         }
         takes
+    }
+
+    /// Whether its spans, if there are several, are copied behind each other: each is one datagram of at most [`COPIED`]
+    /// bytes.
+    #[inline]
+    pub fn is_copied(&self) -> bool {
+        self.copied
     }
 
     /// How many spans are in it.

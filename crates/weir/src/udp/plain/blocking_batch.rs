@@ -26,7 +26,7 @@ design! {
         /// Threads that receive on each address.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
-        batch: u32 = 64, 1..=1024;
+        batch: u32 = 32, 1..=1024;
         /// How long datagrams may gather before a wait ends, and how many are enough.
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
@@ -52,7 +52,7 @@ fn receive<H: Handler>(
 ) -> Result<usize, Error> {
     match buffers.receive(worker, socket, mode) {
         Ok(0) => Ok(0),
-        Ok(filled) => Ok(engine::handle(worker, socket, number, buffers, filled)),
+        Ok(filled) => engine::handle(worker, socket, number, buffers, filled),
         Err(e) => worker.receive_failed(e).map(|()| 0),
     }
 }

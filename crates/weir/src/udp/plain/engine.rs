@@ -234,26 +234,29 @@ pub(super) fn handle<H: Handler>(
     number: u32,
     buffers: &mut Buffers,
     filled: usize,
-) -> usize {
+) -> Result<usize, Error> {
     let Buffers { headers, payloads, echoes } = buffers;
     let mut datagrams = 0;
-    for (i, payload) in payloads.iter_mut().enumerate().take(filled) {
+    let came = payloads.iter_mut().enumerate().take(filled);
+    worker.with_each(came, |worker, (i, payload)| {
         let arrival = headers.arrival(i);
         datagrams += arrival.datagrams();
         let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
-        if let Some(echo) = worker.deliver(payload.payload_mut(), &arrival, number, flush) {
+        let echo = worker.deliver_of_batch(payload.payload_mut(), &arrival, number, flush);
+        if let Some(echo) = echo {
             echoes.push((i, echo, arrival.peer()));
         }
         if worker.has_replies() {
             worker.flush_to(socket);
         }
-    }
+        Ok(())
+    })?;
     worker.counters.dequeued(datagrams);
     worker.batch_end();
     if !echoes.is_empty() {
         reply(worker, socket, buffers);
     }
-    datagrams
+    Ok(datagrams)
 }
 
 /// Sends the echoes of a batch, with as few calls as the system takes.

@@ -26,7 +26,7 @@ design! {
         /// Threads, each with its own set, which holds every socket.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
-        batch: u32 = 64, 1..=1024;
+        batch: u32 = 32, 1..=1024;
         /// Datagrams received from a socket for one wake-up after which the next has its turn.
         drain: u32 = 256, 1..=65_536;
         /// How long datagrams may gather before a wait ends, and how many are enough.
@@ -74,7 +74,7 @@ fn handle<H: Handler>(
                 continue;
             }
         };
-        taken += engine::handle(worker, socket, number, buffers, filled);
+        taken += engine::handle(worker, socket, number, buffers, filled)?;
         if filled < buffers.len() {
             left = false;
             break;

@@ -4,7 +4,7 @@ use super::{PAYLOAD_BYTES, Run, check};
 use std::{io, mem, os::fd::AsRawFd};
 
 /// Datagrams of one call, or of one wake-up.
-const BATCH: usize = 64;
+const BATCH: usize = 32;
 /// Datagrams that one wake-up may bring in batches.
 const DRAIN: usize = 256;
 
