@@ -77,7 +77,7 @@ fn document(machine: &Machine, costs: Costs, checks: &[Check]) -> Value {
 const KINDS: [(Effect, &str); 4] = [
     (
         Effect::Falsifies,
-        "Falsifies figures: they vary on their own, or say nothing about other machines",
+        "Distorts figures: they vary by themselves, or say nothing about other machines",
     ),
     (Effect::Limits, "Limits figures: they are lower than they could be, or something cannot run"),
     (Effect::Unknown, "Unknown"),

@@ -281,7 +281,8 @@ fn datagrams(args: &FloodArgs) -> Result<Option<u64>, Usage> {
     match args.bytes {
         None => Ok(args.blockcount),
         Some(_) if args.length == 0 => Err(Usage(
-            "empty datagrams never add up to any bytes; give their number instead (-k)".into(),
+            "empty datagrams have no bytes to count; give the number of datagrams instead (-k)"
+                .into(),
         )),
         Some(bytes) => Ok(Some(bytes.div_ceil(args.length as u64))),
     }
@@ -355,8 +356,8 @@ fn invalid(report: &FloodReport) -> Option<String> {
     let answers = report.answers.as_ref().filter(|answers| answers.data_errors);
     let answers = answers.map(|answers| {
         format!(
-            "of {} answers, {} were damaged, {} of another size, {} doubled, {} not to what was sent on their flow, and {} \
-             strange",
+            "of {} answers, {} were damaged, {} of another size, {} duplicates, {} to requests that their flow had not sent, \
+             and {} from strangers",
             answers.received,
             answers.corrupt,
             answers.wrong_size,

@@ -11,5 +11,5 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if every.is_zero() || every >= INTERVAL_MIN {
         return Ok(every);
     }
-    Err(format!("{every:?} is too often; use at least {INTERVAL_MIN:?}, or 0 for no lines"))
+    Err(format!("{every:?} is too short; use at least {INTERVAL_MIN:?}, or 0 for no lines"))
 }

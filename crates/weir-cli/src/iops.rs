@@ -132,7 +132,7 @@ pub struct IopsArgs {
 
     #[arg(
         long, value_name = "TIME", value_parser = parse_interval, requires = "json",
-        help = "Have the performance log in the document: what each thread, each core and the system did in every such \
+        help = "Put a performance log into the document: what each thread, each core and the system did in every such \
                 interval, such as 1s (CPU time, context switches, interrupts, memory)"
     )]
     performance_interval: Option<Duration>,

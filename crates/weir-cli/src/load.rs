@@ -53,7 +53,7 @@ each block, bytes of a message, bytes per second of each block, messages of each
 messages under way. -p, -t, -l, -P, -F, -i, -O and -J are iperf3's, and take precedence: -t is \
 the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; -b is not a bit rate.
 
-A file is sent by sendfile(2) (on Windows TransmitFile), as iperf3 does it with -Z: its bytes are not copied here. MSG_ZEROCOPY would save nothing more, since on loopback the kernel copies such bytes anyway.
+A file is sent by sendfile(2) (on Windows TransmitFile), as by iperf3 with -Z, so its bytes are not copied into this program. MSG_ZEROCOPY would save nothing more, since on loopback the kernel copies such bytes anyway.
 
 Held connections: -c 500k --every 60s sends one message a minute on each of half a million; processes \
 and addresses follow from the number.
@@ -160,7 +160,7 @@ pub struct LoadTcp {
     #[arg(long)]
     gives_way: bool,
 
-    /// Look at the memory of the load and of its sockets when measuring ends, with -x when all connections are made.
+    /// Read the memory of the load and of its sockets when measuring ends, with -x when all connections are made.
     #[arg(long)]
     memory: bool,
 

@@ -15,8 +15,8 @@ use crate::serve::performance::parse_file;
 
 /// Write the report of a saved result: one HTML file with all tables and pictures, or CSV, or Markdown.
 ///
-/// It opens from disk, needs no network, and holds the result itself. Exit codes: 0 success; 1 it cannot be written;
-/// 2 the document cannot be read, or is none of `weir compare`.
+/// The HTML file opens from disk, needs no network, and holds the result itself. Exit codes: 0 success; 1 it cannot be written;
+/// 2 the document cannot be read, or `weir compare` did not write it.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// A document that `weir compare` wrote, its folder, or a report, which holds its document.

@@ -16,10 +16,11 @@ use crate::exit::{self, Failure};
 
 /// Show the settings of a running server that may be changed while it runs, and change them.
 ///
-/// The server is one of `weir serve udp` with --control, on this machine or with the same key. What can be changed is a
-/// matter of its design: of rio-hybrid the time to poll (spin), the threshold, and whether the spin adapts. The server
-/// shows what is in force below its next interval line, and among its metrics and in its performance log.
-/// Exit codes: 0 success; 1 the server cannot be reached; 2 a setting cannot be changed so, and none was.
+/// The server is one of `weir serve udp` with --control, on this machine or with the same key. What can be changed
+/// depends on its design: of rio-hybrid how long it polls (spin), the threshold, and whether it sleeps between
+/// datagrams that come regularly (adaptive). The server shows the settings in force below its next interval line,
+/// among its metrics and in its performance log. Exit codes: 0 success; 1 the server cannot be reached; 2 a change
+/// was refused, and nothing was changed.
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// Address and port of the server's control channel.

@@ -21,10 +21,10 @@ use crate::exit::{self, Failure};
 
 /// Predict how the UDP designs do on many cores: a model, not a measurement.
 ///
-/// A simulation of each design's threads, locks and wake-ups, which decides by the library's own code (who has the
-/// queue, who is woken, when the hybrid lets another thread join), from costs that were measured on this machine or
-/// elsewhere. It says which design overtakes which, from which load on and on how many cores, and how far it was off a
-/// comparison that was measured. Datagrams arrive at random (Poisson); protocol processing is on other cores.
+/// A simulation of each design's threads, locks and wake-ups. Its decisions (who has the queue, who is woken, when
+/// the hybrid lets another thread join) are made by the library's own code, its costs were measured on this machine
+/// or elsewhere. It says which design overtakes which, from which load on and on how many cores, and how far it is
+/// off a measured comparison. Datagrams arrive at random (Poisson); protocol processing is on other cores.
 ///
 /// The same costs and seed give the same figures. Exit codes: 0 success; 1 it failed; 2 wrong usage, or a file that
 /// cannot be read; 5 costs cannot be measured here (give them with --costs).
@@ -50,8 +50,8 @@ pub struct SimulateArgs {
     #[arg(long, value_parser = parse_time, default_value = "0")]
     work: Duration,
 
-    /// Who copies what came: the thread that dequeues, as on plain sockets, or the network stack before it, as with RIO
-    /// and AF_XDP.
+    /// Who copies a datagram: the thread that dequeues, as on plain sockets, or before it the network stack, as with
+    /// RIO and AF_XDP.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Copies::ALL.map(Copies::name)),
         default_value = "thread,stack")]
     copies: Vec<String>,
@@ -60,7 +60,7 @@ pub struct SimulateArgs {
     #[arg(long, value_parser = parse_count)]
     threads: Option<u64>,
 
-    /// Datagrams that the sockets hold, together.
+    /// Datagrams that all sockets together can hold.
     #[arg(long, value_parser = parse_count, default_value = "16384")]
     buffer: u64,
 
@@ -96,7 +96,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
     costs: Option<PathBuf>,
 
-    /// Only measure what things cost on this machine, and print it as TOML.
+    /// Only measure the costs on this machine, and print them as TOML.
     #[arg(long)]
     calibrate: bool,
 
@@ -105,7 +105,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "REPORT", conflicts_with_all = ["calibrate", "plots"])]
     check: Option<PathBuf>,
 
-    /// Show every row, not only those of the ends of each list.
+    /// Show every row, not only those for the first and last value of each list.
     #[arg(long)]
     all: bool,
 
@@ -201,7 +201,7 @@ fn attempt(args: &SimulateArgs) -> Result<(), Failure> {
         Some(path) => costs_of(path)?,
         None => {
             say!(
-                "Measuring what things cost here; `weir simulate --calibrate -o costs.toml` keeps it for --costs."
+                "Measuring the costs here; `weir simulate --calibrate -o costs.toml` keeps them for --costs."
             );
             calibrate()?
         }

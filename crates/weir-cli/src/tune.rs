@@ -14,11 +14,11 @@ use journal::{Journal, Outcome};
 
 /// Apply settings that make results steadier, and restore the old ones.
 ///
-/// Alone it only prints what it would set. With --apply it does so, as root, and the settings stay until --undo or the
-/// next start of the machine; with a command behind "--" they stay as long as that runs. What was set before is
-/// written down first, so --undo puts it back even if weir was killed. Signals that ask
-/// weir to end (SIGTERM, SIGHUP, SIGINT) are passed on to the command, unless a terminal sent them to both, and weir waits
-/// for it to end.
+/// Without options it only prints what it would set. With --apply it sets it, as root, and the settings stay until
+/// --undo or the next start of the machine; with a command behind "--" they stay as long as that runs. What was set
+/// before is written down first, so --undo puts it back even if weir was killed. Signals that ask weir to end
+/// (SIGTERM, SIGHUP, SIGINT) are passed on to the command, unless a terminal sent them to both, and weir waits for it
+/// to end.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct TuneArgs {
@@ -26,7 +26,7 @@ pub struct TuneArgs {
     #[arg(long, conflicts_with = "undo")]
     apply: bool,
 
-    /// Put back what --apply, or a command that did not end, has left.
+    /// Put back what --apply has set, or what a killed `weir tune -- COMMAND` has left.
     #[arg(long)]
     undo: bool,
 
@@ -73,7 +73,9 @@ fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     }
     let Some((program, arguments)) = args.command.split_first() else {
         match settings.is_empty() {
-            true => say!("Nothing to set: this machine is as it should be."),
+            true => {
+                say!("Nothing to set: every setting already has the value that steadies results.")
+            }
             false => say!("Set. `weir tune --undo` puts back what was before."),
         }
         return Ok(ExitCode::from(exit::OK));
@@ -113,7 +115,7 @@ fn undo(journal: &Journal, owner: Option<&str>) -> Result<u8, Failure> {
         match outcome {
             Outcome::Back(value) => say!("{path}: {value} again"),
             Outcome::Foreign => say!("{path}: somebody else has set it meanwhile; left as it is"),
-            Outcome::Gone => say!("{path}: not there any more"),
+            Outcome::Gone => say!("{path}: no longer exists"),
             Outcome::Failed(error) => {
                 say!("{path}: could not be put back: {error}; try again with `weir tune --undo`");
                 code = exit::FAILED;
@@ -130,7 +132,7 @@ fn print(settings: &[Setting]) -> Result<(), Failure> {
         text.push('\n');
     }
     text.push_str(match settings {
-        [] => "Nothing to set: this machine is as it should be.\n",
+        [] => "Nothing to set: every setting already has the value that steadies results.\n",
         _ => {
             "Nothing was set. `weir tune --apply`, as root, sets this until `weir tune --undo`;\n\
               `weir tune -- COMMAND` sets it while a command runs.\n"

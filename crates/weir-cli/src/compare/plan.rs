@@ -184,7 +184,7 @@ fn value_of(arg: &Arg, given: &ArgMatches) -> Result<Value, Failure> {
     let values = values.map(|value| match value.to_str() {
         Some(text) => Ok(text.parse().map_or_else(|_| Value::from(text), Value::Integer)),
         None => Err(Failure::usage(format!(
-            "{} is no UTF-8 and cannot stand in a plan",
+            "{} is not UTF-8, so it cannot be written into a plan",
             value.display()
         ))),
     });

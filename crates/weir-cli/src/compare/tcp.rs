@@ -122,8 +122,8 @@ pub struct TcpArgs {
 
     #[arg(long, conflicts_with_all = FIXED_BY_STRATEGIES, help = format!(
         "Strategies of a server (several receives on each connection and large buffers; no buffer while idle and a \
-         bounded drain; an active set; limits) against mixes of connections: {}. -c says how many there are whose \
-         figures count; with --design, other rows",
+         bounded drain; an active set; limits) against mixes of connections: {}. -c sets the number of connections \
+         whose figures count, --design the rows",
         MixName::ALL.map(MixName::name).join(", ")
     ))]
     strategies: bool,

@@ -111,7 +111,7 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
     }
     if args.on == On::Veth && args.no_send_offload {
         return Err(Failure::usage(
-            "--no-send-offload says nothing on a link: every row is flooded with frames there; leave \
+            "--no-send-offload has no effect on a link: every row is flooded with frames there; leave \
              it out, or compare on loopback",
         ));
     }
@@ -189,7 +189,7 @@ fn rates(args: &UdpArgs, paces: Vec<Pace>) -> Result<Vec<Rate>, Failure> {
     let of_link = paces.iter().any(|pace| matches!(pace, Pace::OfLink(_)));
     if !of_link && args.link_speed.is_some() {
         return Err(Failure::usage(
-            "--link-speed says of what link a load is a share, and none is; give --load \
+            "--link-speed is for loads that are a share of a link, and none is; give --load \
              link:25%,link:50%, or leave it out",
         ));
     }
@@ -222,8 +222,8 @@ fn link_speed(args: &UdpArgs) -> Result<u64, Failure> {
     };
     known.ok_or_else(|| {
         Failure::usage(format!(
-            "a load is a share of a link, and {what} does not say how fast it is; state it, such as \
-             --link-speed 10G, or name a device that says it, such as --link-speed eth0"
+            "a load is a share of a link, and {what} does not report a speed; state it, such as \
+             --link-speed 10G, or name a device that has one, such as --link-speed eth0"
         ))
     })
 }
@@ -336,7 +336,7 @@ fn shared_cores(results: &Results, most_generators: u16) -> Vec<String> {
     let cores = results.own.generator_cores.len();
     if usize::from(most_generators) > cores {
         warnings.push(format!(
-            "{most_generators} generators share {cores} of the cores: they send no more than fewer"
+            "{most_generators} generators share {cores} of the cores: fewer would send as much"
         ));
     }
     warnings

@@ -124,7 +124,7 @@ impl Found {
                 window.elapsed_ns as f64 / 1e9
             )),
             (EndedBy::Ios, None) if self.warm_up.is_zero() => {
-                Some("over before anything could be measured: ask for more I/Os (-k)".into())
+                Some("it ended before anything could be measured: give more I/Os (-k)".into())
             }
             (EndedBy::Ios, None) => Some(
                 "over before the warm-up was, so there is no rate: use -O 0, or ask for more I/Os (-k)"

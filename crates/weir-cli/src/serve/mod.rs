@@ -88,9 +88,9 @@ pub struct ServeUdp {
     #[arg(long, hide = true)]
     count_entries: bool,
 
-    /// Address and port of the control channel, over which generators request consent. It is bound to their
-    /// address, and ends when more arrives than they requested. Where other machines can reach it, --max-pps,
-    /// --max-bitrate and --max-time are required.
+    /// Address and port of the control channel, over which generators request consent. Consent is bound to the
+    /// generator's address, and ends when more arrives than was requested. Where other machines can reach the
+    /// channel, --max-pps, --max-bitrate and --max-time are required.
     #[arg(long)]
     control: Option<SocketAddr>,
 
@@ -135,8 +135,8 @@ pub struct ServeUdp {
     #[arg(long, default_value_t, value_parser = parse_receive_buffer)]
     rcvbuf: ReceiveBuffer,
 
-    /// Hold every thread up that has a datagram to handle, from the first datagram of each run on: for a time, such as
-    /// 10ms, or until the generator has sent all of it ("sent"). It shows what the server takes of a burst.
+    /// Stop every thread at its first datagram of each run, for a time, such as 10ms, or until the generator has sent
+    /// everything ("sent"). It shows how much of a burst the server receives.
     #[arg(long, requires = "control")]
     hold: Option<Held>,
 
@@ -147,8 +147,8 @@ pub struct ServeUdp {
     ))]
     receive_offload: bool,
 
-    /// Send each answer by itself. Else answers in a row to one client leave as one (UDP_SEGMENT), where the design
-    /// sends batches: the client receives the same datagrams, and they cost less.
+    /// Send each answer by itself. Otherwise several answers to one client leave as one (UDP_SEGMENT), where the
+    /// design sends batches: the client receives the same datagrams, and they cost less.
     #[arg(long)]
     no_send_offload: bool,
 
@@ -165,9 +165,9 @@ pub struct ServeUdp {
     #[arg(long, value_parser = parse_numa_node)]
     numa_node: Option<NumaNode>,
 
-    /// When the pages of the memory come into being: locked, which is all at the start, and locked where that is
-    /// permitted (touched, where that is more than an eighth of the memory that is left); or touched, each when it is first
-    /// used [default: locked].
+    /// When the pages of the memory are allocated. locked: all at the start, and locked where that is permitted; but
+    /// as with touched if they would take more than an eighth of the memory that is left. touched: each when it is
+    /// first used [default: locked].
     #[arg(long, value_parser = parse_commit)]
     commit: Option<Commit>,
 
@@ -194,14 +194,14 @@ pub struct ServeUdp {
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
-    /// Receive the datagrams to every port of a device's addresses (--on), and show who sends to which, with Ethernet
-    /// address: a table an interval, and one at the end. By AF_XDP they go to no other program then; where that is not
-    /// allowed, by AF_PACKET, which gives copies: the kernel handles the same datagrams, too, and answers those that
-    /// nobody receives with an ICMP error. Which it is, and why, is said.
+    /// Receive the datagrams to every port of a device's addresses (--on), and show who sends to which port, with
+    /// Ethernet address: a table at each interval, and one at the end. With AF_XDP no other program gets these
+    /// datagrams. Where AF_XDP is not allowed, AF_PACKET gives copies: the kernel handles the same datagrams, too,
+    /// and answers those that nobody receives with an ICMP error. The output says which of the two is used, and why.
     #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "receive_offload"])]
     any_port: bool,
 
-    /// The device whose addresses are received at, such as eth0; not those of IPv6 that hold on one link only.
+    /// The device at whose addresses to receive, such as eth0; link-local addresses of IPv6 are left out.
     #[arg(long, value_name = "DEVICE", requires = "any_port")]
     on: Option<String>,
 
@@ -210,8 +210,8 @@ pub struct ServeUdp {
     #[arg(long, requires = "any_port", value_parser = ports::parse_provider)]
     provider: Option<weir::rio::Choice>,
 
-    /// Rows of the tables: senders and ports with the most datagrams. At most 256 are kept, and in a full table a new one
-    /// takes the place of the one with the fewest.
+    /// Rows of the tables: the senders and ports with the most datagrams. At most 256 are kept; when there are as
+    /// many, a new one takes the place of the one with the fewest.
     #[arg(
         long, default_value_t = 10, requires = "any_port",
         value_parser = clap::value_parser!(u16).range(1..=ports::ENTRIES as i64)

@@ -11,7 +11,7 @@ options! {
         pages: PageKind = PageKind::Auto, PageKind::NAMES;
         /// NUMA node that the memory is placed on; refused where that cannot be.
         numa_node: NumaNode = NumaNode::Auto, Named(&["auto", "the number of a node"]);
-        /// When pages come into being: all at the start, locked where that is permitted, or each when it is first
+        /// When pages are allocated: all at the start, and locked where that is permitted, or each when it is first
         /// touched.
         commit: Commit = Commit::Touched, Commit::NAMES;
     }
@@ -31,7 +31,7 @@ named! {
 }
 
 named! {
-    /// When the pages of memory come into being.
+    /// When the pages of memory are allocated.
     pub enum Commit {
         /// All at the start, and they stay: a burst then meets no page fault. Locked where the limit on locked memory
         /// permits (RLIMIT_MEMLOCK); as [`Commit::Touched`] where that would take more than an eighth of the memory that the

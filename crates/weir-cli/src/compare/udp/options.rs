@@ -79,9 +79,9 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(super) design: Vec<String>,
 
-    /// A program on another library, to be compared with the designs: a name, "=", and its command. It talks
-    /// with weir over its standard input and output (see peers/README.md); with {port} in its command it need
-    /// not, and what it received is derived. Repeatable.
+    /// A program on another library, to be compared with the designs: a name, "=", and its command. It talks with
+    /// weir over its standard input and output (see peers/README.md). A program with {port} in its command need not:
+    /// what it received is then taken from the kernel's counts. Repeatable.
     #[arg(long, value_name = "NAME=COMMAND")]
     pub(in crate::compare) peer: Vec<String>,
 
@@ -118,8 +118,9 @@ pub struct UdpArgs {
     ))]
     pub(in crate::compare) time: Option<Duration>,
 
-    /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
-    /// base; each other value is compared alone, with the first values of the other lists.
+    /// Payload of a datagram in bytes (k = 1024). The first value of this list, and of those of --work, --ports,
+    /// --parallel and --generators, is the base; each other value is compared alone, with the first values of the
+    /// other lists.
     #[arg(
         short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ','
     )]
@@ -130,19 +131,20 @@ pub struct UdpArgs {
     #[arg(long, value_delimiter = ',')]
     pub(super) work: Vec<Work>,
 
-    /// Servers that answer each datagram, instead of sinks. At saturation so many requests are under way (closed
-    /// loop, --outstanding), and rows are ranked by answers per second; paced, each request goes out at its time (open
-    /// loop), and they are ranked by round trip. Every answer is verified byte for byte.
+    /// Servers that answer each datagram, instead of sinks. At saturation --outstanding requests of each flow are
+    /// under way (closed loop), and rows are ranked by answers per second. At a paced load each request goes out at
+    /// its time (open loop), and rows are ranked by round trip. Every answer is verified byte for byte.
     #[arg(long, conflicts_with = "burst")]
     pub(super) reply: bool,
 
-    /// Bytes of an answer, 32 to the length of the datagram: its beginning (k = 1024) [default: all of it].
+    /// Bytes of an answer, which is the beginning of the datagram: 32 to the datagram's length (k = 1024) [default:
+    /// all of it].
     #[arg(long, requires = "reply", value_parser = parse_size)]
     pub(super) reply_size: Option<usize>,
 
-    /// Whether servers let answers in a row to one client leave as one (UDP_SEGMENT), where they send batches.
-    /// With-receive: those with receive offload do, and the others send each by itself, so that
-    /// --receive-offload=paired says what both are worth together [default: on].
+    /// Whether servers that send batches send several answers to one client as one (UDP_SEGMENT). With the value
+    /// with-receive only those with receive offload do, so that --receive-offload=paired says what both offloads are
+    /// worth together [default: on].
     #[arg(long, requires = "reply")]
     pub(super) reply_offload: Option<Joins>,
 
@@ -160,8 +162,7 @@ pub struct UdpArgs {
     )]
     pub(super) outstanding: Option<u32>,
 
-    /// Numbers of threads: a row for each, of every design that has this option and does not set it in
-    /// --design.
+    /// Numbers of threads: a row for each, for every design that has this option and whose --design does not set it.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(super) threads: Vec<u32>,
 
@@ -180,22 +181,23 @@ pub struct UdpArgs {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) generators: Vec<u16>,
 
-    /// Receive buffer of each socket: system, which is its default; outstanding, which is room for as many datagrams as
-    /// the design has receives outstanding; or bytes to request (k = 1024). The rows of a comparison have the same, so
-    /// that their rates and latencies can be compared [default: system, with --burst outstanding].
+    /// Receive buffer of each socket: system (its default), outstanding (room for as many datagrams as the design has
+    /// receives outstanding), or bytes to request (k = 1024). Rates and latencies can be compared only if all rows
+    /// have the same buffer, as with system or bytes [default: system, with --burst outstanding].
     #[arg(long, value_parser = parse_receive_buffer)]
     pub(super) rcvbuf: Option<ReceiveBuffer>,
 
-    /// Instead of rates, what each design takes of so many datagrams sent at once (k = 1000), such as 1k,5k,20k,150k.
+    /// Instead of rates, how many of so many datagrams sent at once each design receives (k = 1000), such as
+    /// 1k,5k,20k,150k.
     #[arg(
         long, value_parser = parse_burst, value_delimiter = ',',
         conflicts_with_all = ["load", "pace", "sweep", "full", "receive_offload"]
     )]
     pub(super) burst: Vec<u64>,
 
-    /// What the server does while a burst comes: 0, wait for datagrams; a time, such as 1ms: each thread that has one to
-    /// handle is held, from the first datagram on for so long; sent: the same until all has been sent, so that what is
-    /// taken is what there was room for [default: 0,1ms,10ms,sent].
+    /// What the server does while a burst comes. 0: it waits for datagrams. A time, such as 1ms: each thread stops at
+    /// its first datagram for so long. sent: it stops there until all has been sent, so that what is received is what
+    /// there was room for [default: 0,1ms,10ms,sent].
     #[arg(long, value_delimiter = ',', requires = "burst")]
     pub(super) held: Vec<Held>,
 
@@ -204,11 +206,12 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 
-    /// The link of which link:50% is a share: its speed in bits per second (k = 1000), such as 10G, or a device of this
-    /// machine, such as eth0, whose link has it. A datagram of n bytes takes n + 8 (UDP) + 20 (IPv4) + 14 (Ethernet) + 4
-    /// (check sequence) + 8 (preamble) + 12 (gap) bytes on it, with at least 64 from Ethernet header to check sequence: of
-    /// 1024 bytes 1090, so that 50 % of 10G are 10e9 / 8 x 0.5 / 1090 = 573,394 datagrams per second. What does not fit
-    /// into 1500 bytes goes in fragments, each with its own headers below UDP [default: on veth, what its driver says].
+    /// The link of which link:50% is a share: its speed in bits per second (k = 1000), such as 10G, or the name of a
+    /// device of this machine, such as eth0, whose speed is taken. A datagram of n bytes takes n + 8 (UDP) + 20
+    /// (IPv4) + 14 (Ethernet) + 4 (check sequence) + 8 (preamble) + 12 (gap) bytes of the link, with at least 64 from
+    /// Ethernet header to check sequence. With 1024 bytes that is 1090, so 50 % of 10G is 10e9 / 8 x 0.5 / 1090 =
+    /// 573,394 datagrams per second. A datagram that does not fit into 1500 bytes goes in fragments, each with its
+    /// own headers below UDP [default: on veth, what its driver says].
     #[arg(long, value_name = "SPEED|DEVICE", value_parser = parse_link_speed)]
     pub(super) link_speed: Option<LinkSpeed>,
 
@@ -217,14 +220,14 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_pace)]
     pub(super) pace: Vec<Pace>,
 
-    /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
-    /// latencies below it; work and threads, where designs overtake one another; outstanding, dequeue, threshold
-    /// and defer, the same for an option of the designs that have it.
+    /// What to vary in small steps. load: the offered load, for each design's no-drop and partial-drop rate and the
+    /// latencies below the latter. work, threads: where designs overtake one another. outstanding, dequeue,
+    /// threshold, defer: an option of the designs that have it.
     #[arg(long, value_delimiter = ',')]
     pub(super) sweep: Vec<Swept>,
 
-    /// How the datagrams of a paced load follow one another: at even distances, or at the times of a Poisson process, as
-    /// from many independent senders.
+    /// How the datagrams of a paced load follow one another: at even intervals, or at the times of a Poisson process,
+    /// as from many independent senders.
     #[arg(long, value_name = "EVEN|POISSON", default_value = Arrivals::Even.name())]
     pub(super) arrivals: Arrivals,
 
@@ -232,9 +235,9 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(super) no_send_offload: bool,
 
-    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size arrive as one.
-    /// Only: such rows alone. Paired: each design with and without in the same rounds, which gives the ratio;
-    /// they are not ranked among each other [with --full on loopback: paired].
+    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size arrive as one. only: such
+    /// rows alone. paired: each design with and without it in the same rounds, ranked separately, with the ratio of
+    /// the two [with --full on loopback: paired].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
     pub(super) receive_offload: Option<ReceiveOffload>,
 

@@ -179,17 +179,17 @@ const CALLS: &[Named] = &[
         "weir_kernel_entries_total",
         "Entries into the kernel; those made by locks between threads are not counted.",
     ),
-    named("waits", "weir_waits_total", "Calls that wait if nothing has come."),
+    named("waits", "weir_waits_total", "Calls that sleep if nothing has arrived."),
     named(
         "notifies",
         "weir_notifies_total",
-        "Times a notification was asked for, or the right to dequeue was given up.",
+        "Times a notification was requested, or the right to dequeue was given up.",
     ),
     named("parks", "weir_parks_total", "Times a thread was parked until another woke it."),
     named(
         "no_buffer",
         "weir_buffer_shortages_total",
-        "Times the kernel found no receive posted; what came waited in the socket, or was dropped there.",
+        "Times the kernel found no receive posted; arriving data waited in the socket, or was dropped there.",
     ),
     named(
         "overflows",

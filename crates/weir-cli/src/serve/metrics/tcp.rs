@@ -17,13 +17,13 @@ pub const COUNTERS: &[Named] = &[
     named(
         "refused",
         "weir_connections_refused_total",
-        "Connections refused: there were as many as may be, or no thread or descriptor for it.",
+        "Connections refused at the limit, or for lack of a thread or descriptor.",
     ),
     labelled(
         "closed_finished",
         CLOSED,
         ("reason", "finished"),
-        "Connections that have ended, by the reason.",
+        "Connections that have ended, by reason.",
     ),
     labelled("closed_aborted", CLOSED, ("reason", "aborted"), ""),
     labelled("closed_failed", CLOSED, ("reason", "failed"), ""),
@@ -41,43 +41,39 @@ pub const COUNTERS: &[Named] = &[
     named(
         "accept_pauses",
         "weir_accept_pauses_total",
-        "Times accepting paused for want of descriptors or memory.",
+        "Times accepting paused for lack of descriptors or memory.",
     ),
     named(
         "waited",
         "weir_connections_waited_total",
-        "Connections that had to wait, since as many as may be were being served.",
+        "Connections that had to wait because the permitted number was being served.",
     ),
     named("messages", "weir_receives_total", "Receives that brought bytes."),
-    named("empty_receives", "weir_receives_empty_total", "Receives that brought nothing."),
+    named("empty_receives", "weir_receives_empty_total", "Receives that found nothing."),
     named("bytes_received", "weir_received_bytes_total", RECEIVED_BYTES),
     named(
         "bytes_discarded",
         "weir_discarded_bytes_total",
-        "Bytes received and dropped, since the handler wanted no more.",
+        "Bytes received and dropped because the handler wanted no more.",
     ),
-    named("sends", "weir_sends_total", "Sends of which the system took all or a part."),
-    named("short_sends", "weir_sends_short_total", "Sends of which the system took only a part."),
-    named("bytes_sent", "weir_sent_bytes_total", "Bytes that the system took to send."),
+    named("sends", "weir_sends_total", "Sends of which the system accepted all or part."),
+    named("short_sends", "weir_sends_short_total", "Sends of which the system accepted only part."),
+    named("bytes_sent", "weir_sent_bytes_total", "Bytes that the system accepted for sending."),
     named(
         "bytes_queued",
         "weir_queued_bytes_total",
-        "Bytes of output that were copied to wait for room.",
+        "Bytes of output that were copied into a queue to wait for room.",
     ),
     named(
         "pauses",
         "weir_receive_pauses_total",
-        "Times receiving from a connection paused: its output was full, or its handler asked for it.",
+        "Times receiving from a connection paused, because its output was full or its handler requested it.",
     ),
-    named(
-        "output_refused",
-        "weir_output_refused_total",
-        "Times a handler offered output and it was refused.",
-    ),
+    named("output_refused", "weir_output_refused_total", "Times a handler's output was refused."),
     named(
         "queue_overflows",
         "weir_readiness_overflows_total",
-        "Times the system's queue of readiness was full, and every connection was asked.",
+        "Times the system's queue of readiness was full, so that every connection was checked.",
     ),
 ];
 
@@ -97,14 +93,13 @@ pub fn pages(about: About, running: Arc<Running>) -> impl FnMut() -> String {
         page.one(
             Kind::Gauge,
             "weir_connections_open_peak",
-            "The most connections that were open at a time.",
+            "The most connections that were open at the same time.",
             Some(u64::from(running.most_open())),
         );
         write_counters(&mut page, COUNTERS, &counters.named());
         page.histogram(
             "weir_batch_connections",
-            "Connections that one wake-up brought something for, of those that brought anything. Their sum is not \
-             counted.",
+            "Connections served per wake-up, without wake-ups that found nothing. Their sum is not counted.",
             &batches(&counters.batches, None),
         );
         write_counters(&mut page, CALLS, &running.calls().named());

@@ -39,46 +39,42 @@ pub struct Figures {
 pub const COUNTERS: &[Named] = &[
     named("datagrams", "weir_datagrams_received_total", "Datagrams given to the handler."),
     named("bytes", "weir_received_bytes_total", RECEIVED_BYTES),
-    named("replies", "weir_replies_sent_total", "Replies that the operating system took."),
+    named("replies", "weir_replies_sent_total", "Replies that the system accepted."),
     named(
         "replies_refused",
         "weir_replies_refused_total",
-        "Replies refused by the limit on replies, or since there was no buffer.",
+        "Replies refused by the limit on replies, or for lack of a buffer.",
     ),
     named(
         "loops_dropped",
         "weir_reply_loops_dropped_total",
-        "Replies dropped because they would go round for ever.",
+        "Replies dropped because they would loop forever.",
     ),
-    named(
-        "send_errors",
-        "weir_send_errors_total",
-        "Replies that the operating system failed to send.",
-    ),
+    named("send_errors", "weir_send_errors_total", "Replies that the system failed to send."),
     named("receive_errors", "weir_receive_errors_total", "Receives that failed."),
     named(
         "peer_errors",
         "weir_peer_errors_total",
-        "Errors that peers reported of what was sent to them (ICMP), where that is asked for.",
+        "Errors that peers reported (ICMP) about datagrams sent to them, if the server requests such errors.",
     ),
     named("truncated", "weir_datagrams_truncated_total", "Datagrams longer than a slice."),
     named(
         "wrong_size",
         "weir_datagrams_wrong_size_total",
-        "Datagrams of another size than the expected one, where one is expected.",
+        "Datagrams of a size other than the expected one, if one is expected.",
     ),
     labelled(
         "discarded",
         "weir_frames_dropped_total",
         ("reason", "damaged"),
-        "Frames that the server itself dropped, where it receives frames (xdp).",
+        "Frames that the server itself dropped, on xdp.",
     ),
     labelled("too_long", "weir_frames_dropped_total", ("reason", "too_long"), ""),
     labelled(
         "passed_foreign",
         "weir_frames_passed_total",
         ("reason", "foreign"),
-        "Frames passed on to the kernel, where the server receives frames (xdp).",
+        "Frames passed on to the kernel, on xdp.",
     ),
     labelled("passed_fragments", "weir_frames_passed_total", ("reason", "fragment"), ""),
     labelled("passed_unserved", "weir_frames_passed_total", ("reason", "unserved"), ""),
@@ -92,11 +88,11 @@ pub const COUNTERS: &[Named] = &[
         "weir_queue_locks_contended_total",
         "Those of them that another thread held, so that this one had to wait.",
     ),
-    named("dequeues", "weir_dequeues_total", "Calls that asked for what was received."),
+    named("dequeues", "weir_dequeues_total", "Attempts to get datagrams."),
     named(
         "empty_dequeues",
         "weir_dequeues_empty_total",
-        "Calls that asked for what was received, and brought nothing.",
+        "Attempts to get datagrams that found none.",
     ),
     named("posts", "weir_receives_posted_total", "Receives posted."),
 ];
@@ -126,7 +122,7 @@ fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
     write_counters(&mut page, CALLS, &total.named());
     page.histogram(
         "weir_batch_datagrams",
-        "Datagrams that a dequeue brought, of those that brought any.",
+        "Datagrams per dequeue, without the empty ones.",
         &batches(&total.batches, Some(total.datagrams)),
     );
     let labels = dropped.map(|(at, _)| [("reason", at)]);
@@ -137,27 +133,27 @@ fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
     page.several(
         Kind::Counter,
         "weir_datagrams_dropped_total",
-        "Datagrams dropped since the server began, by where: at its sockets, at the queue of a CPU, at the network device. \
-         Those at a queue or a device may be other programs'.",
+        "Datagrams dropped since the server began, by place: at its sockets, at the queue of a CPU, at the network device. \
+         Those at a queue or a device may belong to other programs.",
         &samples.collect::<Vec<_>>(),
     );
     page.one(Kind::Gauge, "weir_threads", "Threads of the server.", Some(figures.threads as u64));
     page.one(
         Kind::Counter,
         "weir_threads_cpu_seconds_total",
-        "CPU time of the server's threads: that of the process without what watches it and serves this page.",
+        "CPU time of the server's threads, without those that watch the server and serve this page.",
         figures.threads_cpu_ns.map(Value::Nanoseconds),
     );
     page.one(
         Kind::Gauge,
         "weir_kernel_memory_bytes",
-        "Memory that the kernel holds for UDP, of all programs.",
+        "Memory that the kernel holds for UDP, for all programs.",
         figures.kernel_bytes,
     );
     page.one(
         Kind::Gauge,
         "weir_runs_open",
-        "Runs that generators began over the control channel and have not ended.",
+        "Runs of generators, begun over the control channel, that are still open.",
         Some(figures.runs_open as u64),
     );
     page.one(
@@ -169,7 +165,7 @@ fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
     page.one(
         Kind::Counter,
         "weir_runs_wrong_total",
-        "Runs of which data were wrong, or which the generator did not end itself.",
+        "Runs with wrong data, or that the generator did not end itself.",
         Some(u64::from(figures.runs_wrong)),
     );
     let labels: Vec<_> =

@@ -75,11 +75,11 @@ macro_rules! port_design {
                 /// Most further sends outstanding, of stalled peers; beyond that the connection stalled longest is
                 /// closed. 0 for one per connection.
                 stuck: u32 = 0, 0..=1_000_000;
-                /// Operations that wait before a take that need not enter the kernel submits them.
+                /// Operations that collect before a take that need not enter the kernel submits them.
                 submit_after: u32 = $crate::port::Shape::BEST.submit_after, 1..=65_536;
-                /// What is done when its call returns is taken by its thread without a packet.
+                /// An operation that is done when its call returns is handled at once, without a packet to the port.
                 skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
-                /// The socket of a connection that ended in order serves an accept to come.
+                /// The socket of a connection that ended in order is used again for a later accept.
                 reuse_sockets: bool = false, $crate::options::Named(&["true", "false"]);
             }
             provider: |_| <$crate::port::streams::Native as $crate::port::streams::Provider>::NAME;

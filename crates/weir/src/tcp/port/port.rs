@@ -33,7 +33,7 @@ port_design! {
     summary: "threads take completions from a completion port; one receive outstanding for each connection";
     origin: "the completion-port server of Jones and Ohlund";
     options of its own {
-        /// What a connection waits with for something to receive.
+        /// What an idle connection waits with.
         idle: Idle = Idle::Buffer, Idle::NAMES;
         /// Most receives from a connection for one wait without a buffer.
         drain: u32 = 16, 1..=65_536;

@@ -44,7 +44,7 @@ design! {
         slices: u32 = 512, 4..=32_768;
         /// Most rings of a thread; 0 for as many as the connection limit requires.
         rings: u32 = 0, 0..=1024;
-        /// What a connection waits with for something to receive.
+        /// What an idle connection waits with.
         idle: Idle = Idle::Receive, Idle::NAMES;
         /// Size from which sends are zero-copy; 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);

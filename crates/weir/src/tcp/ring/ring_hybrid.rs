@@ -45,9 +45,9 @@ design! {
         rings: u32 = 0, 0..=1024;
         /// Size from which sends are zero-copy; 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);
-        /// Spells of polling in a thousand that must pay off for it to go on (tunable).
+        /// Spells of polling in a thousand that must pay off for it to go on (can be changed while it runs).
         threshold: u32 = 500, 0..=1000;
-        /// How long a spell lasts before waiting, in microseconds (tunable); 0 for none.
+        /// How long a spell lasts before waiting, in microseconds (can be changed while it runs); 0 for none.
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
     }
     provider: |design| engine::provider(design.receiving());

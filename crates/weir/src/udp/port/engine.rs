@@ -32,11 +32,11 @@ macro_rules! port_design {
                 /// Receives posted at a time.
                 outstanding: u32 = 5000, 1..=1_000_000;
                 $($own)*
-                /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
+                /// Receives that the kernel gets per socket; 0 for as many as arrive at once, 4 to 64.
                 armed: u32 = $crate::port::Shape::BEST.armed, 0..=1_000_000;
-                /// Posts that wait before a take that need not enter the kernel submits them.
+                /// Posts that collect before a take that need not enter the kernel submits them.
                 submit_after: u32 = $crate::port::Shape::BEST.submit_after, 1..=65_536;
-                /// What is done when its call returns is taken by its thread without a packet.
+                /// An operation that is done when its call returns is handled at once, without a packet to the port.
                 skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
                 /// Most threads that run at a time; 0 for as many as there are cores.
                 concurrency: u32 = 0, 0..=256;

@@ -269,7 +269,7 @@ macro_rules! design_of_one_thread {
                 outstanding: u32 = 150_000, 1..=1_000_000;
                 /// Most completions taken by one dequeue.
                 dequeue_max: u32 = 1000, 1..=65_536;
-                /// Posts that are deferred and committed together, at most, as with RIO_MSG_DEFER.
+                /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER.
                 defer: u32 = $crate::udp::rio::engine::A_WHOLE_BATCH, 1..=65_536;
                 $(
                     /// How long datagrams may gather before a wait ends, and how many are enough.

@@ -56,15 +56,15 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// Datagrams in one dequeue at which a second thread joins (tunable).
+        /// Datagrams in one dequeue at which a second thread joins (can be changed while it runs).
         threshold: u32 = 666, 1..=65_536;
-        /// How long to poll after the last datagram before waiting, in microseconds (tunable).
+        /// How long to poll after the last datagram before waiting, in microseconds (can be changed while it runs).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
-        /// Posts that are deferred and committed together, at most, as with RIO_MSG_DEFER; with several threads under one
+        /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER; with several threads under one
         /// lock.
         defer: u32 = engine::A_WHOLE_BATCH, 1..=65_536;
-        /// Whether to sleep ahead of datagrams that come regularly, and to poll only where that pays; never longer
-        /// than spin in a gap between two (tunable).
+        /// Whether to sleep until shortly before the next datagram where they come regularly, and to poll only where
+        /// that pays; in no gap longer than spin (can be changed while it runs).
         adaptive: bool = false, Named(&["true", "false"]);
     }
     hands_over: |design| design.threads > 1;
