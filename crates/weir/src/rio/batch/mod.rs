@@ -94,10 +94,10 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         needs: &Needs,
     ) -> Result<PlainOpened, Error> {
         region.check_layout(layout(needs))?;
-        let mut poll = Poll::new().map_err(|e| Error::io("making a waker", e))?;
+        let mut poll = Poll::new()?;
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, _>>()?;
         for (i, socket) in sockets.iter().enumerate() {
-            poll.add(socket, i as u32);
+            poll.add(socket, i as u32)?;
         }
         Ok(PlainOpened { sockets, poll, region: Arc::clone(region), needs: *needs })
     }
