@@ -21,7 +21,7 @@ mod window;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Read as _};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,6 +82,10 @@ pub struct ServeUdp {
     /// that.
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: Vec<SocketAddr>,
+
+    /// Port of 127.0.0.1 to receive on, instead of --bind; several with commas.
+    #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
+    port: Vec<u16>,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
     /// nothing else is measured. It needs root.
@@ -198,7 +202,7 @@ pub struct ServeUdp {
     /// address: a table an interval, and one at the end. By AF_XDP they go to no other program then; where that is not
     /// allowed, by AF_PACKET, which gives copies: the kernel handles the same datagrams, too, and answers those that
     /// nobody receives with an ICMP error. Which it is, and why, is said.
-    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "receive_offload"])]
+    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "port", "receive_offload"])]
     any_port: bool,
 
     /// The device whose addresses are received at, such as eth0; not those of IPv6 that hold on one link only.
@@ -455,7 +459,8 @@ struct Begun {
 /// Starts the server: on the first provider that can be used, where it receives the datagrams to every port.
 fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<Begun, Failure> {
     let Some(device) = &args.on else {
-        let started = start(args, &args.design, &args.bind, None, audit, events);
+        let bind = bound(&args.bind, &args.port);
+        let started = start(args, &args.design, &bind, None, audit, events);
         let (watch, design) = started?;
         return Ok(Begun { watch, design, ports: None, on_provider: None });
     };
@@ -466,6 +471,14 @@ fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<
             start(args, design, &addresses, Some(&ports), audit, events)
         })?;
     Ok(Begun { watch, design, ports: Some(ports), on_provider: Some(on_provider) })
+}
+
+/// The addresses of --bind, or those that -p stands for.
+fn bound(bind: &[SocketAddr], ports: &[u16]) -> Vec<SocketAddr> {
+    if ports.is_empty() {
+        return bind.to_vec();
+    }
+    ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect()
 }
 
 /// Starts the server. Gives also the name of its design.
