@@ -2,8 +2,8 @@
 //! readers could no longer find in the program.
 //!
 //! Every link within the book leads to a page, and to a heading of it; every page is in the
-//! summary; every design has a chapter, which lists its options with the defaults they have; and
-//! every published figure that reports print is in the chapter of its study.
+//! summary; every design has a chapter, which lists its options with the defaults they have; every published figure that
+//! reports print is in the chapter of its study; and where designs are counted in words, the number is right.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use weir::{options::OptionInfo, tcp, udp};
+use weir::{device, options::OptionInfo, tcp, udp};
 use weir_lab::{tcp::classic, udp::report::published};
 
 use crate::systems;
@@ -27,6 +27,65 @@ const STUDY_OF_TCP: &str = "originals/tcp.md";
 const PAGE: &str = ".md";
 /// How the names of files end that pages lead to, besides pages: images, and schemas.
 const FILES: [&str; 2] = [".png", ".json"];
+
+/// The README, beside the pages.
+const README: &str = "README.md";
+
+/// Where designs of UDP, TCP and devices are counted in words: the page, and what stands before and behind the number.
+const COUNTED: &[(&str, Kind, &str, &str)] = &[
+    (README, Kind::Udp, "**UDP**, ", " designs"),
+    (README, Kind::Tcp, "**TCP**, ", " designs"),
+    (README, Kind::Device, "**Devices**, ", " designs"),
+    ("introduction.md", Kind::Udp, "a short chapter for each of\n  the ", ": steps"),
+    ("introduction.md", Kind::Tcp, "a short chapter for each of the ", "."),
+    ("introduction.md", Kind::Device, "a device that does nothing, in ", " designs"),
+    ("designs.md", Kind::Udp, "weir has ", " ways for a UDP server"),
+    ("tcp.md", Kind::Tcp, "weir has ", " ways for a TCP server"),
+];
+
+/// Numbers of designs as they are written.
+const IN_WORDS: [&str; 21] = [
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Udp,
+    Tcp,
+    Device,
+}
+
+impl Kind {
+    /// How many designs there are, in words.
+    fn count(self) -> &'static str {
+        let count = match self {
+            Self::Udp => udp::designs().len(),
+            Self::Tcp => tcp::designs().len(),
+            Self::Device => device::designs().len(),
+        };
+        IN_WORDS[count]
+    }
+}
 
 /// Pages by their path below the book's sources, with `/` between folders; also other files that they lead to, without a text.
 type Pages = BTreeMap<String, String>;
@@ -66,6 +125,9 @@ pub fn check() -> anyhow::Result<ExitCode> {
     problems.extend(unpublished(&pages, STUDY_OF_UDP, &figures_of_udp()));
     problems.extend(unpublished(&pages, STUDY_OF_TCP, &figures_of_tcp()));
     problems.extend(systems::problems(&pages)?);
+    pages.insert(README.into(), systems::readme()?);
+    problems.extend(miscounted(&pages));
+    pages.remove(README);
     for problem in &problems {
         eprintln!("{problem}");
     }
@@ -211,6 +273,16 @@ fn unpublished(pages: &Pages, page: &str, figures: &[u64]) -> Vec<String> {
     missing.map(|figure| format!("{page}: no table has the published figure {figure}")).collect()
 }
 
+/// Where another number of designs is written than there are.
+fn miscounted(pages: &Pages) -> Vec<String> {
+    let wrong = COUNTED.iter().filter_map(|(page, kind, before, behind)| {
+        let text = pages.get(*page).map_or("", String::as_str);
+        let right = format!("{before}{}{behind}", kind.count());
+        (!text.contains(&right)).then(|| format!("{page} does not say {right:?}"))
+    });
+    wrong.collect()
+}
+
 /// The whole numbers of a line, written with or without a comma between thousands.
 fn numbers(line: &str) -> impl Iterator<Item = u64> {
     line.split(|letter: char| !letter.is_ascii_digit() && letter != ',')
@@ -331,6 +403,23 @@ mod tests {
                 .map(|figure| format!("udp.md: no table has the published figure {figure}"))
         );
         assert_eq!(unpublished(&pages, "tcp.md", &[]), ["tcp.md is missing"]);
+    }
+
+    #[test]
+    fn a_number_of_designs_that_is_wrong_is_named() {
+        let right: Pages =
+            COUNTED.iter().fold(Pages::new(), |mut pages, (page, kind, before, behind)| {
+                *pages.entry((*page).into()).or_default() +=
+                    &format!("{before}{}{behind}\n", kind.count());
+                pages
+            });
+        assert_eq!(miscounted(&right), Vec::<String>::new());
+        let count = format!("weir has {} ways", Kind::Udp.count());
+        let mut wrong = right;
+        let text = wrong.get_mut("designs.md").expect("it is counted there");
+        *text = text.replace(&count, "weir has many ways");
+        let told = miscounted(&wrong);
+        assert!(told.len() == 1 && told[0].contains(&count), "{told:?}");
     }
 
     #[test]

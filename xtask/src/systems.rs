@@ -41,6 +41,9 @@ pub struct Systems {
     /// Print what the conformance suites must run on Windows, as WEIR_REQUIRE has it, and do nothing else.
     #[arg(long, conflicts_with_all = ["windows", "write"])]
     required: bool,
+    /// Print in the same way what they must run on Linux where io_uring is forbidden.
+    #[arg(long, conflicts_with_all = ["windows", "write", "required"])]
+    without_io_uring: bool,
 }
 
 impl Systems {
@@ -55,6 +58,10 @@ impl Systems {
         let claimed = claims(&text);
         if self.required {
             println!("{}", required(&claimed).join(","));
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.without_io_uring {
+            println!("{}", required(&without_io_uring()).join(","));
             return Ok(ExitCode::SUCCESS);
         }
         let runs = match &self.windows {
@@ -137,7 +144,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn readme() -> anyhow::Result<String> {
+pub fn readme() -> anyhow::Result<String> {
     fs::read_to_string(repository().join(README)).with_context(|| format!("reading {README}"))
 }
 
@@ -512,6 +519,15 @@ fn asked(words: &[String]) -> anyhow::Result<BTreeSet<String>> {
     Ok(Kind::ALL.into_iter().flat_map(of).collect())
 }
 
+/// What runs on Linux by anything else than io_uring, by unique names; but for what needs a device of its own.
+fn without_io_uring() -> BTreeSet<String> {
+    let runs = |row: &Row| {
+        let api = row.linux.map_or("io_uring", |(api, _)| api);
+        !api.contains("io_uring") && row.verified == MEASURED
+    };
+    rows().iter().filter(|row| runs(row)).map(Row::unique).collect()
+}
+
 /// What the suites must run, as WEIR_REQUIRE names it: designs on registered I/O with each provider.
 fn required(runs: &BTreeSet<String>) -> Vec<String> {
     let takes_provider: BTreeSet<&str> = udp::designs()
@@ -589,6 +605,19 @@ mod tests {
             set(&["blocking", "rio-event", "tcp/select", "provider batch", "provider winsock"]);
         let told = required(&runs);
         assert_eq!(told, ["blocking", "rio-event/batch", "rio-event/winsock", "tcp/select"]);
+    }
+
+    #[test]
+    fn without_io_uring_all_must_run_that_stands_on_something_else() {
+        let told = required(&without_io_uring());
+        for runs in ["epoll", "rio-event/batch", "tcp/epoll", "tcp/blocking", "device/libaio"] {
+            assert!(told.iter().any(|name| name == runs), "{runs} is not in {told:?}");
+        }
+        for not in
+            ["port", "tcp/port", "tcp/ring", "rio-event/uring", "rio-event/xdp", "device/control"]
+        {
+            assert!(told.iter().all(|name| name != not), "{not} is in {told:?}");
+        }
     }
 
     #[test]

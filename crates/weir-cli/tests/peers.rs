@@ -155,7 +155,7 @@ while True:
 "#;
 
 /// A receiver that knows nothing of weir, and heeds no input.
-const DEAF: &str = r#"
+const FOREIGN: &str = r#"
 import socket, sys
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver.bind((sys.argv[1], int(sys.argv[2])))
@@ -328,24 +328,27 @@ fn a_program_whose_child_receives_is_charged_for_the_child() {
 fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
     let Some(python) = common::python() else { return };
     // The kernel counts for all programs of a network namespace together: so in one of its own.
-    let peer = format!("deaf={python} {} {{ip}} {{port}}", script("deaf", DEAF));
-    let head = ["--peer-head", "deaf=0102"];
+    let peer = format!("foreign={python} {} {{ip}} {{port}}", script("foreign", FOREIGN));
+    let head = ["--peer-head", "foreign=0102"];
     let Some(run) = compared_apart("2", &[peer], &head) else { return };
     let document = document(&run);
-    let deaf = row(&document, "deaf");
+    let foreign = row(&document, "foreign");
     assert_eq!(
-        (&deaf["status"], &deaf["conformance"]),
+        (&foreign["status"], &foreign["conformance"]),
         (&"ok".into(), &"passed".into()),
-        "{deaf:#}"
+        "{foreign:#}"
     );
-    assert_eq!((&deaf["peer"]["derived"], &deaf["peer"]["head"]), (&true.into(), &"0102".into()));
-    assert!(deaf["metrics"]["received_per_s"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
-    assert_eq!(deaf["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "it is not known");
-    assert_eq!(deaf["ledger"]["counts"]["strangers"], 0);
-    let said = deaf["reason"].as_str().unwrap_or_default();
-    assert!(said.contains("its figures are a claim"), "{deaf:#}");
-    assert_eq!((&deaf["rank"], &deaf["peer"]["claimed"]), (&Value::Null, &deaf["reason"]));
-    assert_eq!(running_with(&script("deaf", DEAF)), Vec::<String>::new(), "nothing is left");
+    assert_eq!(
+        (&foreign["peer"]["derived"], &foreign["peer"]["head"]),
+        (&true.into(), &"0102".into())
+    );
+    assert!(foreign["metrics"]["received_per_s"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
+    assert_eq!(foreign["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "it is not known");
+    assert_eq!(foreign["ledger"]["counts"]["strangers"], 0);
+    let said = foreign["reason"].as_str().unwrap_or_default();
+    assert!(said.contains("its figures are a claim"), "{foreign:#}");
+    assert_eq!((&foreign["rank"], &foreign["peer"]["claimed"]), (&Value::Null, &foreign["reason"]));
+    assert_eq!(running_with(&script("foreign", FOREIGN)), Vec::<String>::new(), "nothing is left");
 }
 
 #[test]
@@ -484,7 +487,7 @@ fn a_program_does_not_outlive_whoever_serves_it() {
     if common::python().is_none() {
         return;
     }
-    let path = script("orphan", DEAF);
+    let path = script("orphan", FOREIGN);
     let mut server = serve(&path);
     assert_eq!(running_with(&path).len(), 1);
     let groups = groups_of(server.id());
@@ -496,7 +499,7 @@ fn a_program_does_not_outlive_whoever_serves_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
     // The group that it had to leave goes with the next program that is served.
-    let mut next = serve(&script("next", DEAF));
+    let mut next = serve(&script("next", FOREIGN));
     let left: Vec<_> = groups.into_iter().filter(|group| group.exists()).collect();
     let groups = groups_of(next.id());
     drop(next.stdin.take());

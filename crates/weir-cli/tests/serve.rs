@@ -309,6 +309,27 @@ fn settings(words: &[&str]) -> serde_json::Value {
     ready["ready"]["settings"].clone()
 }
 
+/// As `flood`, `load` and iperf3 have it.
+#[test]
+fn a_port_alone_is_one_of_this_machine() {
+    for kind in ["udp", "tcp"] {
+        let words =
+            ["serve", kind, "--design", "blocking", "--end-with-input", "--json", "-i", "0"];
+        let ended = output(&[&words[..], &["-p", "0,0"]].concat());
+        assert_eq!(ended.status.code(), Some(0), "{}", errors(&ended));
+        let text = String::from_utf8(ended.stdout).unwrap();
+        let ready: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let addresses = ready["ready"]["addresses"].as_array().unwrap().iter();
+        let addresses: Vec<std::net::SocketAddr> =
+            addresses.map(|address| address.as_str().unwrap().parse().unwrap()).collect();
+        assert_eq!(addresses.len(), 2, "{text}");
+        assert!(addresses.iter().all(|at| at.ip().is_loopback() && at.port() != 0), "{text}");
+        let both = output(&[&words[..], &["-p", "0", "--bind", "127.0.0.1:0"]].concat());
+        assert_eq!(both.status.code(), Some(2), "{}", errors(&both));
+        assert!(errors(&both).contains("--bind"), "{}", errors(&both));
+    }
+}
+
 #[test]
 fn memory_is_asked_for_by_flags_and_in_the_text_of_the_design() {
     let here = ["--bind", "127.0.0.1:0"];

@@ -71,9 +71,8 @@ absent! {
     }
     "epoll", "only Linux has it", "epoll":
     Epoll {
-        pub fn new(_: usize) -> Result<Self, Error>;
-        pub fn of_streams(_: usize, _: Trigger) -> Result<Self, Error>;
-        pub fn add(&mut self, _: &DatagramSocket, _: u32, _: Trigger) -> Result<(), Error>;
+        pub fn new(_: usize, _: Trigger) -> Result<Self, Error>;
+        pub fn add(&mut self, _: &DatagramSocket, _: u32) -> Result<(), Error>;
         pub fn exclusive(self, _: bool) -> Self;
         pub fn busy_poll(&mut self, _: Duration) -> String;
         pub fn ready(&self) -> std::vec::IntoIter<u32>;

@@ -1,4 +1,6 @@
 //! Every I/O design of a server, on Linux and on Windows, behind one small API.
+// Examples are copied: what the compiler would warn of in them fails their tests.
+#![doc(test(attr(allow(unused), deny(warnings))))]
 
 #[cfg(not(target_os = "linux"))]
 mod absent;
@@ -62,3 +64,8 @@ pub use error::{Error, Unavailable};
 #[cfg(doctest)]
 #[doc = include_str!("../../../book/src/writing-a-server.md")]
 struct WritingAServer;
+
+/// So is that of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

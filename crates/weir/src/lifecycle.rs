@@ -12,6 +12,7 @@ use crate::{
 };
 use std::{
     any::Any,
+    ops::RangeInclusive,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
@@ -220,14 +221,15 @@ impl Lifecycle {
         entries
     }
 
-    /// Makes a value tunable while the server runs, between `least` and `most`.
+    /// Makes a value tunable within these limits while the server runs.
     pub(crate) fn tunable(
         &self,
-        (name, unit): (&'static str, Unit),
+        name: &'static str,
+        unit: Unit,
         value: u64,
-        least: u64,
-        most: u64,
+        allowed: RangeInclusive<u64>,
     ) -> Arc<AtomicU64> {
+        let (least, most) = allowed.into_inner();
         let value = Arc::new(AtomicU64::new(value));
         let tunable = Tunable { name, unit, value: Arc::clone(&value), least, most };
         lock(&self.tunables).push(tunable);

@@ -7,7 +7,8 @@ pub struct Limits {
     /// Replies that may be outstanding at a time; 0 makes the server a sink.
     pub replies_outstanding: u32,
     /// Bytes of reply allowed for each 100 bytes received in a datagram. 100 by default, so
-    /// that nobody can use the server to flood a third with more than he sends himself.
+    /// that nobody can use the server to flood a third with more than he sends himself. A longer reply is refused
+    /// ([`Refused::TooLong`](crate::udp::Refused::TooLong)).
     pub reply_percent: u32,
     /// Replies per second over all threads; `None` for no such limit.
     pub replies_per_s: Option<u64>,
@@ -32,6 +33,13 @@ impl Limits {
     /// Replies no larger than what was received, at most `per_s` of them a second.
     pub const fn echo(per_s: u64) -> Self {
         Self { replies_outstanding: 1024, replies_per_s: Some(per_s), ..Self::SINK }
+    }
+
+    /// Replies of up to three times what was received, at most `per_s` of them a second: for a protocol whose answers are
+    /// longer than its questions, such as DNS without EDNS, where an address of IPv4 makes 43 bytes of a question of 27.
+    /// Three times is what QUIC allows towards an address that nobody has validated (RFC 9000, section 8).
+    pub const fn answers(per_s: u64) -> Self {
+        Self { reply_percent: 300, ..Self::echo(per_s) }
     }
 }
 

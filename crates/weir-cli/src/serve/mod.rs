@@ -21,7 +21,7 @@ mod window;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Read as _};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,6 +82,10 @@ pub struct ServeUdp {
     /// that.
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: Vec<SocketAddr>,
+
+    /// Port of 127.0.0.1 to receive on, instead of --bind; several with commas.
+    #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
+    port: Vec<u16>,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
     /// nothing else is measured. It needs root.
@@ -198,7 +202,7 @@ pub struct ServeUdp {
     /// Ethernet address: a table at each interval, and one at the end. With AF_XDP no other program gets these
     /// datagrams. Where AF_XDP is not allowed, AF_PACKET gives copies: the kernel handles the same datagrams, too,
     /// and answers those that nobody receives with an ICMP error. The output says which of the two is used, and why.
-    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "receive_offload"])]
+    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "port", "receive_offload"])]
     any_port: bool,
 
     /// The device at whose addresses to receive, such as eth0; link-local addresses of IPv6 are left out.
@@ -455,7 +459,8 @@ struct Begun {
 /// Starts the server: on the first provider that can be used, where it receives the datagrams to every port.
 fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<Begun, Failure> {
     let Some(device) = &args.on else {
-        let started = start(args, &args.design, &args.bind, None, audit, events);
+        let bind = bound(&args.bind, &args.port);
+        let started = start(args, &args.design, &bind, None, audit, events);
         let (watch, design) = started?;
         return Ok(Begun { watch, design, ports: None, on_provider: None });
     };
@@ -466,6 +471,14 @@ fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<
             start(args, design, &addresses, Some(&ports), audit, events)
         })?;
     Ok(Begun { watch, design, ports: Some(ports), on_provider: Some(on_provider) })
+}
+
+/// The addresses of --bind, or those that -p stands for.
+fn bound(bind: &[SocketAddr], ports: &[u16]) -> Vec<SocketAddr> {
+    if ports.is_empty() {
+        return bind.to_vec();
+    }
+    ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect()
 }
 
 /// Starts the server. Gives also the name of its design.

@@ -28,7 +28,7 @@ use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 use super::event::Event;
 use super::metrics::{self, About, MetricsArgs};
 use super::performance::{PerformanceArgs, PerformanceLog};
-use super::{stop_on_request, text};
+use super::{bound, stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use report::{Report, Totals};
@@ -47,6 +47,10 @@ pub struct ServeTcp {
     /// that.
     #[arg(long, default_value = "127.0.0.1:5150")]
     bind: Vec<SocketAddr>,
+
+    /// Port of 127.0.0.1 to listen on, instead of --bind; several with commas.
+    #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
+    port: Vec<u16>,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
     /// nothing else is measured. It needs root.
@@ -260,8 +264,9 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
     let design = AnyDesign::parse(asked)?;
     let name = design.about().name.to_owned();
     design.availability().map_err(weir::Error::from)?;
+    let bind = bound(&args.bind, &args.port);
     let (first, others) =
-        args.bind.split_first().ok_or_else(|| Failure::usage("no address to listen on"))?;
+        bind.split_first().ok_or_else(|| Failure::usage("no address to listen on"))?;
     let connections = args.connections_max;
     let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
     let mut server = Server::bind(*first)

@@ -117,7 +117,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
                         note("events, of 63", time(&mut events, &mut pairs[..GROUP.min(open)])?);
                     }
                     _ => {
-                        let mut epoll = Epoll::of_streams(512, Trigger::Level)?;
+                        let mut epoll = Epoll::new(512, Trigger::Level)?;
                         note("epoll", time(&mut epoll, &mut pairs[..open])?);
                     }
                 }

@@ -77,6 +77,24 @@ impl Region {
         self.layout
     }
 
+    /// Whether it is cut as a provider asked.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if it is not.
+    pub(crate) fn check_layout(&self, asked: Layout) -> Result<(), Error> {
+        if self.layout == asked {
+            return Ok(());
+        }
+        let Layout { stride, headroom, payload, align } = asked;
+        Err(Error::option(
+            "region",
+            format!(
+                "it was not cut as this provider's layout says ({headroom} + {payload} of {stride} bytes a slice, \
+                 aligned to {align}); make it with the layout that the provider answers"
+            ),
+        ))
+    }
+
     /// How many slices there are.
     pub fn count(&self) -> u32 {
         self.count

@@ -137,12 +137,7 @@ impl Streams for Built {
     }
 }
 
-mechanism!(
-    Epoll,
-    Tells::Level,
-    Epoll::availability(),
-    Epoll::of_streams(8, Trigger::Level).unwrap()
-);
+mechanism!(Epoll, Tells::Level, Epoll::availability(), Epoll::new(8, Trigger::Level).unwrap());
 mechanism!(Poll, Tells::Level, stream::availability(), Poll::new().unwrap());
 mechanism!(
     Built,

@@ -28,7 +28,7 @@ impl Mechanism for Poll {
         Poll::new().unwrap()
     }
     fn add(&mut self, socket: &DatagramSocket, token: u32) {
-        Poll::add(self, socket, token);
+        Poll::add(self, socket, token).unwrap();
     }
     fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
         Poll::wait(self, timeout, counters)
@@ -43,10 +43,10 @@ impl Mechanism for Poll {
 
 impl Mechanism for Epoll {
     fn make() -> Self {
-        Epoll::new(8).unwrap()
+        Epoll::new(8, Trigger::Level).unwrap()
     }
     fn add(&mut self, socket: &DatagramSocket, token: u32) {
-        Epoll::add(self, socket, token, Trigger::Level).unwrap();
+        Epoll::add(self, socket, token).unwrap();
     }
     fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
         Epoll::wait(self, timeout, counters)
@@ -178,7 +178,7 @@ check!(
 #[test]
 fn poll_tells_what_is_wanted_and_nothing_else() {
     let (mut set, counters, socket) = (Poll::make(), Counters::default(), socket());
-    set.add(&socket, 3);
+    set.add(&socket, 3).unwrap();
     set.want(0, true, true);
     assert_eq!(set.wait(LONG, &counters).unwrap(), Woken::Ready);
     assert_eq!(set.tokens(), [3]);
@@ -195,21 +195,22 @@ fn poll_tells_what_is_wanted_and_nothing_else() {
 #[cfg(target_os = "linux")] // elsewhere there is none
 #[test]
 fn an_edge_is_told_once() {
-    let (mut set, counters, socket) = (Epoll::make(), Counters::default(), socket());
-    Epoll::add(&mut set, &socket, 1, Trigger::Edge).unwrap();
+    let (counters, socket) = (Counters::default(), socket());
+    let mut set = Epoll::new(8, Trigger::Edge).unwrap();
+    set.add(&socket, 1).unwrap();
     send(&socket);
     assert_eq!(set.wait(LONG, &counters).unwrap(), Woken::Ready);
     assert_eq!(set.wait(Some(Duration::ZERO), &counters).unwrap(), Woken::TimedOut);
     send(&socket);
     assert_eq!(set.wait(LONG, &counters).unwrap(), Woken::Ready);
     assert_eq!(set.tokens(), [1]);
-    let error = Epoll::add(&mut set, &socket, 1, Trigger::Edge).unwrap_err().to_string();
+    let error = set.add(&socket, 1).unwrap_err().to_string();
     assert!(error.contains(&socket.local_address().to_string()), "{error}");
 }
 
 #[cfg(not(target_os = "linux"))]
 #[test]
 fn without_epoll_it_says_so() {
-    let error = Epoll::new(1).unwrap_err().to_string();
+    let error = Epoll::new(1, Trigger::Level).unwrap_err().to_string();
     assert!(error.contains("only Linux"), "{error}");
 }

@@ -1,6 +1,6 @@
-//! What the request queues of all providers keep alike.
+//! What the queues of several providers keep alike.
 
-use super::{Peer, Span, sharing::Count};
+use super::{Batch, Peer, Span, sharing::Count};
 use crate::memory::{Region, Slice};
 use std::{io, sync::Arc};
 
@@ -105,6 +105,40 @@ impl Reserved {
     }
 }
 
+/// Which of several sockets or devices is dequeued from first: the one behind that which was last, so that a busy one does
+/// not starve the others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rotation {
+    next: usize,
+}
+
+impl Rotation {
+    /// Dequeues from so many of them, one after the other, until there is no more room or each had its turn. `each` says
+    /// how many datagrams one had. In all that was so many.
+    ///
+    /// # Errors
+    /// The first of `each`.
+    #[inline]
+    pub fn dequeue(
+        &mut self,
+        count: usize,
+        out: &mut Batch,
+        mut each: impl FnMut(usize, &mut Batch) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let first = self.next;
+        let mut received = 0;
+        for turn in 0..count {
+            if out.room() == 0 {
+                break;
+            }
+            let index = (first + turn) % count;
+            received += each(index, out)?;
+            self.next = (index + 1) % count;
+        }
+        Ok(received)
+    }
+}
+
 /// Gives a slice back that is not of the region that a queue was opened with: the kernel knows no other,
 /// and what comes back is named by its place in that one.
 #[inline]
@@ -125,6 +159,35 @@ pub fn assert_fits(span: &Span, slice: &Slice) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        memory::{Layout, RegionOptions},
+        rio::{Completion, Outcome},
+    };
+
+    #[test]
+    fn the_one_behind_the_last_is_first_when_there_is_room_again() {
+        let region = Region::new(Layout::packed(0, 64, 64), 4, RegionOptions::default()).unwrap();
+        let (mut rotation, mut order) = (Rotation::default(), Vec::new());
+        for had in [1, 1, 0] {
+            let mut out = Batch::new(2);
+            let received = rotation.dequeue(3, &mut out, |index, out| {
+                order.push(index);
+                for _ in 0..had {
+                    let slice = region.take().expect("it is as large as that");
+                    out.push(Completion { slice, socket: 0, outcome: Outcome::Returned });
+                }
+                Ok(had)
+            });
+            assert_eq!(received.unwrap(), 2 * had);
+        }
+        assert_eq!(
+            order,
+            [0, 1, 2, 0, 1, 2, 0],
+            "two fill it twice; where none has any each has a turn"
+        );
+        let failed = rotation.dequeue(3, &mut Batch::new(1), |_, _| Err(io::Error::other("gone")));
+        assert_eq!(failed.unwrap_err().to_string(), "gone");
+    }
 
     #[test]
     fn what_is_reserved_is_taken_first_and_the_rest_given_up() {

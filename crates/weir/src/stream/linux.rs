@@ -12,6 +12,13 @@ use std::{
     time::Duration,
 };
 
+/// A stream of which the system does not tell how many bytes it has received, with its other end.
+#[cfg(test)]
+pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap(); // TCP_INFO is of TCP alone
+    Some((Stream::adopt(ours.into()), theirs))
+}
+
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Listener(Socket);

@@ -50,6 +50,12 @@ use windows_sys::Win32::{
     },
 };
 
+/// A stream of which the system does not tell how many bytes it has received: there is none.
+#[cfg(test)]
+pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
+    None::<(super::Stream, ())>
+}
+
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Listener {

@@ -88,8 +88,12 @@ pub enum Refused {
     /// The server was not allowed to reply at all: see [`Limits`].
     #[error("this server is a sink: allow replies by its limits")]
     Sink,
-    /// The reply would be longer than the limit allows for the datagram received.
-    #[error("the reply is longer than the limit allows for this datagram")]
+    /// The reply would be longer than [`Limits::reply_percent`] allows for the datagram received, or than
+    /// [`Server::payload_bytes`](crate::udp::Server::payload_bytes).
+    #[error(
+        "the reply is longer than Limits::reply_percent allows for this datagram (100 by default: no longer than the \
+         datagram itself; Limits::answers allows 300), or than Server::payload_bytes"
+    )]
     TooLong,
     /// The limit on replies per second is reached.
     #[error("the limit on replies per second is reached")]

@@ -18,6 +18,7 @@ use crate::{
 };
 use std::{
     net::SocketAddr,
+    ops::RangeInclusive,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -177,21 +178,15 @@ impl<H: Handler> Job<H> {
         self.shared.state(name, value);
     }
 
-    /// Makes a value tunable while the server runs, between `least` and `most`.
-    pub fn tunable(&self, name: &'static str, value: u64, least: u64, most: u64) -> Arc<AtomicU64> {
-        self.tunable_in(name, Unit::Number, value, least, most)
-    }
-
-    /// The same of a value that is written in another way than as a number.
-    pub fn tunable_in(
+    /// Makes a value tunable within these limits while the server runs; `unit` says how it is written.
+    pub fn tunable(
         &self,
         name: &'static str,
         unit: Unit,
         value: u64,
-        least: u64,
-        most: u64,
+        allowed: RangeInclusive<u64>,
     ) -> Arc<AtomicU64> {
-        self.shared.tunable((name, unit), value, least, most)
+        self.shared.tunable(name, unit, value, allowed)
     }
 
     /// Calls `waker` when the server stops.

@@ -251,7 +251,7 @@ impl From<&Reason> for How {
 
 /// What the handlers of a server were told.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct Calls {
     pub connected: u64,
     /// Bytes received.
     pub received: u64,
@@ -266,7 +266,7 @@ pub struct Told {
     wrong: Vec<String>,
 }
 
-impl Told {
+impl Calls {
     /// How the connection of this peer ended, if it did.
     pub fn ending(&self, peer: SocketAddr) -> Option<How> {
         self.closed.iter().find(|ending| ending.peer == peer).map(|ending| ending.how)
@@ -281,28 +281,28 @@ impl Told {
 /// What the handlers of a server were told, for everyone to read.
 #[derive(Default)]
 pub struct Log {
-    told: Mutex<Told>,
+    told: Mutex<Calls>,
     changed: Condvar,
 }
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, note: impl FnOnce(&mut Told)) {
+    fn note(&self, note: impl FnOnce(&mut Calls)) {
         note(&mut self.lock());
         self.changed.notify_all();
     }
 
     /// What they were told so far.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> Calls {
         self.lock().clone()
     }
 
     /// Waits until they were told something.
     #[track_caller]
-    pub fn wait_for(&self, what: &str, done: impl Fn(&Told) -> bool) {
+    pub fn wait_for(&self, what: &str, done: impl Fn(&Calls) -> bool) {
         let by = Instant::now() + PATIENCE;
         let mut told = self.lock();
         while !done(&told) {

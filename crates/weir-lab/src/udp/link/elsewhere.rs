@@ -1,5 +1,9 @@
 //! Where there are no network namespaces.
 
+pub(super) const NAME: &str = "a virtual link";
+
+pub(super) const DESCRIPTION: &str = "none";
+
 pub(super) const ADVICE: &str = "compare on loopback";
 
 pub(super) struct Namespace(std::convert::Infallible);

@@ -1,14 +1,10 @@
 //! Where server and generator meet: on loopback, or on a link of their own.
 //!
-//! A link is a pair of veth devices between two network namespaces without names: one is the calling
-//! thread's from then on, for the generator; the other is the server's. They are held by this process
-//! and its children alone, and go with them, and the devices with the namespaces, however any of
-//! them ends. Nothing else of the machine is changed.
-//!
-//! The server's device has GRO, so that it takes frames of programs also where no program is attached
-//! to it: so all rows are flooded in the same way.
+//! A link is a pair of virtual devices, each with a network stack of its own: one end is the calling thread's from then on,
+//! for the generator; the other is the server's. This process and its children alone have them, and they go with those,
+//! however any of them ends. Nothing else of the machine is changed.
 
-#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod native;
 
@@ -67,14 +63,14 @@ impl Link {
     /// What this machine lacks, and what to do.
     pub fn make() -> Result<Self, Unavailable> {
         let (server, has_ipv6) = native::make()
-            .map_err(|reason| Unavailable::new("a virtual link (veth)", reason))
+            .map_err(|reason| Unavailable::new(native::NAME, reason))
             .map_err(|unavailable| unavailable.advise(native::ADVICE))?;
         Ok(Self { server, has_ipv6 })
     }
 
     /// What it is, for a report.
     pub fn describe(&self) -> &'static str {
-        "a pair of veth devices between two separate network namespaces, with GRO at the server's"
+        native::DESCRIPTION
     }
 }
 
@@ -109,66 +105,5 @@ impl Site {
             Self::Loopback { .. } => f(),
             Self::Link(link) => link.server.inside(f),
         }
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod engine_tests;
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use std::net::UdpSocket;
-
-    use super::*;
-
-    /// On a thread of its own, which the link takes to its end.
-    pub fn on_a_link(test: impl FnOnce(&Site) + Send + 'static) {
-        let run = move || match Link::make() {
-            Ok(link) => test(&Site::Link(link)),
-            Err(unavailable) => {
-                let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-                assert!(required != "all", "required by WEIR_REQUIRE, but {unavailable}");
-                eprintln!("not run: {unavailable}");
-            }
-        };
-        std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    }
-
-    fn devices() -> String {
-        std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()
-    }
-
-    #[test]
-    fn its_driver_says_how_fast_it_is() {
-        // The fixed speed of veth.
-        on_a_link(|_| assert_eq!(bits_per_s().unwrap(), Some(10_000_000_000)));
-    }
-
-    #[test]
-    fn what_one_end_sends_comes_at_the_other_and_nowhere_else() {
-        let before = devices();
-        on_a_link(|site| {
-            for server in [Some(site.server_v4()), site.server_v6()].into_iter().flatten() {
-                let sink = site.at_server(|| UdpSocket::bind((server, 0))).unwrap();
-                sink.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-                assert!(UdpSocket::bind((server, 0)).is_err(), "it is the other end's address");
-                let any: IpAddr = if server.is_ipv4() {
-                    Ipv4Addr::UNSPECIFIED.into()
-                } else {
-                    Ipv6Addr::UNSPECIFIED.into()
-                };
-                let socket = UdpSocket::bind((any, 0)).unwrap();
-                socket.send_to(b"hello", sink.local_addr().unwrap()).unwrap();
-                let (size, from) = sink.recv_from(&mut [0; 9]).unwrap();
-                assert_eq!(size, 5);
-                let own: [IpAddr; 2] = [native::GENERATOR_V4.into(), native::GENERATOR_V6.into()];
-                assert!(own.contains(&from.ip()), "{from}");
-            }
-        });
-        let names = |text: &str| -> Vec<String> {
-            let names = text.lines().filter_map(|line| line.split_once(':'));
-            names.map(|(name, _)| name.trim().to_owned()).collect()
-        };
-        assert_eq!(names(&devices()), names(&before), "the machine's own devices are untouched");
     }
 }

@@ -31,7 +31,7 @@ pub struct Epoll {
     ready: usize,
     /// Of those that are ready, how many were taken.
     taken: usize,
-    /// How connections are reported.
+    /// How sockets are reported, but for those that listen.
     trigger: Trigger,
     /// Whether only one of the sets that a listening socket is in reports it.
     exclusive: bool,
@@ -51,31 +51,22 @@ impl Epoll {
         create().map(drop).map_err(|e| Unavailable::new("epoll", format!("epoll_create1: {e}")))
     }
 
-    /// An empty set. One wait tells of at most `events_max` sockets; the others follow with
-    /// the next.
+    /// An empty set. One wait tells of at most `events_max` sockets; the others follow with the next. All sockets but those
+    /// that listen are told as `trigger` says.
     ///
     /// # Errors
     /// [`Error::Io`] with what the system answered.
-    pub fn new(events_max: usize) -> Result<Self, Error> {
+    pub fn new(events_max: usize, trigger: Trigger) -> Result<Self, Error> {
         let set = create().map_err(|e| Error::io("epoll_create1", e))?;
         let wake_event = Arc::new(WakeEvent::new().map_err(|e| Error::io("eventfd", e))?);
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
-        let (trigger, exclusive) = (Trigger::Level, false);
-        let (ready, taken, sockets) = (0, 0, Vec::new());
+        let (exclusive, ready, taken, sockets) = (false, 0, 0, Vec::new());
         let epoll = Self { set, wake_event, events, ready, taken, trigger, exclusive, sockets };
         epoll
             .control(libc::EPOLL_CTL_ADD, epoll.wake_event.fd(), libc::EPOLLIN, WAKE_EVENT)
             .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
         Ok(epoll)
-    }
-
-    /// An empty set for connections, which are told so. As [`new`](Self::new) otherwise.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with what the system answered.
-    pub fn of_streams(events_max: usize, trigger: Trigger) -> Result<Self, Error> {
-        Ok(Self { trigger, ..Self::new(events_max)? })
     }
 
     /// Has one of the sets that a listening socket is in report it, and not all (EPOLLEXCLUSIVE, Linux 4.5).
@@ -136,17 +127,12 @@ impl Epoll {
         format!("epoll polls for {us} µs (sysctl net.core.busy_poll): EPIOCSPARAMS: {e}")
     }
 
-    /// Adds a socket. The set tells it by its token when it can be received from.
+    /// Adds a socket, to be reported by its token when it can be received from.
     ///
     /// # Errors
     /// [`Error::Io`] with what the system answered; a socket can be added once.
-    pub fn add(
-        &mut self,
-        socket: &DatagramSocket,
-        token: u32,
-        trigger: Trigger,
-    ) -> Result<(), Error> {
-        let edge = if trigger == Trigger::Edge { libc::EPOLLET } else { 0 };
+    pub fn add(&mut self, socket: &DatagramSocket, token: u32) -> Result<(), Error> {
+        let edge = if self.trigger == Trigger::Edge { libc::EPOLLET } else { 0 };
         self.control(libc::EPOLL_CTL_ADD, socket.native().fd(), libc::EPOLLIN | edge, token.into())
             .map_err(|e| {
                 Error::io(format!("epoll_ctl for the socket at {}", socket.local_address()), e)

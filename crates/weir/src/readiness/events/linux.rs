@@ -23,5 +23,5 @@ const FOUND_AT_ONCE: usize = 64;
 
 /// An empty set.
 pub fn new() -> Result<Set, Error> {
-    Epoll::of_streams(FOUND_AT_ONCE, Trigger::Level)
+    Epoll::new(FOUND_AT_ONCE, Trigger::Level)
 }

@@ -54,9 +54,10 @@ impl Poll {
     /// An empty set.
     ///
     /// # Errors
-    /// What the operating system answered when asked for the waker's descriptor.
-    pub fn new() -> io::Result<Self> {
-        let wake_event = Arc::new(WakeEvent::new()?);
+    /// [`Error::Io`] with what the operating system answered when asked for the waker's descriptor.
+    pub fn new() -> Result<Self, Error> {
+        let wake_event = WakeEvent::new().map_err(|e| Error::io("making a waker", e))?;
+        let wake_event = Arc::new(wake_event);
         let entries = vec![native::Entry::of_wake_event(&wake_event)];
         Ok(Self {
             wake_event,
@@ -69,11 +70,15 @@ impl Poll {
         })
     }
 
-    /// Adds a socket. The set tells it by its token when it can be received from.
-    pub fn add(&mut self, socket: &DatagramSocket, token: u32) {
+    /// Adds a socket, to be reported by its token when it can be received from.
+    ///
+    /// # Errors
+    /// None.
+    pub fn add(&mut self, socket: &DatagramSocket, token: u32) -> Result<(), Error> {
         debug_assert!(self.tokens.is_empty(), "a set of connections");
         self.entries.push(native::Entry::of_socket(socket.native()));
         self.sockets.push((socket.clone(), token));
+        Ok(())
     }
 
     /// What a socket is told for: that it can be received from, or sent to. `place` is its

@@ -24,7 +24,7 @@ mod tests;
 use super::{
     Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider,
     Refused, RequestQueue, Span, Started, Stopped, Woken, line_and_payload,
-    requests::{Outgoing, Reserved, of_region},
+    requests::{Outgoing, Reserved, Rotation, of_region},
     sharing::{Count, Shared, Sharing},
     signals::Signals,
 };
@@ -93,14 +93,11 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<PlainOpened, Error> {
-        if region.layout() != layout(needs) {
-            let problem = "the region was not cut as this provider's layout says";
-            return Err(Error::option("region", problem));
-        }
-        let mut poll = Poll::new().map_err(|e| Error::io("making a waker", e))?;
+        region.check_layout(layout(needs))?;
+        let mut poll = Poll::new()?;
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, _>>()?;
         for (i, socket) in sockets.iter().enumerate() {
-            poll.add(socket, i as u32);
+            poll.add(socket, i as u32)?;
         }
         Ok(PlainOpened { sockets, poll, region: Arc::clone(region), needs: *needs })
     }
@@ -155,7 +152,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         let inboxes = inboxes.collect();
         let completions = PlainCompletions {
             inboxes,
-            next: 0,
+            rotation: Rotation::default(),
             needs,
             receives,
             headers: Headers::new(PER_CALL),
@@ -325,8 +322,7 @@ impl<T: Sharing> Inbox<T> {
 /// The completion queue of the provider `batch`.
 pub struct PlainCompletions<T: Sharing> {
     inboxes: Vec<Inbox<T>>,
-    /// The socket to look at first, so that a busy one does not starve the others.
-    next: usize,
+    rotation: Rotation,
     needs: Needs,
     receives: T::Count,
     headers: Headers,
@@ -456,18 +452,11 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
         if self.needs.sends > 0 {
             self.dequeue_sends(out, counters);
         }
-        let count = self.inboxes.len();
-        let first = self.next;
-        let mut received = 0;
-        for i in 0..count {
-            if out.room() == 0 {
-                break;
-            }
-            let index = (first + i) % count;
-            received += self.dequeue_socket(index, out, counters)?;
-            self.next = (index + 1) % count;
-        }
-        Ok(received)
+        let (mut rotation, count) = (self.rotation, self.inboxes.len());
+        let each = |index, out: &mut Batch| self.dequeue_socket(index, out, counters);
+        let received = rotation.dequeue(count, out, each);
+        self.rotation = rotation;
+        received
     }
 
     fn wait(

@@ -39,7 +39,7 @@ mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{XdpCompletions, XdpOpened, XdpRequests};
 #[cfg(target_os = "linux")]
-pub(super) use linux::{device_named, is_fragment, parse_packet};
+pub(super) use linux::{device_named, hold, is_fragment, parse_packet, place_in};
 
 /// How frames get from the device into slices, and who serves the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -50,8 +50,8 @@ impl Epoll {
         };
         let shares = job.active_shares(threads)?;
         for (listeners, share) in listeners.into_iter().zip(shares) {
-            let set = EpollSet::of_streams(EVENTS, self.trigger)?
-                .exclusive(self.share == Share::Exclusive);
+            let set =
+                EpollSet::new(EVENTS, self.trigger)?.exclusive(self.share == Share::Exclusive);
             let thread =
                 ReadyThread::new(job.buffer_bytes, self.drain, self.trigger).serving(share);
             job.spawn(move |worker| run(worker, set, &listeners, thread))?;

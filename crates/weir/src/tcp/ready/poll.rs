@@ -44,7 +44,7 @@ impl Poll {
         let listeners = if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?] };
         let shares = job.active_shares(threads)?;
         for (listeners, share) in listeners.into_iter().zip(shares) {
-            let set = PollSet::new().map_err(|e| Error::io("making a waker", e))?;
+            let set = PollSet::new()?;
             let thread =
                 ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level).serving(share);
             job.spawn(move |worker| run(worker, set, &listeners, thread))?;

@@ -60,8 +60,8 @@ impl RingHybrid {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = needs(&job, self.slices, Idle::Receive, self.rings, self.zero_copy);
         let tuning = Tuning {
-            threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
-            spin_us: job.tunable_in("spin", Unit::Microseconds, self.spin.0, 0, 1_000_000),
+            threshold: job.tunable("threshold", Unit::Number, self.threshold.into(), 0..=1000),
+            spin_us: job.tunable("spin", Unit::Microseconds, self.spin.0, 0..=1_000_000),
         };
         engine::start(job, self.threads, needs, move || Spells::new(tuning.clone()))
     }

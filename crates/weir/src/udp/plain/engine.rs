@@ -143,9 +143,9 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
     let sockets = job.bind()?;
     let region = job.buffers(threads as usize * slices as usize)?;
     for thread in 0..threads {
-        let mut set = Epoll::new(sockets.len())?;
+        let mut set = Epoll::new(sockets.len(), Trigger::Level)?;
         for (number, socket) in sockets.iter().enumerate() {
-            set.add(socket, number as u32, Trigger::Level)?;
+            set.add(socket, number as u32)?;
         }
         if let Some(granted) = job.busy_poll().map(|time| set.busy_poll(time))
             && thread == 0

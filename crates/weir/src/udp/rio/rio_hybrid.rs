@@ -162,13 +162,18 @@ impl Tuning {
     ) -> Self {
         let (may_adapt, adaptive) = (adaptive.is_some(), adaptive.unwrap_or(false));
         Self {
-            threshold: job.tunable("threshold", threshold.into(), 1, dequeue_max.into()),
-            spin_us: job.tunable_in("spin", Unit::Microseconds, spin_us, 0, 1_000_000),
+            threshold: job.tunable(
+                "threshold",
+                Unit::Number,
+                threshold.into(),
+                1..=dequeue_max.into(),
+            ),
+            spin_us: job.tunable("spin", Unit::Microseconds, spin_us, 0..=1_000_000),
             adaptive: match may_adapt {
                 false => Arc::default(),
                 // Where timers end too late it stays as it is.
                 true => {
-                    job.tunable_in("adaptive", Unit::Flag, adaptive.into(), 0, FINE_TIMERS.into())
+                    job.tunable("adaptive", Unit::Flag, adaptive.into(), 0..=FINE_TIMERS.into())
                 }
             },
         }

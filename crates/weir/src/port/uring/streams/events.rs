@@ -102,7 +102,7 @@ impl Provider for UringEvents {
         let (io, flags) = ring::set_up(WHAT, &wanted)?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of a group of events", e))?;
-        let mut set = Epoll::of_streams(HEARD_AT_ONCE, Trigger::Edge)?;
+        let mut set = Epoll::new(HEARD_AT_ONCE, Trigger::Edge)?;
         let first = events - needs.sends + needs.sends.min(FIRST_SENDS);
         let events: io::Result<Vec<_>> =
             (0..first).map(|number| Event::new(number, &mut set)).collect();

@@ -21,8 +21,12 @@ use crate::{
     Error, Unavailable,
     memory::{Layout, Region},
     readiness::wake_event::WakeEvent,
-    rio::{CONTEXT_BYTES, Needs, Opened, Provider, Started, sharing::Sharing, xdp::device_named},
-    socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions},
+    rio::{
+        CONTEXT_BYTES, Needs, Opened, Provider, Started,
+        sharing::Sharing,
+        xdp::{device_named, hold, place_in},
+    },
+    socket::{DatagramSocket, Endpoint, ReceiveBuffer},
 };
 use queues::Receiver;
 use ring::{BLOCK_BYTES, BLOCKS, Failed, HANDED_OVER_AFTER_MS, PacketSocket};
@@ -95,6 +99,11 @@ impl Packet {
     }
 }
 
+/// How slices must be cut.
+fn layout(needs: &Needs) -> Layout {
+    Layout::packed(CONTEXT_BYTES, needs.payload, ALIGN_BYTES)
+}
+
 /// Blocks that have room for what is asked for.
 fn blocks(buffer: ReceiveBuffer) -> usize {
     let bytes = match buffer {
@@ -151,7 +160,7 @@ impl<T: Sharing> Provider<T> for Packet {
                 .advise("do not ask for receive offload"));
         }
         PacketSocket::new().map_err(|e| self.failed(e))?;
-        Ok(Layout::packed(CONTEXT_BYTES, needs.payload, ALIGN_BYTES))
+        Ok(layout(needs))
     }
 
     fn open(
@@ -160,26 +169,22 @@ impl<T: Sharing> Provider<T> for Packet {
         region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<PacketOpened, Error> {
+        region.check_layout(layout(needs))?;
         let wake_event = WakeEvent::new().map_err(|e| Error::io("making a waker", e))?;
         let buffer = at.first().map_or(ReceiveBuffer::System, |first| first.options.receive_buffer);
         let mut devices: Vec<((String, u32), Vec<IpAddr>)> = Vec::new();
         let mut bounds = Vec::new();
         for endpoint in at {
             self.check(endpoint)?;
-            // It is never read, so it needs no room, and is given none of the copies.
-            let options =
-                SocketOptions { receive_buffer: ReceiveBuffer::System, ..endpoint.options };
-            let held = DatagramSocket::bind(&Endpoint { options, ..*endpoint })?;
+            let held = hold(endpoint)?;
+            // It is given none of the copies.
             ring::attach(held.native().fd(), &mut filter::nothing()).map_err(|e| self.failed(e))?;
             let address = held.local_address();
             let device = device_named(address.ip())
                 .map_err(|e| Error::io(format!("finding the device of {address}"), e))?
                 .map_err(|none| self.unavailable(none.reason).advise(none.advice))?;
-            let port = devices.iter().position(|(known, _)| *known == device);
-            let port = port.unwrap_or_else(|| {
-                devices.push((device, Vec::new()));
-                devices.len() - 1
-            });
+            let is_its = |(known, _): &(_, _)| *known == device;
+            let port = place_in(&mut devices, is_its, || (device.clone(), Vec::new()));
             devices[port].1.push(address.ip());
             bounds.push(Bound {
                 address,

@@ -11,7 +11,7 @@ use crate::{
     rio::{
         self, Batch, Completion, CompletionQueue, Needs, Outcome, Peer, Received, Refused,
         RequestQueue, Span, Stopped, Woken,
-        requests::{Outgoing, Reserved, of_region},
+        requests::{Outgoing, Reserved, Rotation, of_region},
         sharing::{Count as _, Shared as _, Sharing},
         signals::Signals,
         xdp::{is_fragment, parse_packet},
@@ -188,8 +188,9 @@ pub(super) fn start<T: Sharing>(
     let sockets = receivers.iter().map(|receiver| watch(receiver.socket.fd()));
     let entries = std::iter::once(watch(wake_event.fd())).chain(sockets).collect();
     let slices = room();
+    let rotation = Rotation::default();
     (
-        PacketCompletions { common, receivers, slices, next: 0, wake_event, entries, looks: 0 },
+        PacketCompletions { common, receivers, slices, rotation, wake_event, entries, looks: 0 },
         requests,
     )
 }
@@ -275,8 +276,7 @@ pub struct PacketCompletions<T: Sharing> {
     receivers: Vec<Receiver>,
     /// Slices to receive into; the last one goes first: its memory is the warmest.
     slices: Vec<Slice>,
-    /// The device to look at first, so that a busy one does not starve the others.
-    next: usize,
+    rotation: Rotation,
     wake_event: Arc<WakeEvent>,
     /// The wake event comes first, then the sockets.
     entries: Vec<libc::pollfd>,
@@ -381,17 +381,11 @@ impl<T: Sharing> CompletionQueue for PacketCompletions<T> {
             _ => self.looks -= 1,
         }
         self.take_posted();
-        let (count, first) = (self.receivers.len(), self.next);
-        let mut received = 0;
-        for i in 0..count {
-            if out.room() == 0 {
-                break;
-            }
-            let port = (first + i) % count;
-            received += self.dequeue_receiver(port, out, counters);
-            self.next = (port + 1) % count;
-        }
-        Ok(received)
+        let (mut rotation, count) = (self.rotation, self.receivers.len());
+        let each = |port, out: &mut Batch| Ok(self.dequeue_receiver(port, out, counters));
+        let received = rotation.dequeue(count, out, each);
+        self.rotation = rotation;
+        received
     }
 
     fn wait(

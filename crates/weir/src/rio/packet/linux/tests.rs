@@ -3,10 +3,12 @@
 use super::*;
 use crate::{
     counters::Counters,
+    memory::RegionOptions,
     rio::{
         Choice, CompletionQueue as _, HandOver, OneThread, RequestQueue as _,
         wire_tests::{self, OURS_V4, OURS_V6, PATIENCE, THEIRS_V4, Wire, ours, payload},
     },
+    socket::SocketOptions,
     udp::{Contract, Datagram, Replies, Server, designs},
 };
 use std::{
@@ -61,6 +63,19 @@ fn every_byte_to_every_port_comes_on_one_thread() {
 #[test]
 fn every_byte_to_every_port_comes_handed_over() {
     on_a_wire(every_byte::<HandOver>);
+}
+
+/// Where a datagram's address is put there would be none.
+#[test]
+fn a_region_without_headroom_is_refused() {
+    on_a_wire(|_| {
+        let layout = Layout::packed(0, NEEDS.payload, ALIGN_BYTES);
+        let region = Region::new(layout, NEEDS.receives, RegionOptions::default()).unwrap();
+        let at = [ours(OURS_V4).into()];
+        let opened = Provider::<OneThread>::open(&Packet, &at, &region, &NEEDS);
+        let refused = opened.err().expect("it was not cut as the layout says").to_string();
+        assert!(refused.contains("region") && refused.contains("layout"), "{refused}");
+    });
 }
 
 #[test]

@@ -204,10 +204,7 @@ impl<T: Sharing> Provider<T> for Uring {
         region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<UringOpened, Error> {
-        if region.layout() != frame::layout(needs) {
-            let problem = "the region was not cut as this provider's layout says";
-            return Err(Error::option("region", problem));
-        }
+        region.check_layout(frame::layout(needs))?;
         if !needs.offload && at.iter().any(|endpoint| endpoint.options.receive_offload) {
             // The size of the datagrams would find no room, and several be taken for one.
             let problem = "a socket asks for it, and the needs do not say so";

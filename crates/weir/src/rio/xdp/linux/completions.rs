@@ -14,6 +14,7 @@ use crate::{
     readiness::wake_event::WakeEvent,
     rio::{
         self, Batch, Completion, CompletionQueue, Outcome, Received, Stopped, Woken,
+        requests::Rotation,
         sharing::{Count as _, Shared as _, Sharing},
     },
     socket::Arrival,
@@ -41,8 +42,7 @@ const LOOKS_APART: u32 = 1024;
 pub struct XdpCompletions<T: Sharing> {
     common: Arc<Common<T>>,
     receivers: Vec<Receiver>,
-    /// The device to look at first, so that a busy one does not starve the others.
-    next: usize,
+    rotation: Rotation,
     wake_event: Arc<WakeEvent>,
     /// The wake event comes first, then the sockets.
     entries: Vec<libc::pollfd>,
@@ -75,22 +75,16 @@ impl<T: Sharing> XdpCompletions<T> {
             counted: Statistics::default(),
         });
         let (common, receivers) = (Arc::clone(common), receivers.collect());
-        Self { common, receivers, next: 0, wake_event, entries, looks: 0 }
+        Self { common, receivers, rotation: Rotation::default(), wake_event, entries, looks: 0 }
     }
 
     /// Takes what arrived by all devices, up to what fits.
     fn dequeue_ports(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
-        let (count, first) = (self.receivers.len(), self.next);
-        let mut received = 0;
-        for i in 0..count {
-            if out.room() == 0 {
-                break;
-            }
-            let index = (first + i) % count;
-            received += self.dequeue_port(index, out, counters)?;
-            self.next = (index + 1) % count;
-        }
-        Ok(received)
+        let (mut rotation, count) = (self.rotation, self.receivers.len());
+        let each = |index, out: &mut Batch| self.dequeue_port(index, out, counters);
+        let received = rotation.dequeue(count, out, each);
+        self.rotation = rotation;
+        received
     }
 
     /// Takes what arrived by one device, up to what fits.

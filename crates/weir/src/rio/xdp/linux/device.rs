@@ -2,7 +2,11 @@
 //!
 //! Origin: getifaddrs(3), netdevice(7), linux/ethtool.h.
 
-use crate::machine::ethtool::Ethtool;
+use crate::{
+    Error,
+    machine::ethtool::Ethtool,
+    socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions},
+};
 use nix::{
     ifaddrs::{InterfaceAddress, getifaddrs},
     net::if_::{InterfaceFlags, if_nametoindex},
@@ -27,6 +31,32 @@ pub struct Device {
 pub struct NoDevice {
     pub reason: String,
     pub advice: String,
+}
+
+/// A plain socket that keeps an address ours while datagrams come by a device. It is never read, so it needs no room, and
+/// nothing is sent from it.
+///
+/// # Errors
+/// Those of [`DatagramSocket::bind`].
+pub fn hold(endpoint: &Endpoint) -> Result<DatagramSocket, Error> {
+    let options = SocketOptions {
+        receive_buffer: ReceiveBuffer::System,
+        send_offload: false,
+        ..endpoint.options
+    };
+    DatagramSocket::bind(&Endpoint { options, ..*endpoint })
+}
+
+/// The place of a device among those that addresses had before; a new one comes behind them.
+pub fn place_in<D>(
+    devices: &mut Vec<D>,
+    is_its: impl Fn(&D) -> bool,
+    new: impl FnOnce() -> D,
+) -> usize {
+    devices.iter().position(is_its).unwrap_or_else(|| {
+        devices.push(new());
+        devices.len() - 1
+    })
 }
 
 /// An address of a device, or its Ethernet address.

@@ -23,7 +23,7 @@ mod socket;
 mod tests;
 
 pub use completions::XdpCompletions;
-pub(in crate::rio) use device::named as device_named;
+pub(in crate::rio) use device::{hold, named as device_named, place_in};
 pub(in crate::rio) use packet::{is_fragment, parse_packet};
 pub use requests::XdpRequests;
 
@@ -37,7 +37,7 @@ use crate::{
         Needs, Opened, Provider, Started,
         sharing::{Shared as _, Sharing},
     },
-    socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions},
+    socket::{DatagramSocket, Endpoint, ReceiveBuffer},
     wake::Waker,
 };
 use attached::{Lease, Refused};
@@ -290,30 +290,18 @@ impl<T: Sharing> Provider<T> for Xdp {
         region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<XdpOpened, Error> {
-        if region.layout() != self.layout_of(needs)? {
-            let problem = "the region was not cut as this provider's layout says";
-            return Err(Error::option("region", problem));
-        }
+        region.check_layout(self.layout_of(needs)?)?;
         let wake_event = WakeEvent::new().map_err(|e| Error::io("making a waker", e))?;
         let buffer = at.first().map_or(ReceiveBuffer::System, |first| first.options.receive_buffer);
         let mut devices: Vec<(Device, Vec<Filter>, bool)> = Vec::new();
         let mut bounds = Vec::new();
         for endpoint in at {
             self.check(endpoint)?;
-            // It is never read, so it needs no room.
-            let options = SocketOptions {
-                receive_buffer: ReceiveBuffer::System,
-                send_offload: false, // nothing is sent from it
-                ..endpoint.options
-            };
-            let held = DatagramSocket::bind(&Endpoint { options, ..*endpoint })?;
+            let held = hold(endpoint)?;
             let address = held.local_address();
             let device = self.device_of(address, &held)?;
-            let port = devices.iter().position(|(known, ..)| known.index == device.index);
-            let port = port.unwrap_or_else(|| {
-                devices.push((device, Vec::new(), false));
-                devices.len() - 1
-            });
+            let is_its = |(known, ..): &(Device, _, _)| known.index == device.index;
+            let port = place_in(&mut devices, is_its, || (device.clone(), Vec::new(), false));
             let (_, filters, shared) = &mut devices[port];
             let only = (!self.any_port).then_some(address.port());
             filters.push(Filter { address: address.ip(), port: only });

@@ -1,7 +1,7 @@
 //! The contract, one call at a time.
 
 use super::*;
-use crate::socket::tests::free_again;
+use crate::socket::{SocketOptions, tests::free_again};
 
 /// Longest payload that goes in one packet over IPv4, and over IPv6.
 const LONGEST: [usize; 2] = [1500 - 28, 1500 - 48];

@@ -34,7 +34,7 @@ fn every_live_frame_arrives_as_it_was_stamped() {
             let socket = UdpSocket::bind((lanes[0].local.ip(), 0)).unwrap();
             socket.send_to(b"hello", at).unwrap();
             sink.recv_from(&mut received).unwrap();
-            for size_bytes in [0, 1, 31, 32, 33, 64, 1024, super::LONGEST_BYTES as usize] {
+            for size_bytes in [0, 1, 31, 32, 33, 64, 1024, super::super::LONGEST_BYTES as usize] {
                 let mut engine = (xdp.open)(size_bytes, &lanes).unwrap();
                 let mut next = [0u64; 2];
                 for datagrams in [1, 7, 64, 65] {

@@ -1,9 +1,17 @@
 //! Network namespaces, and a pair of veth devices between two of them.
 //!
-//! A namespace lives as long as a thread or a process is in it, or a descriptor of it is open. The
-//! devices are made by `ip` of iproute2.
+//! A namespace lives as long as a thread or a process is in it, or a descriptor of it is open. These have no names, so the
+//! devices go with the last of these. They are made by `ip` of iproute2.
+//!
+//! The server's device has GRO, so that it takes frames of programs also where no program is attached to it: so all rows
+//! are flooded in the same way.
 //!
 //! Origin: network_namespaces(7), veth(4), ip-link(8).
+
+#[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
+mod tests;
 
 use nix::sched::{CloneFlags, setns, unshare};
 use std::{
@@ -17,6 +25,12 @@ use std::{
 
 use super::{SERVER, SERVER_V4, SERVER_V6};
 use weir_load::engine::receive_together;
+
+/// What it is called where there is none.
+pub(super) const NAME: &str = "a virtual link (veth)";
+
+pub(super) const DESCRIPTION: &str =
+    "a pair of veth devices between two separate network namespaces, with GRO at the server's";
 
 pub(super) const ADVICE: &str =
     "it needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), veth in the kernel, and `ip` of iproute2";
