@@ -42,11 +42,23 @@ fn interval_of_median(samples: &[f64], confidence: f64, seed: u64) -> Option<Int
         return range(samples);
     }
     let mut random = Random::seeded(seed);
-    let mut drawn = vec![0.0; samples.len()];
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // By its place in that order, each one that is drawn is counted instead of sorted anew.
+    let place = |sample: &f64| sorted.partition_point(|other| other.total_cmp(sample).is_lt());
+    let places: Vec<usize> = samples.iter().map(place).collect();
+    let mut counts = vec![0; samples.len()];
+    let mut drawn = Vec::with_capacity(samples.len());
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
-            drawn.fill_with(|| samples[random.below(samples.len())]);
-            drawn.sort_by(f64::total_cmp);
+            counts.fill(0);
+            for _ in 0..samples.len() {
+                counts[places[random.below(samples.len())]] += 1;
+            }
+            drawn.clear();
+            for (sample, count) in sorted.iter().zip(&counts) {
+                drawn.extend(std::iter::repeat_n(*sample, *count));
+            }
             quantile_of_sorted(&drawn, 0.5)
         })
         .collect();
