@@ -1,7 +1,7 @@
 //! What a server does with a connection: written once, for every design.
 
 use super::{
-    Handle, Mail, Reason,
+    Handle, Mail, Reason, Refused,
     mail::{Mailbox, Reach},
 };
 use std::{net::SocketAddr, sync::Arc, time::Instant};
@@ -182,26 +182,6 @@ impl Asks {
     }
 }
 
-/// Why output was refused. The refusal is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// More would wait than [`Limits::output_bytes`](super::Limits::output_bytes) allows.
-    #[error("the output waiting for the peer has reached its limit")]
-    Full,
-    /// There is nothing to echo: nothing was received in this call.
-    #[error("there is nothing to echo: nothing was received")]
-    NothingReceived,
-    /// An echo goes before everything else that a call sends, and something was sent before it.
-    #[error("an echo goes first, and something was sent before it")]
-    TooLate,
-    /// The server has said that it sends no more.
-    #[error("this side of the connection is finished")]
-    Finished,
-    /// The connection of a [`Handle`] has gone.
-    #[error("the connection has gone")]
-    Gone,
-}
-
 /// Takes what a handler sends.
 #[derive(Debug)]
 pub struct Output<'a> {
@@ -374,6 +354,27 @@ impl Output<'_> {
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
         self.refused += 1;
         Err(why)
+    }
+}
+
+impl Mail {
+    /// Sends as much of the bytes as there is room for; what is left comes again. Where nothing more can be sent they are
+    /// lost, as what a handler sends is.
+    pub fn send(&mut self, output: &mut Output<'_>) {
+        if output.is_finished() {
+            self.take(self.bytes().len());
+        }
+        let fit = self.bytes().len().min(output.room());
+        if fit > 0 && output.send(&self.bytes()[..fit]).is_ok() {
+            self.take(fit);
+        }
+    }
+
+    /// Finishes, where that was asked for and all bytes were sent.
+    pub fn finish(&mut self, output: &mut Output<'_>) {
+        if self.take_close() {
+            output.finish();
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! and one that was given to another connection meanwhile harms nobody; and a handle whose connection has gone finds its
 //! inbox closed. A connection of which no handle was asked for has no inbox.
 
-use super::{Output, Refused};
+use super::Refused;
 use crate::{lifecycle::lock, wake::Waker};
 use std::{
     cell::Cell,
@@ -221,7 +221,7 @@ impl Inbox {
     }
 }
 
-/// A connection as other threads, and the handlers of others, reach it: [`Output::handle`]. Cheap to clone, and safe to use
+/// A connection as other threads, and the handlers of others, reach it: [`Output::handle`](super::Output::handle). Cheap to clone, and safe to use
 /// when the connection has gone.
 ///
 /// What is left with it reaches the connection's handler in [`Handler::on_mail`](super::Handler::on_mail), on the thread
@@ -257,7 +257,7 @@ impl Handle {
         if state.closed { 0 } else { self.inbox.most.saturating_sub(state.mail.len()) }
     }
 
-    /// Has the connection finish once what was sent before has gone out: as [`Output::finish`] does. One that has gone
+    /// Has the connection finish once what was sent before has gone out: as [`Output::finish`](super::Output::finish) does. One that has gone
     /// already is left alone.
     pub fn close(&self) {
         let _ = self.inbox.put(|mail| {
@@ -321,16 +321,9 @@ impl Mail {
         &self.bytes[self.taken..]
     }
 
-    /// Sends as much of them as there is room for; what is left comes again. Where nothing more can be sent they are lost,
-    /// as what a handler sends is.
-    pub fn send(&mut self, output: &mut Output<'_>) {
-        if output.is_finished() {
-            self.taken = self.bytes.len();
-        }
-        let fit = self.len().min(output.room());
-        if fit > 0 && output.send(&self.bytes[self.taken..][..fit]).is_ok() {
-            self.taken += fit;
-        }
+    /// So many of them were sent.
+    pub(super) fn take(&mut self, count: usize) {
+        self.taken += count;
     }
 
     /// Whether the handler was woken: `true` once.
@@ -338,12 +331,9 @@ impl Mail {
         mem::take(&mut self.wake)
     }
 
-    /// Finishes, where that was asked for and all bytes were sent.
-    pub fn finish(&mut self, output: &mut Output<'_>) {
-        if self.close && self.bytes().is_empty() {
-            self.close = false;
-            output.finish();
-        }
+    /// Whether finishing was asked for, and all bytes were sent: `true` once.
+    pub(super) fn take_close(&mut self) -> bool {
+        self.bytes().is_empty() && mem::take(&mut self.close)
     }
 }
 

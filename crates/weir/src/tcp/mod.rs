@@ -51,13 +51,13 @@ mod worker;
 
 pub use common::{Gone, ThreadFinal, ThreadNow};
 pub use connection::{Connection, Wants};
-pub use handler::{Asks, Handler, Output, Refused};
+pub use handler::{Asks, Handler, Output};
 pub(crate) use handler::{Echo, Queue, passed_on};
 pub use job::Job;
 pub use limits::{ACTIVE, Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
 pub use mail::{Handle, Mail};
 pub use port::Idle;
-pub use reason::Reason;
+pub use reason::{Reason, Refused};
 pub use running::{Final, Running};
 pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
 pub use worker::Worker;
