@@ -28,7 +28,6 @@ pub mod machine;
 pub mod memory;
 #[forbid(unsafe_code)]
 pub mod options;
-#[forbid(unsafe_code)]
 mod pause;
 pub mod port;
 pub mod privilege;

@@ -132,6 +132,28 @@ fn servers_of_datagrams_that_have_nothing_to_do_sleep() {
     }
 }
 
+/// Sends back what came a little later, when it is called: while nothing is kept it asks for nothing.
+struct EchoAfter {
+    kept: Vec<u8>,
+    due: Option<Instant>,
+}
+
+impl tcp::Handler for EchoAfter {
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut tcp::Output<'_>) {
+        self.kept.extend_from_slice(bytes);
+        self.due = Some(output.now() + Duration::from_micros(300));
+    }
+
+    fn on_time(&mut self, output: &mut tcp::Output<'_>) {
+        self.due = None;
+        output.send(&std::mem::take(&mut self.kept)).unwrap();
+    }
+
+    fn asks(&self) -> tcp::Asks {
+        tcp::Asks::NOTHING.at(self.due)
+    }
+}
+
 #[test]
 fn servers_of_connections_that_have_nothing_to_do_sleep() {
     let mut servers = Vec::new();
@@ -143,9 +165,9 @@ fn servers_of_connections_that_have_nothing_to_do_sleep() {
         // A limit on silence is a timer, and would be due one day.
         let limits = tcp::Limits { silent: None, idle: None, ..tcp::Limits::default() };
         let server = tcp::Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).limits(limits);
-        let running = server.start(design, |_| tcp_client::echo);
+        let running = server.start(design, |_| EchoAfter { kept: Vec::new(), due: None });
         let running = running.unwrap_or_else(|e| panic!("{name}: {e}"));
-        // Connections that have been served, and stay.
+        // Connections that have been served, by alarms that went off, and stay.
         let mut clients: Vec<_> =
             (0..3).map(|_| tcp_client::connect(running.local_addresses()[0])).collect();
         for client in &mut clients {

@@ -1,7 +1,7 @@
 //! Bounds what a handler has outstanding, message by message.
 
 use super::{Filter, is_due};
-use crate::tcp::{Asks, Echo, Handler, Output, Queue, Reason};
+use crate::tcp::{Asks, Echo, Handler, Mail, Output, Queue, Reason};
 use std::{
     collections::VecDeque,
     fmt,
@@ -324,6 +324,10 @@ impl<H: Handler> Handler for Flow<H> {
     fn on_stop(&mut self, output: &mut Output<'_>) {
         self.stopped = true;
         self.call(None, output, |next, _, output| next.on_stop(output));
+    }
+
+    fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
+        self.call(None, output, |next, _, output| next.on_mail(mail, output));
     }
 
     fn on_time(&mut self, output: &mut Output<'_>) {

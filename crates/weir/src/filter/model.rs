@@ -230,6 +230,12 @@ impl World {
         }
     }
 
+    fn is_due(&self) -> bool {
+        let (clock, limits) = (&self.worker.clock, &self.worker.limits);
+        let limit = self.connection.deadline(limits);
+        limit.is_some_and(|due| due <= clock.now()) || self.connection.alarm() <= clock.moment()
+    }
+
     fn go(&mut self, time: Duration) {
         let heard = self.wants().receive;
         self.now += time;
@@ -239,14 +245,11 @@ impl World {
         self.worker.now = Some(self.now);
         self.worker.clock.expired(self.now, &mut Vec::new());
         for _ in 0..4 {
-            let now = self.worker.clock.now();
-            if self.connection.deadline(&self.worker.limits).is_some_and(|due| due <= now) {
+            if self.is_due() {
                 self.connection.timed(&mut self.worker);
             }
         }
-        let now = self.worker.clock.now();
-        let due = self.connection.deadline(&self.worker.limits);
-        assert!(due.is_none_or(|due| due > now) || self.wants().close, "it asks for the past");
+        assert!(!self.is_due() || self.wants().close, "it asks for the past");
     }
 
     fn step(&mut self, [what, count, how]: [u8; 3]) {

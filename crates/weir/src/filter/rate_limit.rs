@@ -2,7 +2,7 @@
 
 use super::{Filter, is_due};
 use crate::{
-    tcp::{Asks, Handler, Output, Reason},
+    tcp::{Asks, Handler, Mail, Output, Reason},
     timer::TICK,
 };
 use std::{
@@ -15,8 +15,7 @@ use std::{
 /// receive brings; it cannot be known what the peer calls one.
 ///
 /// It is a token bucket for each: within any time `t` a connection brings at most `rate * (t + burst)`, and
-/// one receive. The burst is also what makes the rate reachable, since a pause ends up to a
-/// [tick](TICK) late.
+/// one receive. The burst is also what makes the rate reachable on a thread that is busy, where a pause ends late.
 #[derive(Debug, Clone, Copy)]
 pub struct RateLimit {
     bytes_per_s: Option<u64>,
@@ -103,6 +102,10 @@ impl<H: Handler> Handler for Rated<H> {
     fn on_stop(&mut self, output: &mut Output<'_>) {
         self.until = None;
         self.next.on_stop(output);
+    }
+
+    fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
+        self.next.on_mail(mail, output);
     }
 
     fn on_time(&mut self, output: &mut Output<'_>) {

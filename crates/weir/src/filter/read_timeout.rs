@@ -1,14 +1,14 @@
 //! Closes a connection from which nothing was read for too long.
 
 use super::{Filter, is_due};
-use crate::tcp::{Asks, Handler, Output, Reason};
+use crate::tcp::{Asks, Handler, Mail, Output, Reason};
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
 /// Closes a connection from which nothing was read for this long, since it connected or since the last
-/// receive; on time to a [tick](crate::timer::TICK). It is over when the peer has ended, when the
+/// receive. It is over when the peer has ended, when the
 /// handler has finished, and when the connection is closed: nothing holds a connection that is over.
 ///
 /// While nothing is received, since the handlers behind it pause or output waits, the peer's silence is
@@ -80,6 +80,11 @@ impl<H: Handler> Handler for TimedRead<H> {
     fn on_stop(&mut self, output: &mut Output<'_>) {
         self.due = None;
         self.next.on_stop(output);
+    }
+
+    fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
+        self.next.on_mail(mail, output);
+        self.end_if_finished(output);
     }
 
     fn on_time(&mut self, output: &mut Output<'_>) {

@@ -3,7 +3,7 @@
 use super::{Filter, is_due};
 use crate::{
     Error,
-    tcp::{Asks, Echo, Handler, Output, Queue, Reason},
+    tcp::{Asks, Echo, Handler, Mail, Output, Queue, Reason},
 };
 use rustls::{
     ServerConfig, ServerConnection,
@@ -404,6 +404,13 @@ impl<H: Handler> Handler for Secured<H> {
             self.call(None, output, |next, _, output| next.on_stop(output));
         }
         self.stopped = true;
+        self.settle(output);
+    }
+
+    fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
+        if self.connected {
+            self.call(None, output, |next, _, output| next.on_mail(mail, output));
+        }
         self.settle(output);
     }
 

@@ -1,6 +1,6 @@
 //! A sleep of a given time that ends earlier when it is asked to, and timed waits that end in time.
 
-#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 mod native;
 

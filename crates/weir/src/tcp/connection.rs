@@ -5,10 +5,11 @@
 use super::{
     Asks, Handler, Limits, Output, Reason, WhenFull, Worker,
     handler::{Echo, Queue},
+    mail::Reach,
 };
 use crate::{
     lifecycle::{contain, text_of},
-    timer::{Tick, Wheel},
+    timer::{Moment, Tick, Wheel},
 };
 use std::{net::SocketAddr, num::NonZeroUsize};
 
@@ -36,8 +37,8 @@ pub struct Connection<H> {
     pub(super) finished: bool,
     /// The server stops, and the handler was told so.
     pub(super) stopped: bool,
-    /// When the handler asked to be called ([`NEVER`] for no call).
-    alarm: Tick,
+    /// When the handler asked to be called ([`Moment::NEVER`] for no call).
+    alarm: Moment,
     /// The handler asked to receive nothing for now.
     receive_paused: bool,
     /// The handler still has output to come: its end is waited for.
@@ -50,10 +51,9 @@ pub struct Connection<H> {
     paused: bool,
     /// Bytes to be received before it finishes, where it is to finish after so many.
     pub(super) left: Option<NonZeroUsize>,
+    /// How handles reach it.
+    reach: Reach,
 }
-
-/// The tick of a call that was not asked for.
-pub(super) const NEVER: Tick = Tick::MAX;
 
 /// A time that runs out, and what that means.
 type Deadline = (Tick, fn() -> Reason);
@@ -90,16 +90,43 @@ impl<H: Handler> Connection<H> {
             ended: false,
             finished: false,
             stopped: false,
-            alarm: NEVER,
+            alarm: Moment::NEVER,
             receive_paused: false,
             holds: false,
             waits: false,
             fin_sent: false,
             paused: false,
             left: None,
+            reach: Reach::default(),
         };
         connection.call(worker, Echo::Nothing, |handler, output| handler.on_connect(peer, output));
         connection
+    }
+
+    /// It is served under this number from now on: who leaves something for it names that to its thread.
+    pub fn place(&mut self, worker: &Worker<H>, slot: u32) {
+        self.reach.place(&worker.mailbox, slot);
+    }
+
+    /// Whether a handle has left something for it.
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.reach.has_mail()
+    }
+
+    /// Whether a handle of it was asked for.
+    #[inline]
+    pub(super) fn is_known(&self) -> bool {
+        self.reach.is_known()
+    }
+
+    /// Gives the handler what handles have left for it. What there is no room for waits for the next time.
+    #[cold]
+    pub fn take_mail(&mut self, worker: &mut Worker<H>) {
+        let Some(inbox) = self.reach.inbox() else { return };
+        let mut mail = inbox.take();
+        self.call(worker, Echo::Nothing, |handler, output| handler.on_mail(&mut mail, output));
+        inbox.put_back(mail);
     }
 
     /// Takes what was received, at least one byte. Answers how many bytes, from the beginning, are
@@ -201,6 +228,9 @@ impl<H: Handler> Connection<H> {
         worker.counters.sends.one();
         worker.counters.bytes_sent.add(taken as u64);
         self.call(worker, Echo::Nothing, |handler, output| handler.on_sent(taken, output));
+        if self.has_mail() {
+            self.take_mail(worker); // there is room for what there was none for
+        }
     }
 
     /// The peer has sent all that it will.
@@ -307,16 +337,15 @@ impl<H: Handler> Connection<H> {
         self.paused = pauses;
     }
 
-    /// When it is to be looked at if nothing happens before.
+    /// When the first of its limits is reached if nothing happens before.
     #[inline]
     pub fn deadline(&self, limits: &Limits) -> Option<Tick> {
-        let alarm = (self.alarm != NEVER).then_some(self.alarm);
-        self.deadlines(limits).into_iter().flatten().map(|(due, _)| due).chain(alarm).min()
+        self.deadlines(limits).into_iter().flatten().map(|(due, _)| due).min()
     }
 
-    /// When the handler asked to be called, or [`NEVER`].
+    /// When the handler asked to be called, or [`Moment::NEVER`].
     #[inline]
-    pub(super) fn alarm(&self) -> Tick {
+    pub fn alarm(&self) -> Moment {
         self.alarm
     }
 
@@ -358,8 +387,8 @@ impl<H: Handler> Connection<H> {
 
     /// Calls the handler where the time has come that it asked for, and nothing else.
     pub(super) fn fire_alarm(&mut self, worker: &mut Worker<H>) {
-        if self.alarm <= worker.clock.now() {
-            self.alarm = NEVER;
+        if self.alarm <= worker.clock.moment() {
+            self.alarm = Moment::NEVER;
             self.call(worker, Echo::Nothing, |handler, output| handler.on_time(output));
         }
     }
@@ -367,6 +396,7 @@ impl<H: Handler> Connection<H> {
     /// Ends it, tells the handler, and answers the reason. Whoever calls it drops the stream next.
     pub fn close(mut self, worker: &mut Worker<H>) -> Reason {
         let reason = self.reason.take().map_or(Reason::Finished, |reason| *reason);
+        self.reach.hang_up();
         let waiting = self.queue.len();
         self.queue.take(waiting, &mut worker.spare);
         if !matches!(reason, Reason::Panicked(_)) {
@@ -410,6 +440,8 @@ impl<H: Handler> Connection<H> {
             refused: 0,
             now,
             messages: None,
+            reach: &mut self.reach,
+            mailbox: &worker.mailbox,
         };
         let called = contain(|| {
             call(handler, &mut output);
@@ -444,7 +476,7 @@ impl<H: Handler> Connection<H> {
     /// Does as the handler asks.
     #[inline]
     fn heed(&mut self, worker: &Worker<H>, asks: Asks) {
-        self.alarm = asks.deadline.map_or(NEVER, |moment| worker.clock.tick_after(moment));
+        self.alarm = asks.deadline.map_or(Moment::NEVER, |at| worker.clock.moment_of(at));
         if self.receive_paused && !asks.pause {
             // It begins to be heard again.
             self.last_received = worker.clock.now();

@@ -1,7 +1,10 @@
 //! What a server does with a connection: written once, for every design.
 
-use super::Reason;
-use std::{net::SocketAddr, time::Instant};
+use super::{
+    Handle, Mail, Reason, Refused,
+    mail::{Mailbox, Reach},
+};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
 /// any thread of the server may call it, one at a time.
@@ -34,10 +37,29 @@ pub trait Handler: Send + 'static {
         output.finish();
     }
 
-    /// Called when the moment has come that it asked for with [`Asks::deadline`], or a little later: at
-    /// most a [tick](crate::timer::TICK), and on a busy thread one batch.
+    /// Called when the moment has come that it asked for with [`Asks::deadline`], never before, and as soon as the
+    /// system's timers wake the thread: on Linux some 10 µs later where its core has nothing else to do, on Windows 1
+    /// to 2 ms (the time-outs of its waits are in milliseconds). On a busy thread it is later by what is being handled.
     fn on_time(&mut self, output: &mut Output<'_>) {
         let _ = output;
+    }
+
+    /// Called when it was woken ([`Handle::wake`]), on the thread that serves its connection: once for all times since
+    /// the last call.
+    fn on_wake(&mut self, output: &mut Output<'_>) {
+        let _ = output;
+    }
+
+    /// Called with what [handles](Handle) have left for it. By default it sends what is to be sent, as far as there is
+    /// room (what is left comes again), calls [`on_wake`](Self::on_wake) where it was woken, and finishes where that
+    /// was asked for. A handler that stands before another one, as a filter's, passes it on with its own output, as
+    /// every call.
+    fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
+        mail.send(output);
+        if mail.take_wake() {
+            self.on_wake(output);
+        }
+        mail.finish(output);
     }
 
     /// What it asks of its connection besides; read after each call of the others. Handlers that ask for
@@ -59,7 +81,7 @@ impl<F: FnMut(&mut [u8], &mut Output<'_>) + Send + 'static> Handler for F {
     }
 }
 
-/// All functions of a handler but `on_connect`, each passed on to the handler that one of these patterns names; where
+/// All functions of a handler but `on_connect` and `on_wake`, which the last one calls itself, each passed on to the handler that one of these patterns names; where
 /// it fits none, nothing comes of the call.
 macro_rules! passed_on {
     ($next:ident: $($to:pat),+) => {
@@ -86,6 +108,11 @@ macro_rules! passed_on {
         #[inline]
         fn on_time(&mut self, output: &mut $crate::tcp::Output<'_>) {
             $crate::tcp::passed_on!(@ self, $next.on_time(output), $($to),+)
+        }
+
+        #[inline]
+        fn on_mail(&mut self, mail: &mut $crate::tcp::Mail, output: &mut $crate::tcp::Output<'_>) {
+            $crate::tcp::passed_on!(@ self, $next.on_mail(mail, output), $($to),+)
         }
 
         #[inline]
@@ -130,7 +157,9 @@ impl Handler for Boxed {
 /// What a handler asks of its connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asks {
-    /// To be called then ([`Handler::on_time`]), if it still asks for it by then.
+    /// To be called then ([`Handler::on_time`]), if it still asks for it by then. There may be thousands, one for each
+    /// connection; while none is asked for no thread wakes up for any. A handler that waits for several things asks
+    /// for the first of them, and then for the next.
     pub deadline: Option<Instant>,
     /// That nothing is received for now, so the peer's own sending comes to rest. What has been received
     /// already may still come. The handler needs a deadline, or output that waits, to take it back; a
@@ -153,23 +182,6 @@ impl Asks {
     }
 }
 
-/// Why output was refused. The refusal is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// More would wait than [`Limits::output_bytes`](super::Limits::output_bytes) allows.
-    #[error("the output waiting for the peer has reached its limit")]
-    Full,
-    /// There is nothing to echo: nothing was received in this call.
-    #[error("there is nothing to echo: nothing was received")]
-    NothingReceived,
-    /// An echo goes before everything else that a call sends, and something was sent before it.
-    #[error("an echo goes first, and something was sent before it")]
-    TooLate,
-    /// The server has said that it sends no more.
-    #[error("this side of the connection is finished")]
-    Finished,
-}
-
 /// Takes what a handler sends.
 #[derive(Debug)]
 pub struct Output<'a> {
@@ -184,6 +196,9 @@ pub struct Output<'a> {
     pub(crate) now: Option<Instant>,
     /// How long each message is that was sent, for a filter that keeps them apart.
     pub(crate) messages: Option<&'a mut Vec<usize>>,
+    /// How the connection is reached from elsewhere.
+    pub(super) reach: &'a mut Reach,
+    pub(super) mailbox: &'a Arc<Mailbox>,
 }
 
 /// Whether what was received goes back.
@@ -279,6 +294,12 @@ impl Output<'_> {
         self.end.get_or_insert_with(|| Box::new(Reason::Declined(why.into())));
     }
 
+    /// A handle of the connection, for other threads and for the handlers of other connections. The first one makes its
+    /// inbox, 150 bytes or so.
+    pub fn handle(&mut self) -> Handle {
+        self.reach.handle(self.mailbox)
+    }
+
     /// The time. It is read once a call.
     pub fn now(&mut self) -> Instant {
         *self.now.get_or_insert_with(Instant::now)
@@ -294,8 +315,9 @@ impl Output<'_> {
         finished: &'b mut bool,
         messages: Option<&'b mut Vec<usize>>,
     ) -> Output<'b> {
-        let Self { spare, now, .. } = self;
-        Output { queue, spare, limit, echo, finished, end: None, refused: 0, now: *now, messages }
+        let Self { spare, now, reach, mailbox, .. } = self;
+        let (end, refused, now) = (None, 0, *now);
+        Output { queue, spare, limit, echo, finished, end, refused, now, messages, reach, mailbox }
     }
 
     /// What a call brought that is not output.
@@ -332,6 +354,27 @@ impl Output<'_> {
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
         self.refused += 1;
         Err(why)
+    }
+}
+
+impl Mail {
+    /// Sends as much of the bytes as there is room for; what is left comes again. Where nothing more can be sent they are
+    /// lost, as what a handler sends is.
+    pub fn send(&mut self, output: &mut Output<'_>) {
+        if output.is_finished() {
+            self.take(self.bytes().len());
+        }
+        let fit = self.bytes().len().min(output.room());
+        if fit > 0 && output.send(&self.bytes()[..fit]).is_ok() {
+            self.take(fit);
+        }
+    }
+
+    /// Finishes, where that was asked for and all bytes were sent.
+    pub fn finish(&mut self, output: &mut Output<'_>) {
+        if self.take_close() {
+            output.finish();
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a connection ended.
+//! Why a connection ended, and why output was refused.
 
 use crate::counters::stream::Counters;
 use std::io;
@@ -58,4 +58,24 @@ impl Reason {
     pub(super) fn is_abrupt(&self) -> bool {
         !matches!(self, Reason::Finished | Reason::Failed(_) | Reason::Declined(_))
     }
+}
+
+/// Why output was refused. The refusal is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// More would wait than [`Limits::output_bytes`](super::Limits::output_bytes) allows.
+    #[error("the output waiting for the peer has reached its limit")]
+    Full,
+    /// There is nothing to echo: nothing was received in this call.
+    #[error("there is nothing to echo: nothing was received")]
+    NothingReceived,
+    /// An echo goes before everything else that a call sends, and something was sent before it.
+    #[error("an echo goes first, and something was sent before it")]
+    TooLate,
+    /// The server has said that it sends no more.
+    #[error("this side of the connection is finished")]
+    Finished,
+    /// The connection of a [`Handle`] has gone.
+    #[error("the connection has gone")]
+    Gone,
 }

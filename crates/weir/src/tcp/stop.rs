@@ -14,6 +14,9 @@ impl<H: Handler> Connection<H> {
         if self.left.is_some() || self.finished || self.stopped {
             return;
         }
+        if self.has_mail() {
+            self.take_mail(worker);
+        }
         self.call(worker, Echo::Nothing, |handler, output| handler.on_stop(output));
         self.stopped = true;
         self.finished |= !self.holds;

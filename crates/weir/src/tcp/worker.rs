@@ -4,16 +4,19 @@ use super::{
     Handler, Limits, Reason,
     common::{ForThreads, Server},
     handler::Spare,
+    mail::Mailbox,
 };
 use crate::{
     Error,
     counters::stream::Counters,
     lifecycle::{Answer, Readiness, contain, text_of},
+    pause,
     stream::Stream,
-    timer::Wheel,
+    timer::Clock,
     wake::Waker,
 };
 use std::{
+    cell::Cell,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     time::{Duration, Instant},
@@ -29,9 +32,13 @@ pub struct Worker<H> {
     pub calls: Arc<crate::counters::Counters>,
     /// The limits of the server.
     pub limits: Limits,
-    /// Timers of its connections, by their slots.
-    pub clock: Wheel,
+    /// Times of its connections, by their slots.
+    pub clock: Clock,
+    /// Whether its timed waits were told to end in time.
+    in_time: Cell<bool>,
     pub(super) spare: Spare,
+    /// What handles of its connections have left, where this thread has connections of its own.
+    pub(super) mailbox: Arc<Mailbox>,
     server: Arc<Server<H>>,
     ready: Answer,
     /// When the stop was first seen.
@@ -54,8 +61,10 @@ impl<H: Handler> Worker<H> {
             counters,
             calls,
             limits: server.limits,
-            clock: Wheel::starting(server.since),
+            clock: Clock::starting(server.since),
+            in_time: Cell::new(false),
             spare: Spare::default(),
+            mailbox: Arc::new(Mailbox::new(server.limits.output_bytes)),
             server,
             ready: Answer::to(ready),
             stopped: None,
@@ -67,6 +76,7 @@ impl<H: Handler> Worker<H> {
     /// Says that the thread has started. `waker` ends its waits.
     pub fn ready(&mut self, waker: Option<Waker>) {
         if let Some(waker) = waker {
+            self.mailbox.wakes(waker.clone());
             self.server.shared.add_waker(waker);
         }
         self.ready.give(Ok(()));
@@ -110,16 +120,24 @@ impl<H: Handler> Worker<H> {
         open > 0 && since.elapsed() < self.limits.stop
     }
 
-    /// How long a wait may last, as far as timers and the end of the server are concerned. It counts from when
-    /// the clock was last looked at: what was done since makes a timer that much late, as it does
-    /// where one falls due meanwhile.
+    /// How long a wait may last, as far as timers and the end of the server are concerned, from
+    /// [the clock's time](Clock::time).
     pub fn timeout(&self) -> Option<Duration> {
-        let now = self.clock.looked();
+        self.wait_in_time(&self.clock);
+        let now = self.clock.time();
         let stop = self
             .stopped
             .map(|since| self.limits.stop.saturating_sub(now.saturating_duration_since(since)));
         let timer = self.clock.next_in(now);
         [stop, timer].into_iter().flatten().min()
+    }
+
+    /// Has the waits of this thread end in time, from the first that an alarm is to end.
+    #[inline]
+    pub(super) fn wait_in_time(&self, clock: &Clock) {
+        if clock.has_alarms() && !self.in_time.replace(true) {
+            self.state("timers", pause::end_in_time());
+        }
     }
 
     /// Whether one more connection may be open. If so it counts from now on, until it is closed; if not

@@ -1,6 +1,7 @@
-//! Timers: a wheel that holds one for each of many things, set and cancelled in a few stores.
+//! Timers: a wheel for limits, which may be a tick late, and a heap for what has to happen in time; a [`Clock`] has both.
 //!
-//! A [`Wheel`] belongs to one thread (or stands behind a lock). Time runs in ticks of
+//! [`Alarms`] is the heap: each has its moment to the nanosecond, and the first is known at once. The [`Wheel`] holds one
+//! timer for each of many things, set and cancelled in a few stores. It belongs to one thread (or stands behind a lock). Time runs in ticks of
 //! [`TICK`]; a timer is the number of what it is for (a slot of a table) and the tick at which it
 //! is due. Setting, moving and cancelling one is constant work, whatever the number of timers;
 //! the wheel calls nobody: its owner takes what is due with [`Wheel::expired`], with no
@@ -11,9 +12,15 @@
 //!
 //! Source: "Hashed and Hierarchical Timing Wheels", Varghese and Lauck, 1987, scheme 6.
 
+mod alarms;
+mod clock;
+
+pub use alarms::{Alarms, Moment};
+pub use clock::Clock;
+
 use std::time::{Duration, Instant};
 
-/// How long a tick is: a timer fires at most so much late.
+/// How long a tick is: a timer of a [`Wheel`] fires at most so much late.
 pub const TICK: Duration = Duration::from_millis(50);
 
 /// A second is so many ticks, and nothing is left over: so time is divided by numbers of 32 bits.

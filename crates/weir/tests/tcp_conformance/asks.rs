@@ -17,6 +17,8 @@ use weir::{
 
 pub const CHECKS: &[Check] = &[
     ("is_called_when_it_asks", is_called_when_it_asks),
+    ("is_called_in_order_and_never_early", is_called_in_order_and_never_early),
+    ("is_called_sooner_than_ticks", is_called_sooner_than_ticks),
     ("is_called_while_its_peer_takes_nothing", is_called_while_its_peer_takes_nothing),
     ("pauses_and_goes_on", pauses_and_goes_on),
     ("pauses_and_breaks", pauses_and_breaks),
@@ -81,6 +83,88 @@ fn is_called_when_it_asks(subject: &Subject) -> Result<(), Skipped> {
     let timers = stop_within(server, &log, limits().stop + SLACK).timers;
     assert!(timers.fired >= 6, "{timers:?}");
     Ok(())
+}
+
+/// Says when it was called, as asked for: so many microseconds after it connected, in a line.
+struct CalledAfter {
+    left: Vec<u64>,
+    began: Option<Instant>,
+}
+
+impl Handler for CalledAfter {
+    fn on_connect(&mut self, _: SocketAddr, output: &mut Output<'_>) {
+        self.began = Some(output.now());
+    }
+
+    fn on_receive(&mut self, _: &mut [u8], _: &mut Output<'_>) {}
+
+    fn on_time(&mut self, output: &mut Output<'_>) {
+        let due = self.asks().deadline.expect("it asks, and is called for nothing else");
+        assert!(output.now() >= due, "{:?} early", due - output.now());
+        let after = self.left.pop().expect("it asks for one more");
+        output.send(&[after as u8]).unwrap();
+        if self.left.is_empty() {
+            output.finish();
+        }
+    }
+
+    fn asks(&self) -> Asks {
+        let next = self.left.last().map(|after| Duration::from_micros(*after));
+        Asks::NOTHING.at(next.and_then(|after| Some(self.began? + after)))
+    }
+}
+
+/// What several connections ask for, at times that are no whole milliseconds, and that cross.
+fn is_called_in_order_and_never_early(subject: &Subject) -> Result<(), Skipped> {
+    const CALLS: u64 = 40;
+    let (server, log) = subject.start(&server(), |_| CalledAfter {
+        left: (1..=CALLS).rev().map(|call| call * 777).collect(),
+        began: None,
+    });
+    for mut client in super::client::clients(8, server.local_addresses()[0]) {
+        let calls: Vec<_> = (1..=CALLS).map(|call| (call * 777) as u8).collect();
+        assert_eq!(everything(&mut client), calls);
+    }
+    let timers = stop_within(server, &log, limits().stop + SLACK).timers;
+    assert!(timers.fired >= 8 * CALLS, "{timers:?}");
+    Ok(())
+}
+
+/// A time that is asked for in small steps is over long before as many ticks are. A machine that is busy may come late;
+/// so it is tried again and again, as one that ticks is late each time.
+fn is_called_sooner_than_ticks(subject: &Subject) -> Result<(), Skipped> {
+    const CALLS: u32 = 10;
+    let (server, log) = subject.start(&server(), |_| CalledAfter {
+        left: (1..=u64::from(CALLS)).rev().map(|call| call * 1000).collect(),
+        began: None,
+    });
+    let to = server.local_addresses()[0];
+    let since = Instant::now();
+    loop {
+        let mut client = Client::connect(to, 1);
+        let began = Instant::now();
+        assert_eq!(everything(&mut client).len(), CALLS as usize);
+        // One that is called at ticks needs as many, less the one that it may have begun in the middle of.
+        if began.elapsed() < (CALLS - 1) * TICK {
+            break;
+        }
+        assert!(since.elapsed() < PATIENCE, "{CALLS} calls took {:?}", began.elapsed());
+    }
+    stop(server, &log);
+    Ok(())
+}
+
+/// What the server says until it has finished.
+fn everything(client: &mut Client) -> Vec<u8> {
+    let (mut all, mut bytes) = (Vec::new(), [0; 100]);
+    loop {
+        match read(&client.stream, &mut bytes).expect("bytes, or the end") {
+            0 => break,
+            count => all.extend_from_slice(&bytes[..count]),
+        }
+    }
+    client.end_sending();
+    all
 }
 
 /// What comes meanwhile puts nothing off; the connection may be finished by then.

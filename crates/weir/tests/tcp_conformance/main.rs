@@ -29,6 +29,7 @@ mod filters;
 mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
+mod handles;
 mod limits;
 mod machine;
 #[path = "../suite/programs.rs"]
@@ -61,6 +62,7 @@ pub fn main() {
         ends::CHECKS,
         limits::CHECKS,
         asks::CHECKS,
+        handles::CHECKS,
         filters::CHECKS,
         active::CHECKS,
         beside::CHECKS,

@@ -12,8 +12,8 @@ use weir::{
     Error,
     counters::stream::Snapshot,
     tcp::{
-        ActiveSet, AnyDesign, Asks, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Output, Reason,
-        Running, Server, designs,
+        ActiveSet, AnyDesign, Asks, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Mail, Output,
+        Reason, Running, Server, designs,
     },
 };
 
@@ -401,6 +401,12 @@ impl Handler for Watched {
         let now = Instant::now();
         self.enter("on_time", self.asks().deadline.is_some_and(|deadline| deadline <= now));
         self.handler.on_time(output);
+        self.leave(output);
+    }
+
+    fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
+        self.enter("on_mail", true);
+        self.handler.on_mail(mail, output);
         self.leave(output);
     }
 

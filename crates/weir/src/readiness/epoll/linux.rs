@@ -1,4 +1,4 @@
-//! epoll_create1(2), epoll_ctl(2), epoll_wait(2).
+//! epoll_create1(2), epoll_ctl(2), epoll_wait(2), and epoll_pwait2(2) for times that are not whole milliseconds.
 
 use crate::{
     Error, Unavailable,
@@ -35,6 +35,8 @@ pub struct Epoll {
     trigger: Trigger,
     /// Whether only one of the sets that a listening socket is in reports it.
     exclusive: bool,
+    /// Whether a wait may last for parts of a millisecond (epoll_pwait2, Linux 5.11): so it is until the system refuses.
+    fine: bool,
     /// Kept open as long as they are in the set.
     sockets: Vec<(DatagramSocket, u32)>,
 }
@@ -61,8 +63,9 @@ impl Epoll {
         let wake_event = Arc::new(WakeEvent::new().map_err(|e| Error::io("eventfd", e))?);
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
-        let (exclusive, ready, taken, sockets) = (false, 0, 0, Vec::new());
-        let epoll = Self { set, wake_event, events, ready, taken, trigger, exclusive, sockets };
+        let (exclusive, fine, ready, taken, sockets) = (false, true, 0, 0, Vec::new());
+        let epoll =
+            Self { set, wake_event, events, ready, taken, trigger, exclusive, fine, sockets };
         epoll
             .control(libc::EPOLL_CTL_ADD, epoll.wake_event.fd(), libc::EPOLLIN, WAKE_EVENT)
             .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
@@ -142,7 +145,7 @@ impl Epoll {
     }
 
     /// Waits until a socket is ready, the time is over, or it is woken. `None`: no time-out.
-    /// The time-out is rounded up to whole milliseconds. A signal may end a wait that has one, as if something
+    /// Before Linux 5.11 the time-out is rounded up to whole milliseconds. A signal may end a wait that has one, as if something
     /// were ready: what is left of the time is known to whoever waits.
     ///
     /// # Errors
@@ -157,6 +160,13 @@ impl Epoll {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) if timeout.is_none() => {} // a time-out of the system's own
+                // A kernel without the call, or a sandbox that does not know it.
+                Err(e)
+                    if self.fine
+                        && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) =>
+                {
+                    self.fine = false;
+                }
                 result => break result?,
             }
         };
@@ -216,6 +226,10 @@ impl Epoll {
     }
 
     fn call(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        let is_fine = |time: &Duration| !time.subsec_nanos().is_multiple_of(1_000_000);
+        if let Some(timeout) = timeout.filter(is_fine).filter(|_| self.fine) {
+            return self.call_fine(timeout);
+        }
         // Rounded up: a wait is never short. A negative number means no time-out.
         let timeout_ms = timeout.map_or(-1, |timeout| {
             libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000))
@@ -225,6 +239,28 @@ impl Epoll {
         // SAFETY: the kernel writes at most `room` events, and there are as many.
         let count = unsafe {
             libc::epoll_wait(self.set.as_raw_fd(), self.events.as_mut_ptr(), room, timeout_ms)
+        };
+        if count >= 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn call_fine(&mut self, timeout: Duration) -> io::Result<usize> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // By its number: the C library has it since glibc 2.35.
+        // SAFETY: the kernel writes at most as many events as there are, and reads a time-out that outlives the call;
+        // there is no signal mask.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.set.as_raw_fd(),
+                self.events.as_mut_ptr(),
+                libc::c_int::try_from(self.events.len()).unwrap_or(libc::c_int::MAX),
+                &raw const timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
         };
         if count >= 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
     }

@@ -8,8 +8,8 @@
 //! to give, or the process no more mappings for their stacks: what comes beyond is refused.
 //!
 //! Time-outs are those of the calls ([`Stream::set_timeouts`](crate::stream::Stream::set_timeouts)), since each
-//! waits for one connection only. Where a handler asks to be called at a time of its own, which may come while both
-//! threads are in the system, one more thread for all connections does that.
+//! waits for one connection only. Where a handler asks to be called at a time of its own, or is woken by a handle of its
+//! connection, which may be while both threads are in the system, one more thread for all connections does that.
 //!
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
@@ -48,7 +48,7 @@ impl Blocking {
         let stack_bytes = self.stack as usize * 1024;
         let buffer_bytes = job.buffer_bytes;
         job.limit_by_threads(2, 1)?;
-        let connections = Arc::new(Connections::default());
+        let connections = Arc::new(Connections::new(job.limits.output_bytes));
         for listener in job.listen()? {
             let connections = Arc::clone(&connections);
             job.spawn(move |worker| {
@@ -68,6 +68,7 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     let ending = listener.clone();
     worker.ready(Some(Waker::new(move || ending.end_accepting())));
+    connections.serve(worker);
     // Whatever ends this thread, those of the connections end with it.
     let _end = connections.end_when_dropped(worker.limits.stop);
     while !worker.stopping() {
@@ -109,13 +110,15 @@ fn handle<H: Handler>(
     let timeouts = stream.set_timeouts(limits.silent, look_after(&limits));
     let connection = Connection::open(worker, peer);
     let pair = Pair::join(connection, stream, connections);
+    pair.connection(worker).place(worker, pair.number());
     if let Err(e) = timeouts {
         pair.fail(worker, Reason::Failed(e));
     }
     let loops: [Loop<H>; 2] = [receive, send];
     for body in loops {
-        let its = Arc::clone(&pair);
+        let (its, all) = (Arc::clone(&pair), Arc::clone(connections));
         let started = worker.spawn(stack_bytes, move |worker| {
+            all.serve(worker);
             body(worker, &its, buffer_bytes);
             its.leave(worker);
             Ok(())

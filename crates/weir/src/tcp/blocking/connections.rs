@@ -6,8 +6,8 @@ use crate::{
     counters::Counters,
     lifecycle::lock,
     stream::Stream,
-    tcp::{Connection, Handler, Reason, Worker, connection::NEVER, stop},
-    timer::{TICK, Tick},
+    tcp::{Connection, Handler, Reason, Worker, stop},
+    timer::{Moment, TICK},
 };
 use std::{
     io,
@@ -25,7 +25,7 @@ pub(super) struct Connections<H: Handler> {
     left: Condvar,
     /// The time to stop is over.
     cut_off: AtomicBool,
-    /// Calls that handlers asked for.
+    /// Calls that handlers asked for, and what handles have left.
     pub(super) times: Times,
 }
 
@@ -41,18 +41,17 @@ impl<H: Handler> ByNumber<H> {
     }
 }
 
-impl<H: Handler> Default for Connections<H> {
-    fn default() -> Self {
+impl<H: Handler> Connections<H> {
+    /// None yet; for each so many bytes may wait that handles have left.
+    pub(super) fn new(most: usize) -> Self {
         Self {
             members: Mutex::new(ByNumber { open: Vec::new(), free: Vec::new() }),
             left: Condvar::new(),
             cut_off: AtomicBool::new(false),
-            times: Times::default(),
+            times: Times::new(most),
         }
     }
-}
 
-impl<H: Handler> Connections<H> {
     fn leave(&self, number: u32) {
         // What it holds is dropped without the lock.
         let mut members = lock(&self.members);
@@ -76,6 +75,11 @@ impl<H: Handler> Connections<H> {
     pub(super) fn wait_for_one_to_leave(&self, timeout: Duration) {
         let members = lock(&self.members);
         drop(self.left.wait_timeout(members, timeout).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The calling thread calls handlers of these connections.
+    pub(super) fn serve(&self, worker: &mut Worker<H>) {
+        worker.mailbox = Arc::clone(&self.times.mailbox);
     }
 
     /// Ends every connection when it is dropped: see [`end`](Self::end).
@@ -143,7 +147,7 @@ struct PairState<H> {
     /// Bytes that the system had received when the server stopped, until the connection was told.
     stop_at: Option<io::Result<u64>>,
     /// When its handler will be called.
-    armed: Tick,
+    armed: Moment,
     /// The sending thread is in the system, or on its way there or back.
     sends: bool,
     /// Threads that wait for the other one.
@@ -203,15 +207,21 @@ impl<H: Handler> Pair<H> {
         self.changed();
     }
 
-    /// Calls its handler where the time has come. `false` where the handler is at work.
-    pub(super) fn fire_alarm(&self, worker: &mut Worker<H>) -> bool {
+    /// Calls its handler where the time has come, or a handle has left something for it. `false` where the handler is at
+    /// work.
+    pub(super) fn call(&self, worker: &mut Worker<H>) -> bool {
         let Some(mut state) = self.try_lock() else { return false };
-        state.armed = NEVER;
+        if state.armed <= worker.clock.moment() {
+            state.armed = Moment::NEVER; // it has gone off
+        }
         if state.connection.is_none() {
             return true;
         }
         let mut connection = Locked(state);
         connection.fire_alarm(worker);
+        if connection.has_mail() {
+            connection.take_mail(worker);
+        }
         if connection.wants(&worker.limits).close && connection.0.sends {
             // Both threads may wait for the system. Else the sending one sees to the other.
             self.stream.end();
@@ -228,6 +238,11 @@ impl<H: Handler> Pair<H> {
         }
     }
 
+    /// Its number among those that are open.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// A connection that is among those that are open from now on, until both its threads have left.
     pub(super) fn join(
         connection: Connection<H>,
@@ -238,7 +253,7 @@ impl<H: Handler> Pair<H> {
             connection: Some(connection),
             received: 0,
             stop_at: None,
-            armed: NEVER,
+            armed: Moment::NEVER,
             sends: false,
             waiting: 0,
             threads: 2,
@@ -275,7 +290,10 @@ impl<H: Handler> Pair<H> {
 
     /// Gives it back, and tells the other thread where it waits to be told: else that would be an entry into the
     /// kernel for nothing, and one that walks past other threads that wait there.
-    pub(super) fn release(&self, worker: &Worker<H>, mut connection: Locked<'_, H>) {
+    pub(super) fn release(&self, worker: &mut Worker<H>, mut connection: Locked<'_, H>) {
+        if connection.has_mail() {
+            connection.take_mail(worker);
+        }
         self.move_alarm(worker, &mut connection);
         let waiting = connection.0.waiting;
         drop(connection);
@@ -288,22 +306,28 @@ impl<H: Handler> Pair<H> {
     /// for again, and only one that would come too late is moved.
     fn move_alarm(&self, worker: &Worker<H>, connection: &mut Locked<'_, H>) {
         let due = connection.alarm();
-        if due < connection.0.armed {
+        let is_sooner = due < connection.0.armed;
+        if is_sooner {
             connection.0.armed = due;
-            if let Err(error) = self.set_alarm(worker, due) {
-                connection.fail(Reason::Failed(io::Error::other(error)));
-            }
+            self.connections.times.set(self.number, due);
+        }
+        if (is_sooner || connection.is_known())
+            && let Err(error) = self.start_times(worker)
+        {
+            connection.fail(Reason::Failed(io::Error::other(error)));
         }
     }
 
-    fn set_alarm(&self, worker: &Worker<H>, due: Tick) -> Result<(), Error> {
-        self.connections.times.set(worker, self.number, due, || {
+    /// Starts the thread that calls its handler while both of its own are in the system.
+    fn start_times(&self, worker: &Worker<H>) -> Result<(), Error> {
+        self.connections.times.start(worker, || {
             let connections = Arc::clone(&self.connections);
             move |worker: &mut Worker<H>| {
-                let fire = |number, worker: &mut _| {
-                    connections.member(number).is_none_or(|pair| pair.fire_alarm(worker))
+                connections.serve(worker);
+                let call = |number, worker: &mut _| {
+                    connections.member(number).is_none_or(|pair| pair.call(worker))
                 };
-                connections.times.keep(worker, fire);
+                connections.times.keep(worker, call);
             }
         })
     }
@@ -411,10 +435,8 @@ impl<H: Handler> Pair<H> {
             return self.changed();
         }
         let connection = state.connection.take().expect("the last thread leaves once");
-        if state.armed != NEVER {
-            self.connections.times.cancel(self.number);
-        }
         drop(state);
+        self.connections.times.cancel(self.number);
         if connection.close(worker).is_abrupt() {
             self.stream.reset_when_closed();
         }
@@ -438,7 +460,7 @@ mod tests {
         let job = Server::bind(peer).job(|_| |_: &mut [u8], _: &mut Output<'_>| ()).unwrap();
         let mut worker = job.worker();
         let connection = Connection::open(&mut worker, peer);
-        let connections = Arc::new(Connections::default());
+        let connections = Arc::new(Connections::new(1));
         let pair = Pair::join(connection, stream, &connections);
         assert!(pair.finish());
         assert!(!pair.wait_to_receive(&mut worker), "it is over");

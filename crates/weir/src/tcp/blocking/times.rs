@@ -1,20 +1,33 @@
-//! The times of `blocking` at which handlers asked to be called: one thread for all connections, started
-//! where the first one asks.
+//! The times of `blocking` at which handlers asked to be called, and what handles have left: both threads of a connection
+//! may be in the system then. So it is one more thread for all connections, started where the first one asks, or the
+//! first handle is made.
 
 use crate::{
     Error,
     lifecycle::lock,
-    tcp::{Handler, Worker},
-    timer::Tick,
+    tcp::{Handler, Worker, mail::Mailbox},
+    timer::Moment,
+    wake::Waker,
 };
 use std::{
-    sync::{Condvar, Mutex, PoisonError},
-    time::Instant,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
 /// What the threads of connections ask of the one that keeps the times.
-#[derive(Default)]
 pub(super) struct Times {
+    shared: Arc<Shared>,
+    /// What handles have left for connections.
+    pub(super) mailbox: Arc<Mailbox>,
+    /// Whether the thread runs.
+    runs: AtomicBool,
+}
+
+#[derive(Default)]
+struct Shared {
     asked: Mutex<Asked>,
     changed: Condvar,
 }
@@ -22,8 +35,9 @@ pub(super) struct Times {
 #[derive(Default)]
 struct Asked {
     /// Timers to be set, by the number of the connection, or cancelled: a few for each connection.
-    timers: Vec<(u32, Option<Tick>)>,
-    runs: bool,
+    timers: Vec<(u32, Option<Moment>)>,
+    /// Something is in the mailbox.
+    mail: bool,
     /// Threads that accept. With the last one every connection has gone.
     accept: u32,
 }
@@ -31,33 +45,46 @@ struct Asked {
 /// KiB of stack for the thread: handlers run on it.
 const STACK: usize = 128;
 
+/// When one whose handler is at work is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+
 impl Times {
+    /// Of connections for each of which so many bytes may wait.
+    pub(super) fn new(most: usize) -> Self {
+        let (shared, mailbox) = (Arc::new(Shared::default()), Arc::new(Mailbox::new(most)));
+        let its = Arc::clone(&shared);
+        mailbox.wakes(Waker::new(move || {
+            lock(&its.asked).mail = true;
+            its.changed.notify_all();
+        }));
+        Self { shared, mailbox, runs: AtomicBool::new(false) }
+    }
+
     /// A thread begins to accept.
     pub(super) fn accepts(&self) {
-        lock(&self.asked).accept += 1;
+        lock(&self.shared.asked).accept += 1;
     }
 
     /// A thread accepts no more, and the connections have gone.
     pub(super) fn accepts_no_more(&self) {
-        lock(&self.asked).accept -= 1;
-        self.changed.notify_all();
+        lock(&self.shared.asked).accept -= 1;
+        self.shared.changed.notify_all();
     }
 
-    /// Has the handler of a connection called at this tick. `keep` makes what the thread does, which is to
-    /// [`keep`](Self::keep) them.
-    pub(super) fn set<H: Handler, K: FnOnce(&mut Worker<H>) + Send + 'static>(
+    /// Has the handler of a connection called at this moment.
+    pub(super) fn set(&self, number: u32, due: Moment) {
+        lock(&self.shared.asked).timers.push((number, Some(due)));
+        self.shared.changed.notify_all();
+    }
+
+    /// Starts the thread where it does not run. `keep` makes what it does, which is to [`keep`](Self::keep) the times.
+    #[inline]
+    pub(super) fn start<H: Handler, K: FnOnce(&mut Worker<H>) + Send + 'static>(
         &self,
         worker: &Worker<H>,
-        number: u32,
-        due: Tick,
         keep: impl FnOnce() -> K,
     ) -> Result<(), Error> {
-        let mut asked = lock(&self.asked);
-        asked.timers.push((number, Some(due)));
-        let runs = std::mem::replace(&mut asked.runs, true);
-        drop(asked);
-        self.changed.notify_all();
-        if runs {
+        if self.runs.load(Relaxed) || self.runs.swap(true, Relaxed) {
             return Ok(());
         }
         let keep = keep();
@@ -66,7 +93,7 @@ impl Times {
             Ok(())
         });
         if started.is_err() {
-            lock(&self.asked).runs = false;
+            self.runs.store(false, Relaxed);
         }
         started
     }
@@ -81,10 +108,14 @@ impl Times {
         let mut due = Vec::new();
         while self.wait(worker) {
             worker.clock.expired(Instant::now(), &mut due);
+            if self.mailbox.any() {
+                self.mailbox.take(&mut due);
+            }
             while let Some(number) = due.pop() {
-                // One that is at work is asked again with the next tick: the others need not wait for it.
+                // One that is at work is asked again a little later: the others need not wait for it.
                 if !call(number, worker) {
-                    worker.clock.set(number, worker.clock.now() + 1);
+                    let again = worker.clock.moment().after(ASK_AGAIN);
+                    worker.clock.set_alarm(number, again);
                 }
             }
         }
@@ -92,28 +123,35 @@ impl Times {
 
     /// A connection is over.
     pub(super) fn cancel(&self, number: u32) {
-        lock(&self.asked).timers.push((number, None));
-        self.changed.notify_all();
+        if !self.runs.load(Relaxed) {
+            return;
+        }
+        lock(&self.shared.asked).timers.push((number, None));
+        self.shared.changed.notify_all();
     }
 
-    /// Does what was asked for and waits until a timer is due; `false` where the server has ended.
+    /// Does what was asked for and waits until a timer is due, or something is in the mailbox; `false` where the server has ended.
     fn wait<H: Handler>(&self, worker: &mut Worker<H>) -> bool {
-        let mut asked = lock(&self.asked);
+        let mut asked = lock(&self.shared.asked);
         loop {
             for (number, due) in asked.timers.drain(..) {
                 match due {
-                    Some(due) => worker.clock.set(number, due),
-                    None => _ = worker.clock.cancel(number),
+                    Some(due) => worker.clock.set_alarm(number, due),
+                    None => worker.clock.cancel(number),
                 }
             }
             if asked.accept == 0 {
                 return false;
             }
+            if std::mem::take(&mut asked.mail) {
+                return true;
+            }
+            worker.wait_in_time(&worker.clock);
             asked = match worker.clock.next_in(Instant::now()) {
-                None => self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
+                None => self.shared.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => return true,
                 Some(left) => {
-                    let waited = self.changed.wait_timeout(asked, left);
+                    let waited = self.shared.changed.wait_timeout(asked, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };

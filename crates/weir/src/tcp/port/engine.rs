@@ -24,8 +24,11 @@ use crate::{
         },
     },
     stream::{self, Accepted, Listener, Mode, Stream},
-    tcp::{Connection, Handler, Job, Limits, Reason, Running, Worker, active::Active, stop},
-    timer::{Tick, Wheel},
+    tcp::{
+        Connection, Handler, Job, Limits, Reason, Running, Worker, active::Active, mail::Mailbox,
+        stop,
+    },
+    timer::{Clock, Moment, Tick},
 };
 use std::{
     collections::VecDeque,
@@ -178,6 +181,8 @@ pub(super) struct PortServer<P, H> {
     /// Whose turn it is to send.
     sends: Sends,
     timers: Mutex<Timers>,
+    /// What handles have left for connections.
+    mailbox: Arc<Mailbox>,
     pub(super) numbers: Numbers,
     /// Those of the server.
     limits: Limits,
@@ -199,12 +204,17 @@ struct PortConnection<H> {
     received: u64,
     /// When its timer fires; [`Tick::MAX`] where it has none.
     armed: Tick,
+    /// When its alarm goes off; [`Moment::NEVER`] where it has none.
+    alarm: Moment,
     /// It was taken from the port, and is over when all that is outstanding has come back.
     closing: bool,
 }
 
 /// Of the packet that tells of the end of the server.
 pub(super) const STOP: Packet = Packet { key: Key(u64::MAX), value: 0 };
+
+/// Of the packet that tells of something in the mailbox. There is one at a time.
+const MAIL: Packet = Packet { key: Key(u64::MAX), value: 1 };
 
 /// How long giving back may take that has only to be asked for.
 pub(super) const GIVING_BACK: Duration = Duration::from_secs(10);
@@ -235,7 +245,7 @@ fn open<H: Handler, P: Provider>(
         receives: connections.saturating_mul(numbers.receiving.receives),
         // One of each connection.
         sends: numbers.sends.saturating_add(numbers.stuck_of(connections)).min(connections),
-        packets: 1,
+        packets: 2,
         threads: numbers.threads,
         concurrency: numbers.concurrency,
     };
@@ -265,14 +275,17 @@ impl<P: Port, H: Handler> PortServer<P, H> {
         (since, limits): (Instant, Limits),
         numbers: Numbers,
     ) -> Self {
+        let mailbox = Arc::new(Mailbox::new(limits.output_bytes));
+        mailbox.wakes(port.poster(MAIL));
         Self {
             port,
+            mailbox,
             accepts: Accepts::new(Vec::new(), (0, 0, 0)),
             connections: Slots::new(connections),
             active: Mutex::default(),
             pool,
             sends: Sends::new(numbers.sends, numbers.stuck_of(connections), numbers.threads, since),
-            timers: Mutex::new(Timers::new(Wheel::starting(since))),
+            timers: Mutex::new(Timers::new(Clock::starting(since))),
             numbers,
             limits,
         }
@@ -340,6 +353,8 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
     server: &'p PortServer<P, H>,
 ) -> Result<PortThread<'p, 'w, P, H>, Error> {
     let taker = server.port.worker()?;
+    worker.mailbox = Arc::clone(&server.mailbox);
+    worker.mailbox.serve();
     let mut thread = PortThread {
         worker,
         server,
@@ -365,6 +380,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// False: the port was closed.
     pub(super) fn take(&mut self, taken: &mut Taken) -> Result<bool, Error> {
         loop {
+            self.take_mail();
             self.close_when_over();
             let mut count = 0;
             if self.unlooked < LOOK_AFTER {
@@ -387,16 +403,18 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         }
     }
 
-    /// How long this thread may wait, from when it last looked at the clock.
+    /// How long this thread may wait.
     fn watch(&self) -> Option<Duration> {
-        let (thread, now) = (self.worker.index, self.worker.clock.looked());
         let pause =
             self.server.accepts.paused_until().into_iter().chain(self.server.sends.look_at()).min();
-        let until = lock(&self.server.timers).watch(thread, now, pause);
-        until.map(|until| until.saturating_duration_since(now))
+        let mut timers = lock(&self.server.timers);
+        self.worker.wait_in_time(&timers.clock);
+        let now = timers.clock.time();
+        let until = timers.watch(self.worker.index, now, pause)?;
+        Some(until.saturating_duration_since(now))
     }
 
-    /// What the clock and the end of the server ask for.
+    /// What the clock, handles and the end of the server ask for.
     fn run_timers(&mut self) {
         let now = Instant::now();
         self.unlooked = 0;
@@ -404,7 +422,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let time_is_over = lock(&self.server.timers).back(self.worker.index, now, &mut self.due);
         while let Some(slot) = self.due.pop() {
             self.with(slot, |thread, open| {
-                open.armed = Tick::MAX;
+                (open.armed, open.alarm) = (Tick::MAX, Moment::NEVER);
                 open.connection.timed(thread.worker);
             });
         }
@@ -421,27 +439,38 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     }
 }
 
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// Settles the connections that handles have left something for.
+    fn take_mail(&mut self) {
+        if self.server.mailbox.any() {
+            let mut slots = Vec::new();
+            self.server.mailbox.take(&mut slots);
+            slots.into_iter().for_each(|slot| self.with(slot, |_, _| ()));
+        }
+    }
+}
+
 /// The timers of all connections, by slot, and who watches them.
 ///
-/// One wheel for all, since whichever thread has a connection must be able to set its timer. One thread's
+/// One clock for all, since whichever thread has a connection must be able to set its timer. One thread's
 /// take ends when the next timer is due, the others' do not: whoever goes to take and finds that nobody
 /// wakes in time takes that upon itself.
 struct Timers {
-    wheel: Wheel,
+    clock: Clock,
     watch: Option<(usize, Instant)>,
     /// When the time to stop is over.
     stop_by: Option<Instant>,
 }
 
 impl Timers {
-    fn new(wheel: Wheel) -> Self {
-        Self { wheel, watch: None, stop_by: None }
+    fn new(clock: Clock) -> Self {
+        Self { clock, watch: None, stop_by: None }
     }
 
     /// When a thread that goes to take is to be woken, for timers, for the end of the server, and for the end
     /// of a pause.
     fn watch(&mut self, thread: usize, now: Instant, pause: Option<Instant>) -> Option<Instant> {
-        let timer = self.wheel.next_in(now).map(|left| now + left);
+        let timer = self.clock.next_in(now).and_then(|left| now.checked_add(left));
         let due = [timer, self.stop_by, pause].into_iter().flatten().min()?;
         match self.watch {
             Some((another, at)) if another != thread && at <= due => None,
@@ -456,12 +485,8 @@ impl Timers {
     /// time to stop is over.
     fn back(&mut self, thread: usize, now: Instant, due: &mut Vec<u32>) -> bool {
         self.watch.take_if(|(its, _)| *its == thread);
-        self.wheel.expired(now, due);
+        self.clock.expired(now, due);
         self.stop_by.is_some_and(|by| by <= now)
-    }
-
-    fn set(&mut self, slot: u32, due: Tick) {
-        self.wheel.set(slot, due);
     }
 }
 
@@ -479,7 +504,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             }
             Completion::Closed { key, stream } => self.closed(key, stream),
             Completion::Wait { key, stream, outcome, .. } => self.waited(key, stream, outcome),
-            Completion::Packet(_) => self.stop(),
+            Completion::Packet(_) => {
+                self.take_mail();
+                if self.worker.stopping() {
+                    self.stop();
+                }
+            }
         }
         Ok(())
     }
@@ -524,10 +554,14 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             slow: Slow::default(),
             received: 0,
             armed: Tick::MAX,
+            alarm: Moment::NEVER,
             closing: false,
         });
-        if let Some(open) = place.as_mut().filter(|_| !lock(&server.active).admit(slot)) {
-            open.connection.wait_for_its_turn(self.worker);
+        if let Some(open) = place.as_mut() {
+            open.connection.place(self.worker, slot);
+            if !lock(&server.active).admit(slot) {
+                open.connection.wait_for_its_turn(self.worker);
+            }
         }
         drop(place);
         if server.accepts.is_shut() {
@@ -668,6 +702,9 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     fn settle(&mut self, slot: u32, place: &mut Option<PortConnection<H>>) {
         let Some(open) = place.as_mut() else { return };
         let limits = &self.server.limits;
+        if open.connection.has_mail() {
+            open.connection.take_mail(self.worker);
+        }
         let mut wants = open.connection.wants(limits);
         // A pause that is over, before what was held back begins another.
         open.connection.note_pause(self.worker, wants);
@@ -702,7 +739,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             && due < open.armed
         {
             open.armed = due;
-            lock(&self.server.timers).set(slot, due);
+            lock(&self.server.timers).clock.set(slot, due);
+        }
+        let alarm = open.connection.alarm();
+        if alarm < open.alarm {
+            open.alarm = alarm;
+            lock(&self.server.timers).clock.set_alarm(slot, alarm);
         }
     }
 
@@ -1253,7 +1295,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 self.server.sends.has_left();
             }
         }
-        lock(&self.server.timers).wheel.cancel(slot);
+        lock(&self.server.timers).clock.cancel(slot);
         self.next.extend(lock(&self.server.active).leave(slot));
         // Before its end is counted, and another admitted.
         self.server.connections.give_back(slot);
@@ -1332,12 +1374,12 @@ impl<P: Port, H: Handler> PortServer<P, H> {
             if let Some(PortConnection { mut connection, stream, .. }) =
                 lock(connections.get(slot)).take()
             {
-                timers.wheel.cancel(slot);
+                timers.clock.cancel(slot);
                 connection.fail(Reason::Stopped);
                 close(worker, connection, &stream);
             }
         }
-        worker.add_timers(timers.wheel.counts());
+        worker.add_timers(timers.clock.counts());
         let (made, out) = pool.account();
         if stopped.missing == 0 && out == 0 {
             return Ok(());

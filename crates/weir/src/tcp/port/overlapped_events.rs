@@ -98,7 +98,7 @@ fn begin<H: Handler, P: Provider>(
 /// What a group is opened for: with an event for each operation.
 fn needs(listeners: u32, accepts: u32, receives: u32, sends: u32) -> Needs {
     let streams = receives.max(1);
-    Needs { listeners, streams, accepts, receives, sends, packets: 2, threads: 1, concurrency: 1 }
+    Needs { listeners, streams, accepts, receives, sends, packets: 3, threads: 1, concurrency: 1 }
 }
 
 /// Of the packet that tells a group of a connection.

@@ -21,7 +21,7 @@
 //!
 //! It fails where many get stuck at once: `sends` of them have the pool for 10 ms, and then the next.
 //!
-//! Silence and other time-outs stand in one wheel for all threads, which one of them watches.
+//! Time-outs and the times of handlers stand in one clock for all threads, which one of them watches.
 //!
 //! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 

@@ -64,6 +64,7 @@ fn run<H: Handler>(
     // Of each listening socket, whether connections may wait that no message will tell of.
     let mut waiting = vec![false; listeners.len()];
     worker.ready(Some(set.waker()));
+    worker.mailbox.serve();
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
             listening = !listening;

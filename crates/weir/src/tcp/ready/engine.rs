@@ -15,7 +15,7 @@ use crate::{
         active::Active,
         stop,
     },
-    timer::Tick,
+    timer::{Moment, Tick},
 };
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ pub(super) fn run<H: Handler>(
 ) -> Result<(), Error> {
     let mut listening = false;
     worker.ready(Some(set.waker()));
+    worker.mailbox.serve();
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
             listening = !listening;
@@ -156,6 +157,7 @@ impl<H: Handler> ReadyThread<H> {
         let open = ReadyConnection { connection, stream, interest, armed: Tick::MAX, again: false };
         let slot = self.table.insert(open);
         let open = self.table.get_mut(slot).expect("it was just put there");
+        open.connection.place(worker, slot);
         if !self.active.admit(slot) {
             open.connection.wait_for_its_turn(worker);
             open.interest = Interest::NONE;
@@ -252,6 +254,9 @@ impl<H: Handler> ReadyThread<H> {
     /// Sends what waits, asks for what is wanted next, and closes what is over.
     fn settle(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
         let Some(open) = self.table.get_mut(slot) else { return };
+        if open.connection.has_mail() {
+            open.connection.take_mail(worker);
+        }
         send(worker, &mut open.connection, &open.stream);
         let mut wants = open.connection.wants(&worker.limits);
         if wants.end_sending {
@@ -279,6 +284,10 @@ impl<H: Handler> ReadyThread<H> {
         {
             open.armed = due;
             worker.clock.set(slot, due);
+        }
+        let alarm = open.connection.alarm();
+        if alarm != Moment::NEVER {
+            worker.clock.set_alarm(slot, alarm);
         }
     }
 
@@ -314,7 +323,7 @@ impl<H: Handler> ReadyThread<H> {
         }
     }
 
-    /// What the clock and the end of the server ask for; to be called after each wait.
+    /// What the clock, handles and the end of the server ask for; to be called after each wait.
     pub(super) fn run_timers(&mut self, worker: &mut Worker<H>, set: &mut impl Streams) {
         let now = Instant::now();
         worker.clock.expired(now, &mut self.due);
@@ -322,6 +331,12 @@ impl<H: Handler> ReadyThread<H> {
             if let Some(open) = self.table.get_mut(slot) {
                 open.armed = Tick::MAX;
                 open.connection.timed(worker);
+                self.settle(worker, set, slot);
+            }
+        }
+        if worker.mailbox.any() {
+            worker.mailbox.take(&mut self.due);
+            while let Some(slot) = self.due.pop() {
                 self.settle(worker, set, slot);
             }
         }
@@ -348,7 +363,7 @@ impl<H: Handler> ReadyThread<H> {
 
     /// How long a wait may last.
     pub(super) fn timeout(&self, worker: &Worker<H>) -> Option<Duration> {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || worker.mailbox.any() {
             return Some(Duration::ZERO);
         }
         [self.acceptor.timeout(), worker.timeout()].into_iter().flatten().min()

@@ -132,6 +132,7 @@ fn look_after<H: Handler>(
     drain: u32,
 ) -> Result<(), Error> {
     let mut thread = ReadyThread::new(buffer_bytes, drain, Trigger::Level);
+    worker.mailbox.serve();
     while worker.serving(thread.table.len()) {
         worker.calls.waits.one();
         let woken = set

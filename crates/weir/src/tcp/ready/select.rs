@@ -53,6 +53,7 @@ fn run<H: Handler>(
     let mut thread =
         ReadyThread::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
     worker.ready(Some(sets.waker()));
+    worker.mailbox.serve();
     while worker.serving(thread.table.len()) {
         build(&mut sets, &mut thread, listeners);
         worker.calls.waits.one();

@@ -27,7 +27,7 @@ use crate::{
         Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor, active::Active,
         refused::Lingering,
     },
-    timer::Tick,
+    timer::{Moment, Tick},
 };
 use std::{
     collections::VecDeque,
@@ -159,6 +159,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             .wait(Some(Duration::ZERO))
             .map_err(|e| Error::io("asking for the first connections", e))?;
         worker.ready(Some(queue.waker()));
+        worker.mailbox.serve();
         let receives = match needs.receiving {
             Receiving::Shared { .. } => 1,
             Receiving::Posted { each, .. } => each as u16,
@@ -216,6 +217,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     /// Waits until something completed, and as long as `worker` and pauses allow.
     fn wait(&mut self, worker: &Worker<H>) -> Result<(), Error> {
+        if worker.mailbox.any() {
+            return Ok(());
+        }
         worker.calls.waits.one();
         let refused =
             self.refused.until().map(|until| until.saturating_duration_since(Instant::now()));
@@ -225,7 +229,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         Ok(())
     }
 
-    /// What the clock and the end of the server ask for.
+    /// What the clock, handles and the end of the server ask for.
     #[inline]
     fn run_timers(&mut self, worker: &mut Worker<H>) {
         let now = Instant::now();
@@ -234,6 +238,12 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             if let Entry::Open(open) = &mut self.entries[number as usize] {
                 open.armed = Tick::MAX;
                 open.connection.timed(worker);
+                self.settle(worker, number);
+            }
+        }
+        if worker.mailbox.any() {
+            worker.mailbox.take(&mut self.due);
+            while let Some(number) = self.due.pop() {
                 self.settle(worker, number);
             }
         }
@@ -371,10 +381,12 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             asking: false,
             starved: false,
         });
-        if !self.active.admit(number)
-            && let Some(open) = self.open_at(connection)
-        {
-            open.connection.wait_for_its_turn(worker);
+        let is_served = self.active.admit(number);
+        if let Some(open) = self.open_at(connection) {
+            open.connection.place(worker, number);
+            if !is_served {
+                open.connection.wait_for_its_turn(worker);
+            }
         }
         if self.acceptor.is_shut() {
             self.finish(worker, number); // it was on its way here when the server stopped
@@ -522,6 +534,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         let queue = queue.as_mut().expect("it is there until the end");
         let Entry::Open(open) = &mut entries[number as usize] else { return };
         let id = StreamId { number, generation: open.generation };
+        if open.connection.has_mail() {
+            open.connection.take_mail(worker);
+        }
         if open.held.is_some() {
             Self::catch_up(worker, open, self.buffer_bytes);
         }
@@ -564,6 +579,10 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         {
             open.armed = due;
             worker.clock.set(number, due);
+        }
+        let alarm = open.connection.alarm();
+        if alarm != Moment::NEVER {
+            worker.clock.set_alarm(number, alarm);
         }
     }
 

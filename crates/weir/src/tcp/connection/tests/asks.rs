@@ -28,16 +28,16 @@ fn a_handler_is_called_when_it_asks_and_not_before() {
     let (mut worker, start) = worker(limits(), move |_| Asking(Arc::clone(&of_handler)));
     state.lock().unwrap().0.deadline = Some(start + SECOND);
     let mut connection = Connection::open(&mut worker, peer());
-    let due = connection.deadline(&worker.limits).expect("it asks");
-    assert!((Wheel::ticks(SECOND)..=Wheel::ticks(SECOND) + 1).contains(&due));
-    go(&mut worker, start + SECOND - TICK);
+    let due = worker.clock.moment_of(start + SECOND);
+    assert_eq!((connection.alarm(), connection.deadline(&worker.limits)), (due, None));
+    go(&mut worker, start + SECOND - Duration::from_nanos(1));
     connection.timed(&mut worker);
-    assert_eq!((state.lock().unwrap().1, connection.deadline(&worker.limits)), (0, Some(due)));
-    go(&mut worker, start + SECOND + 2 * TICK);
+    assert_eq!((state.lock().unwrap().1, connection.alarm()), (0, due));
+    go(&mut worker, start + SECOND);
     connection.timed(&mut worker);
     assert_eq!((state.lock().unwrap().1, connection.unsent()), (1, &[7][..]));
     // Once.
-    assert_eq!(connection.deadline(&worker.limits), None);
+    assert_eq!(connection.alarm(), Moment::NEVER);
     go(&mut worker, start + 2 * SECOND);
     connection.timed(&mut worker);
     assert_eq!(state.lock().unwrap().1, 1);

@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn one_thread_watches_the_timers() {
     let now = Instant::now();
-    let mut timers = Timers::new(Wheel::starting(now));
+    let mut timers = Timers::new(Clock::starting(now));
     assert_eq!(timers.watch(0, now, None), None);
-    timers.set(3, 10);
+    timers.clock.set(3, 10);
     let due = timers.watch(0, now, None).unwrap();
     assert_eq!(timers.watch(1, now, None), None, "another wakes in time");
-    timers.set(4, 5);
+    timers.clock.set(4, 5);
     let earlier = timers.watch(1, now, None).unwrap();
     assert!(earlier < due, "nobody would have woken for the new one");
     let mut fell = Vec::new();
@@ -21,6 +21,22 @@ fn one_thread_watches_the_timers() {
     timers.stop_by = Some(due);
     assert!(timers.back(0, due, &mut fell));
     assert_eq!(timers.watch(0, due, Some(now)), Some(now));
+}
+
+#[test]
+fn an_alarm_ends_a_wait_to_the_nanosecond() {
+    let now = Instant::now();
+    let mut timers = Timers::new(Clock::starting(now));
+    timers.clock.set(3, 1);
+    let at = now + Duration::from_nanos(1_234_567);
+    let moment = timers.clock.moment_of(at);
+    timers.clock.set_alarm(4, moment);
+    assert_eq!(timers.watch(0, now, None), Some(at));
+    let mut fell = Vec::new();
+    timers.back(0, at - Duration::from_nanos(1), &mut fell);
+    assert_eq!(fell, []);
+    timers.back(0, at, &mut fell);
+    assert_eq!(fell, [4]);
 }
 
 #[test]
