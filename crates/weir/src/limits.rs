@@ -11,6 +11,9 @@ pub struct Limits {
     pub reply_percent: u32,
     /// Replies per second over all threads; `None` for no such limit.
     pub replies_per_s: Option<u64>,
+    /// Datagrams that are sent by themselves, to anybody at any time ([`Outbox`](crate::udp::Outbox)), of which so many
+    /// may be outstanding at a time; 0, the default, for none. The other limits are those of replies.
+    pub transmits_outstanding: u32,
     /// Whether replies that would go round for ever are dropped, and counted: those to the server's own
     /// addresses, to ports of services that answer whatever they are sent (echo, chargen and the
     /// like), and of equal ones to one source the 129th. A loop with another server that echoes is
@@ -21,17 +24,23 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// No replies.
+    /// Nothing is sent.
     pub const SINK: Self = Self {
         replies_outstanding: 0,
         reply_percent: 100,
         replies_per_s: None,
+        transmits_outstanding: 0,
         refuse_loops: true,
     };
 
     /// Replies no larger than what was received, at most `per_s` of them a second.
     pub const fn echo(per_s: u64) -> Self {
         Self { replies_outstanding: 1024, replies_per_s: Some(per_s), ..Self::SINK }
+    }
+
+    /// Sends that may be outstanding, replies or not.
+    pub(crate) fn sends(&self) -> u32 {
+        self.replies_outstanding.saturating_add(self.transmits_outstanding)
     }
 }
 

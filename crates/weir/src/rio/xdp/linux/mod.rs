@@ -271,6 +271,10 @@ impl Opened for XdpOpened {
     fn local_addresses(&self) -> Vec<SocketAddr> {
         self.bounds.iter().map(|bound| bound.address).collect()
     }
+
+    fn senders(&self) -> Vec<DatagramSocket> {
+        self.bounds.iter().map(|bound| bound.socket.clone()).collect()
+    }
 }
 
 impl<T: Sharing> Provider<T> for Xdp {
@@ -301,11 +305,8 @@ impl<T: Sharing> Provider<T> for Xdp {
         for endpoint in at {
             self.check(endpoint)?;
             // It is never read, so it needs no room.
-            let options = SocketOptions {
-                receive_buffer: ReceiveBuffer::System,
-                send_offload: false, // nothing is sent from it
-                ..endpoint.options
-            };
+            let options =
+                SocketOptions { receive_buffer: ReceiveBuffer::System, ..endpoint.options };
             let held = DatagramSocket::bind(&Endpoint { options, ..*endpoint })?;
             let address = held.local_address();
             let device = self.device_of(address, &held)?;
@@ -323,7 +324,7 @@ impl<T: Sharing> Provider<T> for Xdp {
                 any_port: self.any_port,
                 port,
                 tells_local: endpoint.options.local_address,
-                _socket: held,
+                socket: held,
             });
         }
         let ports = devices
