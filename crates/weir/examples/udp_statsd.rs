@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
-use weir::udp::{AnyDesign, Datagram, Handler, Replies, Server};
+use weir::udp::{AnyDesign, Datagram, Handler, Outbox, Replies, Server};
 
 /// Names kept at a time. A name beyond that is counted as dropped: whoever can send
 /// datagrams must not be able to fill the memory.
@@ -111,7 +111,7 @@ impl Handler for Aggregator {
         }
     }
 
-    fn on_batch_end(&mut self) {
+    fn on_batch_end(&mut self, _: &mut Outbox<'_>) {
         let mine = mem::take(&mut self.mine);
         self.all.lock().expect("nobody panics while holding it").merge(mine);
     }

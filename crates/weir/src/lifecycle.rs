@@ -117,6 +117,9 @@ impl<T> std::ops::Deref for LeaveTogether<T> {
     }
 }
 
+/// Is told why a server failed, on the thread that met it.
+pub(crate) type OnFailure = Box<dyn FnOnce(&Error) + Send>;
+
 /// What the threads of a server share, none of it on the path of a datagram or message but a flag.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
@@ -126,6 +129,8 @@ pub(crate) struct Lifecycle {
     /// When it was first asked to stop, or failed.
     pub(crate) ended: OnceLock<Instant>,
     failure: Mutex<Option<Error>>,
+    /// Who is told of it.
+    on_failure: Mutex<Vec<OnFailure>>,
     wakers: Mutex<Vec<Waker>>,
     effective: Mutex<Settings>,
     pub(crate) tunables: Mutex<Vec<Tunable>>,
@@ -180,8 +185,22 @@ impl Lifecycle {
     }
 
     pub(crate) fn fail(&self, error: Error) {
-        lock(&self.failure).get_or_insert(error);
+        let mut failure = lock(&self.failure);
+        if failure.is_none() {
+            let told = std::mem::take(&mut *lock(&self.on_failure));
+            told.into_iter().for_each(|tell| tell(&error));
+            *failure = Some(error);
+        }
+        drop(failure);
         self.stop();
+    }
+
+    /// Has somebody told why it fails, or at once why it failed.
+    pub(crate) fn on_failure(&self, tell: OnFailure) {
+        match &*lock(&self.failure) {
+            Some(error) => tell(error),
+            None => lock(&self.on_failure).push(tell),
+        }
     }
 
     /// States a setting that is in effect.
@@ -286,6 +305,23 @@ impl Lifecycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_asks_is_told_of_the_first_failure_once() {
+        let shared = Lifecycle::default();
+        let (tell, told) = mpsc::channel();
+        let ask = || {
+            let tell = tell.clone();
+            shared.on_failure(Box::new(move |error| tell.send(error.to_string()).unwrap()));
+        };
+        ask();
+        assert!(told.try_recv().is_err(), "it has not failed");
+        shared.fail(Error::option("first", "a problem"));
+        shared.fail(Error::option("second", "another"));
+        ask();
+        let told: Vec<_> = told.try_iter().collect();
+        assert!(told.len() == 2 && told.iter().all(|text| text.contains("first")), "{told:?}");
+    }
 
     #[test]
     fn a_setting_has_one_name_and_every_value_that_differs() {

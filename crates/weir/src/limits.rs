@@ -12,6 +12,9 @@ pub struct Limits {
     pub reply_percent: u32,
     /// Replies per second over all threads; `None` for no such limit.
     pub replies_per_s: Option<u64>,
+    /// Datagrams that are sent by themselves, to anybody at any time ([`Outbox`](crate::udp::Outbox)), of which so many
+    /// may be outstanding at a time; 0, the default, for none. The other limits are those of replies.
+    pub transmits_outstanding: u32,
     /// Whether replies that would go round for ever are dropped, and counted: those to the server's own
     /// addresses, to ports of services that answer whatever they are sent (echo, chargen and the
     /// like), and of equal ones to one source the 129th. A loop with another server that echoes is
@@ -22,11 +25,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// No replies.
+    /// Nothing is sent.
     pub const SINK: Self = Self {
         replies_outstanding: 0,
         reply_percent: 100,
         replies_per_s: None,
+        transmits_outstanding: 0,
         refuse_loops: true,
     };
 
@@ -40,6 +44,11 @@ impl Limits {
     /// Three times is what QUIC allows towards an address that nobody has validated (RFC 9000, section 8).
     pub const fn answers(per_s: u64) -> Self {
         Self { reply_percent: 300, ..Self::echo(per_s) }
+    }
+
+    /// Sends that may be outstanding, replies or not.
+    pub(crate) fn sends(&self) -> u32 {
+        self.replies_outstanding.saturating_add(self.transmits_outstanding)
     }
 }
 

@@ -144,13 +144,15 @@ counters! {
     receive_errors,
     /// Errors of datagrams sent that peers reported, given to the handler.
     peer_errors,
-    /// Replies handed to the operating system.
+    /// Calls of the handler that panicked.
+    handler_panics,
+    /// Replies, and what else a handler sent, handed to the operating system.
     replies,
-    /// Replies refused by a limit, or for want of a buffer.
+    /// Those refused by a limit, or for want of a buffer.
     replies_refused,
     /// Replies dropped because they would go round for ever.
     loops_dropped,
-    /// Replies that the operating system failed to send.
+    /// Replies, and what else a handler sent, that the operating system failed to send.
     send_errors,
 }
 

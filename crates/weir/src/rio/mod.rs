@@ -167,6 +167,12 @@ pub trait Opened {
     fn sockets(&self) -> Vec<DatagramSocket> {
         Vec::new()
     }
+
+    /// The sockets by which any thread may send from the addresses, in the order of the endpoints: those that
+    /// datagrams come by, if there are any. None where it has no sockets at all.
+    fn senders(&self) -> Vec<DatagramSocket> {
+        self.sockets()
+    }
 }
 
 /// Queues that run.
@@ -358,9 +364,7 @@ pub(crate) fn received(slice: &mut Slice, arrival: &Arrival) -> Received {
 
 /// Says in a slice where a datagram in it shall go, as if it had come from there.
 pub(crate) fn goes_to(slice: &mut Slice, to: &Peer) -> Received {
-    let Peer { address: from, local, link } = *to;
-    let arrival = Arrival { len: 0, from, local, truncated: false, at: None, segment: None, link };
-    received(slice, &arrival)
+    context::write_destination(line_and_payload(slice).0, to)
 }
 
 /// How a wait ended.

@@ -23,7 +23,10 @@ use crate::{
     wake::Waker,
 };
 use order::Order;
-use std::io;
+use std::{
+    fmt, io,
+    time::{Duration, Instant},
+};
 
 /// A port of the system's that delivers the turn of a queue bound to it: on Windows a completion port, after
 /// `RIONotify`.
@@ -38,11 +41,12 @@ pub trait TurnPort: Send + Sync {
     /// Puts so many packets at the end that were not asked for, to end waits.
     fn post(&self, packets: usize);
 
-    /// Waits for a packet and takes it. Counts this entry into the kernel, and that of [`notify`](Self::notify).
+    /// Waits for a packet and takes it, for so long at most. `false`: the time was over. Counts this entry into the
+    /// kernel, and that of [`notify`](Self::notify).
     ///
     /// # Errors
     /// What the system answered.
-    fn take(&self, counters: &Counters) -> io::Result<()>;
+    fn take(&self, timeout: Option<Duration>, counters: &Counters) -> io::Result<bool>;
 }
 
 /// Hands one queue from thread to thread.
@@ -70,6 +74,22 @@ pub struct Turn<'a, Q> {
     queue: Option<Q>,
 }
 
+/// What came of waiting for a turn until a certain time.
+#[derive(Debug)]
+pub enum Waited<'a, Q> {
+    /// The turn, and the queue has something.
+    Turn(Turn<'a, Q>),
+    /// The time was over.
+    TimedOut,
+    /// Closed: there are no more turns.
+    Closed,
+}
+
+/// What is left until then, if there is a then.
+fn left_until(until: Option<Instant>) -> Option<Duration> {
+    until.map(|until| until.saturating_duration_since(Instant::now()))
+}
+
 impl<Q: CompletionQueue> Turns<Q> {
     /// For up to `threads` threads.
     pub fn new(queue: Q, threads: usize) -> Self {
@@ -94,13 +114,29 @@ impl<Q: CompletionQueue> Turns<Q> {
     /// # Errors
     /// What the queue's wait answered; the turn is given up.
     pub fn take(&self, thread: usize, counters: &Counters) -> io::Result<Option<Turn<'_, Q>>> {
+        match self.take_until(thread, None, counters)? {
+            Waited::Turn(turn) => Ok(Some(turn)),
+            Waited::TimedOut | Waited::Closed => Ok(None),
+        }
+    }
+
+    /// The same, until then at the latest.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_until(
+        &self,
+        thread: usize,
+        until: Option<Instant>,
+        counters: &Counters,
+    ) -> io::Result<Waited<'_, Q>> {
         if let Some(port) = &self.port {
-            return self.take_from(&**port, counters);
+            return self.take_from(&**port, until, counters);
         }
         let mut state = self.lock();
         let queue = loop {
             if state.closed {
-                return Ok(None);
+                return Ok(Waited::Closed);
             }
             if let Some(queue) = state.order.take() {
                 break queue;
@@ -108,19 +144,31 @@ impl<Q: CompletionQueue> Turns<Q> {
             state.order.park(thread);
             counters.parks.one();
             while !state.order.is_picked(thread) && !state.closed {
-                state = self.places[thread].wait(state).unwrap_or_else(|e| e.into_inner());
+                let place = &self.places[thread];
+                state = match left_until(until) {
+                    None => place.wait(state).unwrap_or_else(|e| e.into_inner()),
+                    Some(left) if left.is_zero() => {
+                        // Nobody has picked it, and nobody will.
+                        state.order.leave(thread);
+                        return Ok(Waited::TimedOut);
+                    }
+                    Some(left) => {
+                        place.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0
+                    }
+                };
             }
         };
         drop(state);
-        Turn { turns: self, queue: Some(queue) }.wait(counters)
+        Turn { turns: self, queue: Some(queue) }.wait_until(until, counters)
     }
 
     /// Waits for a packet of the port and takes the queue.
     fn take_from(
         &self,
         port: &dyn TurnPort,
+        until: Option<Instant>,
         counters: &Counters,
-    ) -> io::Result<Option<Turn<'_, Q>>> {
+    ) -> io::Result<Waited<'_, Q>> {
         let mut delivered = false;
         loop {
             let mut state = self.lock();
@@ -128,14 +176,16 @@ impl<Q: CompletionQueue> Turns<Q> {
                 return Err(error);
             }
             if state.closed {
-                return Ok(None);
+                return Ok(Waited::Closed);
             }
             if delivered && let Some(queue) = state.order.take() {
-                return Ok(Some(Turn { turns: self, queue: Some(queue) }));
+                return Ok(Waited::Turn(Turn { turns: self, queue: Some(queue) }));
             }
             drop(state);
             counters.waits.one();
-            port.take(counters)?;
+            if !port.take(left_until(until), counters)? {
+                return Ok(Waited::TimedOut);
+            }
             delivered = true;
         }
     }
@@ -213,21 +263,44 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
     ///
     /// # Errors
     /// What the queue's wait answered. The turn is given up.
-    pub fn wait(mut self, counters: &Counters) -> io::Result<Option<Turn<'a, Q>>> {
+    pub fn wait(self, counters: &Counters) -> io::Result<Option<Turn<'a, Q>>> {
+        match self.wait_until(None, counters)? {
+            Waited::Turn(turn) => Ok(Some(turn)),
+            Waited::TimedOut | Waited::Closed => Ok(None),
+        }
+    }
+
+    /// The same, until then at the latest; then the turn is given up.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_until(
+        mut self,
+        until: Option<Instant>,
+        counters: &Counters,
+    ) -> io::Result<Waited<'a, Q>> {
         if let Some(port) = &self.turns.port {
             let turns = self.turns;
             drop(self);
-            return turns.take_from(&**port, counters);
+            return turns.take_from(&**port, until, counters);
         }
         loop {
             if self.turns.lock().closed {
-                return Ok(None);
+                return Ok(Waited::Closed);
             }
             counters.waits.one();
-            if self.queue().wait(1, None, counters)? == Woken::Ready {
-                return Ok(Some(self));
+            match self.queue().wait(1, left_until(until), counters)? {
+                Woken::Ready => return Ok(Waited::Turn(self)),
+                Woken::TimedOut if until.is_some() => return Ok(Waited::TimedOut),
+                Woken::TimedOut | Woken::ByWaker => {}
             }
         }
+    }
+}
+
+impl<Q> fmt::Debug for Turn<'_, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Turn")
     }
 }
 

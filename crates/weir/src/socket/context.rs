@@ -9,7 +9,7 @@
 //! remote address of RIOReceiveEx. The source is a sockaddr_in or sockaddr_in6 of Linux, on every system: io_uring puts
 //! it there by itself. Whatever else lies in the line, reading it is safe and yields some address.
 
-use super::{Arrival, Link, Peer, Span};
+use super::{Arrival, Ecn, Link, Peer, Span};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
     num::NonZeroU16,
@@ -39,6 +39,8 @@ const LOCAL_V4: u8 = 1 << 0;
 const LOCAL_V6: u8 = 1 << 1;
 const TIMED: u8 = 1 << 2;
 const LINKED: u8 = 1 << 3;
+/// From here on two bits: the mark of a datagram that is to be sent.
+const MARK: u32 = 4;
 
 // Address families, as in Linux.
 const AF_INET: u16 = 2;
@@ -106,6 +108,12 @@ pub(crate) trait Origin {
     /// What its frame said, where frames are seen.
     fn link(&self) -> Option<Link>;
 
+    /// How it is to be marked when it is sent: what was received says nothing of that.
+    #[inline]
+    fn mark(&self) -> Option<Ecn> {
+        None
+    }
+
     /// Whether it says anything but its source.
     #[inline]
     fn says_more(&self) -> bool {
@@ -117,7 +125,10 @@ pub(crate) trait Origin {
     fn peer(&self) -> Peer {
         match self.says_more() {
             false => self.source().into(),
-            true => Peer { address: self.source(), local: self.local(), link: self.link() },
+            true => {
+                let (local, link, ecn) = (self.local(), self.link(), self.mark());
+                Peer { address: self.source(), local, link, ecn }
+            }
         }
     }
 
@@ -207,6 +218,10 @@ impl Origin for InPlace<'_> {
         let link = Link { mac: at(self.line, MAC), local_port };
         (self.kinds() & LINKED != 0).then_some(link)
     }
+
+    fn mark(&self) -> Option<Ecn> {
+        Ecn::from_bits(self.kinds() >> MARK)
+    }
 }
 
 /// So many bytes of a line.
@@ -237,6 +252,21 @@ pub(crate) fn write(line: &mut Line, arrival: &Arrival) -> Received {
     write_source(line, &arrival.from);
     if received.says_more {
         write_more(line, arrival);
+    }
+    received
+}
+
+/// Writes where a datagram is to go into the line in front of its payload, as if it had come from there.
+pub(crate) fn write_destination(line: &mut Line, to: &Peer) -> Received {
+    let Peer { address: from, local, link, ecn } = *to;
+    let arrival = Arrival { len: 0, from, local, truncated: false, at: None, segment: None, link };
+    let mut received = write(line, &arrival);
+    if let Some(ecn) = ecn {
+        if !received.says_more {
+            line[KINDS] = 0;
+        }
+        line[KINDS] |= (ecn as u8) << MARK;
+        received.says_more = true;
     }
     received
 }
@@ -323,6 +353,18 @@ mod tests {
             prop_assert_eq!(received.with(&line).arrival(), arrival);
             prop_assert_eq!(received.with(&line).peer(), arrival.peer());
             prop_assert_eq!(received.datagrams(), arrival.datagrams());
+        }
+
+        #[test]
+        fn where_one_is_to_go_is_read_whatever_lay_there(
+            arrival in any_arrival(),
+            mark in any::<u8>(),
+            before in prop::collection::vec(any::<u8>(), CONTEXT_BYTES),
+        ) {
+            let mut line: Line = before.try_into().unwrap();
+            let to = Peer { ecn: Ecn::from_bits(mark), ..arrival.peer() };
+            let goes = write_destination(&mut line, &to);
+            prop_assert_eq!(goes.with(&line).peer(), to);
         }
 
         #[test]

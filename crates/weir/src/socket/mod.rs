@@ -22,7 +22,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU16,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -274,7 +274,7 @@ impl Arrival {
     /// Where a reply goes, and from where.
     #[inline]
     pub fn peer(&self) -> Peer {
-        Peer { address: self.from, local: self.local, link: self.link }
+        Peer { address: self.from, local: self.local, link: self.link, ecn: None }
     }
 }
 
@@ -290,11 +290,51 @@ pub struct Peer {
     /// The frame that is answered, where the provider sees frames: a reply goes to the device that
     /// it came from. Others need none.
     pub link: Option<Link>,
+    /// How its packets are marked for routers on the way, where the system lets that be said
+    /// ([`datagrams_can_be_marked`]).
+    pub ecn: Option<Ecn>,
+}
+
+/// Explicit congestion notification: what a packet tells routers on its way, and they its receiver (RFC 3168), as
+/// the two low bits of its traffic class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ecn {
+    /// ECT(1): its sender understands marks (of L4S, RFC 9331).
+    Ect1 = 0b01,
+    /// ECT(0): its sender understands marks.
+    Ect0 = 0b10,
+    /// CE: a router met congestion.
+    Ce = 0b11,
+}
+
+impl Ecn {
+    /// The mark in these bits, of which the two low ones count; `None` for a packet that takes no part.
+    #[inline]
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        match bits & 0b11 {
+            0b01 => Some(Self::Ect1),
+            0b10 => Some(Self::Ect0),
+            0b11 => Some(Self::Ce),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a datagram can be sent with a mark of congestion here ([`Peer::ecn`]).
+///
+/// # Errors
+/// Why it cannot.
+pub fn datagrams_can_be_marked() -> Result<(), Unavailable> {
+    if native::MARKS {
+        return Ok(());
+    }
+    Err(Unavailable::new("marks of congestion", "weir does not set them on this system yet"))
 }
 
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Self {
-        Self { address, local: None, link: None }
+        Self { address, local: None, link: None, ecn: None }
     }
 }
 
@@ -316,6 +356,8 @@ impl Peer {
 pub enum Mode {
     /// Wait until there is at least one datagram, or receiving was ended.
     Wait,
+    /// The same, but for so long at most.
+    WaitFor(Duration),
     /// Return at once.
     Try,
 }
@@ -326,6 +368,23 @@ pub struct DatagramSocket {
     open: Arc<gauge::OpenSocket>,
     local_address: SocketAddr,
     busy_poll: Option<Duration>,
+}
+
+/// A socket that is used while another keeps it open.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakSocket {
+    open: Weak<gauge::OpenSocket>,
+    local_address: SocketAddr,
+    busy_poll: Option<Duration>,
+}
+
+impl WeakSocket {
+    /// The socket, if it is still open.
+    pub(crate) fn upgrade(&self) -> Option<DatagramSocket> {
+        let Self { local_address, busy_poll, .. } = *self;
+        let open = self.open.upgrade()?;
+        Some(DatagramSocket { open, local_address, busy_poll })
+    }
 }
 
 impl DatagramSocket {
@@ -383,6 +442,21 @@ impl DatagramSocket {
     /// What came of the send offload that was asked for, in words. It is for sends in a batch.
     pub fn send_offload_obtained(&self) -> Option<&'static str> {
         self.native().send_offload()
+    }
+
+    /// Whether a datagram leaves from the address of ours that its [`Peer`] says: always where the system knows of that,
+    /// or only where [`SocketOptions::local_address`] was asked for.
+    pub fn names_source(&self) -> bool {
+        self.native().can_name_source()
+    }
+
+    /// The same socket, for whoever may use it only as long as another keeps it open.
+    pub(crate) fn downgrade(&self) -> WeakSocket {
+        WeakSocket {
+            open: Arc::downgrade(&self.open),
+            local_address: self.local_address,
+            busy_poll: self.busy_poll,
+        }
     }
 
     /// Whether it asked to hear of errors that peers report ([`SocketOptions::peer_errors`]). Then such

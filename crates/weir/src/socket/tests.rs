@@ -201,7 +201,7 @@ fn what_is_sent_leaves_from_where_its_peer_says() {
             address.set_ip(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into());
         }
         let (to, counters) =
-            (Peer { address, local: Some(local), link: None }, Counters::default());
+            (Peer { address, local: Some(local), link: None, ecn: None }, Counters::default());
         socket.send(b"one", &to, &counters).unwrap();
         let batch = |_| (&b"batch"[..], None, to);
         assert_eq!(socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap(), 2);

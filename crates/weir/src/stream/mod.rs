@@ -15,7 +15,14 @@ pub(crate) mod native;
 #[cfg(test)]
 mod tests;
 
-pub use crate::socket::Mode;
+/// Whether a call may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Wait until it can be done, or that was ended.
+    Wait,
+    /// Return at once.
+    Try,
+}
 
 use crate::{Error, Unavailable, counters::Counters};
 use std::{

@@ -2,9 +2,12 @@
 
 use crate::{
     limits::Limits,
-    rio::Peer,
+    rio::{Peer, Span},
     socket::{Link, PeerError, context::Origin},
-    udp::loops::Loops,
+    udp::{
+        loops::Loops,
+        outbox::{Checked, Exits, Outbox},
+    },
 };
 use std::{
     any::Any,
@@ -40,12 +43,33 @@ pub struct Datagram<'a> {
 /// Handles datagrams. Each thread of the server has a handler of its own, so its state
 /// needs no lock.
 pub trait Handler: Send + 'static {
-    /// Handles one datagram. A panic stops the server, which reports it.
+    /// Handles one datagram. A panic stops the server, which reports it, or loses this datagram: see [`OnPanic`].
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>);
 
+    /// Called once on each thread before it handles a datagram, and before the server's start returns. What is put into
+    /// the outbox leaves right afterwards.
+    fn on_start(&mut self, outbox: &mut Outbox<'_>) {
+        let _ = outbox;
+    }
+
+    /// Called at the time that was asked for by [`Outbox::call_at`], or as soon after it as the thread is not busy: with
+    /// a batch, say. In time means within some 60 µs on Linux where the design's wait takes a time as exactly, and at the
+    /// next tick of the clock on Windows.
+    fn on_time(&mut self, outbox: &mut Outbox<'_>) {
+        let _ = outbox;
+    }
+
+    /// Called once on each thread when the server stops, by itself or asked to, after the last datagram was handled. What is
+    /// put into the outbox is sent by plain sockets. Not called on a thread that failed.
+    fn on_stop(&mut self, outbox: &mut Outbox<'_>) {
+        let _ = outbox;
+    }
+
     /// Called after the datagrams of one dequeue, before the thread looks for more: the place
-    /// for what need not be done for each datagram.
-    fn on_batch_end(&mut self) {}
+    /// for what need not be done for each datagram. What is put into the outbox leaves when it returns.
+    fn on_batch_end(&mut self, outbox: &mut Outbox<'_>) {
+        let _ = outbox;
+    }
 
     /// Called where a datagram that was sent met an error on its way: nobody has the port, or the
     /// path is broken. Only where [`SocketOptions::peer_errors`] asked for it. `socket` is the one that
@@ -56,6 +80,18 @@ pub trait Handler: Send + 'static {
     fn on_error(&mut self, error: PeerError, socket: u32) {
         let _ = (error, socket);
     }
+}
+
+/// What becomes of a server whose handler panics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnPanic {
+    /// It ends, and says why: the state of its handler may be broken, and nobody knows how far.
+    #[default]
+    End,
+    /// What the handler was called for is over: the datagram is dropped, with what it was answered until then, and counted
+    /// (`handler_panics`). The same handler is called for what follows, so its state must bear being left anywhere. A
+    /// panic in [`Handler::on_start`] is an error of the start all the same.
+    Drop,
 }
 
 impl<F: FnMut(Datagram<'_>, &mut Replies<'_>) + Send + 'static> Handler for F {
@@ -73,8 +109,21 @@ impl Handler for Boxed {
     }
 
     #[inline]
-    fn on_batch_end(&mut self) {
-        self.0.on_batch_end();
+    fn on_start(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_start(outbox);
+    }
+
+    fn on_time(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_time(outbox);
+    }
+
+    fn on_stop(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_stop(outbox);
+    }
+
+    #[inline]
+    fn on_batch_end(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_batch_end(outbox);
     }
 
     fn on_error(&mut self, error: PeerError, socket: u32) {
@@ -165,7 +214,7 @@ impl<'a> Replies<'a> {
         if bytes.len() > self.reply_buffer.longest {
             return self.refuse(Refused::TooLong);
         }
-        if self.reply_buffer.pending.len() == Self::MOST_COPIES {
+        if self.reply_buffer.replies() == Self::MOST_COPIES {
             return self.refuse(Refused::TooMany);
         }
         self.admit(bytes.len(), Some(bytes))?;
@@ -173,11 +222,16 @@ impl<'a> Replies<'a> {
         self.reply_buffer.bytes.extend_from_slice(bytes);
         self.reply_buffer.pending.push(Pending {
             start,
-            len: bytes.len(),
+            span: bytes.len().into(),
             to: self.came.peer(),
             socket: self.socket,
         });
         Ok(())
+    }
+
+    /// Where datagrams go that are no replies: to anybody, as far as [`Limits::transmits_outstanding`] allows.
+    pub fn outbox(&mut self) -> Outbox<'_> {
+        Outbox::new(self.reply_buffer)
     }
 
     /// `copy`: the bytes, where they are not those of the datagram.
@@ -214,7 +268,8 @@ impl<'a> Replies<'a> {
     }
 }
 
-/// Where the replies to one datagram wait until it has been handled.
+/// Where the replies to one datagram wait until it has been handled, and what the handler sends besides.
+#[derive(Debug)]
 pub(super) struct ReplyBuffer {
     limits: Limits,
     /// Longest datagram received whole, and so the longest reply.
@@ -222,27 +277,44 @@ pub(super) struct ReplyBuffer {
     rate: Arc<Rate>,
     bytes: Vec<u8>,
     pending: Vec<Pending>,
+    /// How many of them are no replies.
+    transmits: usize,
+    pub(super) exits: Arc<Exits>,
+    /// When the handler is to be called.
+    pub(super) call_at: Option<Instant>,
     /// Replies refused since the counters were last brought up to date.
     pub(super) refused: u64,
     pub(super) loops: Loops,
 }
 
+#[derive(Debug)]
 struct Pending {
     start: usize,
-    len: usize,
+    span: Span,
     to: Peer,
     socket: u32,
 }
 
 impl ReplyBuffer {
-    pub(super) fn new(limits: Limits, rate: Arc<Rate>, longest: usize, own: &[SocketAddr]) -> Self {
+    pub(super) fn new(
+        limits: Limits,
+        rate: Arc<Rate>,
+        longest: usize,
+        own: &[SocketAddr],
+        exits: Arc<Exits>,
+    ) -> Self {
         let room = if limits.replies_outstanding == 0 { 0 } else { Replies::MOST_COPIES };
+        let transmits = limits.transmits_outstanding as usize;
         Self {
             limits,
             longest,
             rate,
-            bytes: Vec::with_capacity(room * longest),
-            pending: Vec::with_capacity(room),
+            // As long as those that are no replies are more than that, it grows once.
+            bytes: Vec::with_capacity((room + transmits.min(Replies::MOST_COPIES)) * longest),
+            pending: Vec::with_capacity(room + transmits),
+            transmits: 0,
+            exits,
+            call_at: None,
             refused: 0,
             loops: Loops::new(own, limits.refuse_loops && limits.replies_outstanding > 0),
         }
@@ -252,12 +324,44 @@ impl ReplyBuffer {
         self.pending.is_empty()
     }
 
-    /// Gives each reply to `send`, with the socket it leaves by, and forgets it.
-    pub(super) fn flush(&mut self, mut send: impl FnMut(u32, &[u8], &Peer)) {
-        for reply in self.pending.drain(..) {
-            send(reply.socket, &self.bytes[reply.start..][..reply.len], &reply.to);
+    /// Forgets all that waits.
+    pub(super) fn clear(&mut self) {
+        self.pending.clear();
+        self.bytes.clear();
+        self.transmits = 0;
+    }
+
+    /// How many replies wait.
+    #[inline]
+    fn replies(&self) -> usize {
+        self.pending.len() - self.transmits
+    }
+
+    /// Whether anything but replies may be sent.
+    #[inline]
+    pub(super) fn may_transmit(&self) -> bool {
+        self.limits.transmits_outstanding > 0
+    }
+
+    pub(super) fn room_for_transmits(&self) -> usize {
+        (self.limits.transmits_outstanding as usize).saturating_sub(self.transmits)
+    }
+
+    /// Adds a piece that is no reply. There must be room.
+    pub(super) fn put_transmit(&mut self, bytes: &[u8], checked: &Checked) {
+        let (start, span) = (self.bytes.len(), checked.span(bytes));
+        self.bytes.extend_from_slice(bytes);
+        self.pending.push(Pending { start, span, to: checked.to, socket: checked.socket });
+        self.transmits += 1;
+    }
+
+    /// Gives each of them to `send`, with the socket it leaves by and how it is cut, and forgets it.
+    pub(super) fn flush(&mut self, mut send: impl FnMut(u32, &[u8], Span, &Peer)) {
+        for Pending { start, span, to, socket } in self.pending.drain(..) {
+            send(socket, &self.bytes[start..][..span.len], span, &to);
         }
         self.bytes.clear();
+        self.transmits = 0;
     }
 }
 
@@ -265,6 +369,7 @@ impl ReplyBuffer {
 ///
 /// The bucket is one number, the time at which it will be full again (the generic cell rate
 /// algorithm). It is touched only by replies, and only where there is a limit.
+#[derive(Debug)]
 pub(super) struct Rate {
     /// Nanoseconds that one reply takes; `None`: no limit.
     interval_ns: Option<u64>,

@@ -1,8 +1,9 @@
 //! What every design is given to start with, and what its threads share.
 
 use super::{
-    Handler, Spec, Worker,
+    Handler, OnPanic, Spec, Worker,
     handler::{Left, MakeHandler, Rate, ReplyBuffer},
+    outbox::Exits,
     running::{Running, Thread, ThreadFinal},
     worker::Placed,
 };
@@ -39,6 +40,7 @@ pub struct Job<H> {
     /// What is asked of the memory.
     pub region: RegionOptions,
     pub(super) expected_bytes: Option<usize>,
+    pub(super) on_panic: OnPanic,
     pub(super) make_handler: MakeHandler<H>,
     pub(super) shared: Arc<Lifecycle>,
     started: Vec<Thread>,
@@ -48,6 +50,10 @@ pub struct Job<H> {
     local_addresses: Vec<SocketAddr>,
     /// The limit on replies per second, made with the first thread.
     rate: Option<Arc<Rate>>,
+    /// The sockets of all addresses that any thread may send by.
+    senders: Vec<DatagramSocket>,
+    /// By what the server sends, made with the first thread.
+    exits: Option<Arc<Exits>>,
 }
 
 /// What a thread does from its start to its end.
@@ -73,6 +79,7 @@ impl<H: Handler> Job<H> {
             limits: Limits::default(),
             region: Spec::REGION,
             expected_bytes: None,
+            on_panic: OnPanic::End,
             make_handler,
             shared: Arc::default(),
             started: Vec::new(),
@@ -80,6 +87,8 @@ impl<H: Handler> Job<H> {
             ready: mpsc::channel(),
             local_addresses: Vec::new(),
             rate: None,
+            senders: Vec::new(),
+            exits: None,
         }
     }
 
@@ -149,7 +158,22 @@ impl<H: Handler> Job<H> {
             self.state("receive-buffer-bytes", bytes);
         }
         self.watch(sockets.clone());
+        self.send_by(sockets.clone());
         Ok(sockets)
+    }
+
+    /// Names the sockets by which any thread may send, in the order of the addresses; before the first thread is started.
+    pub fn send_by(&mut self, senders: Vec<DatagramSocket>) {
+        self.senders = senders;
+    }
+
+    /// By what the server sends.
+    fn exits(&mut self) -> Arc<Exits> {
+        let of = (self.limits, self.payload_bytes, self.slice_bytes());
+        let Self { local_addresses, senders, shared, exits, .. } = self;
+        // The threads keep the sockets open, as long as they live.
+        let senders = std::mem::take(senders);
+        Arc::clone(exits.get_or_insert_with(|| Exits::new(local_addresses, &senders, of, shared)))
     }
 
     /// Names the sockets of all addresses in their order; several times where each address has
@@ -214,16 +238,18 @@ impl<H: Handler> Job<H> {
         let own_id = Arc::clone(&id);
         let per_s = self.limits.replies_per_s;
         let rate = Arc::clone(self.rate.get_or_insert_with(|| Arc::new(Rate::new(per_s))));
+        let exits = self.exits();
         let hearing = self.sockets.iter().filter(|(_, socket)| socket.hears_errors());
         let mut worker = Worker::new(
             index,
             Arc::clone(&counters),
             (self.make_handler)(index),
-            ReplyBuffer::new(self.limits, rate, self.payload_bytes, &self.local_addresses),
+            ReplyBuffer::new(self.limits, rate, self.payload_bytes, &self.local_addresses, exits),
             self.expected_bytes,
             Arc::clone(&self.shared),
             self.ready.0.clone(),
         );
+        worker.survives = self.on_panic == OnPanic::Drop;
         worker.hearing = hearing.cloned().collect();
         let handle = thread::Builder::new()
             .name(format!("weir-udp-{index}"))
@@ -253,11 +279,13 @@ impl<H: Handler> Job<H> {
         let gauges = self.sockets.drain(..).map(|(_, socket)| socket.gauge()).collect();
         let polls = self.busy_poll().is_some();
         let shared = Arc::clone(&self.shared);
-        let running = Running::new(shared, started, local_addresses, gauges, polls);
+        let exits = self.exits();
+        let running = Running::new(shared, started, local_addresses, gauges, polls, exits);
         match first_error {
             None => Ok(running),
+            // Dropping it stops it. Nobody wants its handlers, of a type that may be in boxes here.
             Some(error) => {
-                let _ = running.stop();
+                drop(running);
                 Err(error)
             }
         }

@@ -51,7 +51,7 @@ fn reflects(port: u16) -> bool {
     )
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Place {
     /// Of the source, the length, and the ends of the payload.
     key: u64,
@@ -65,6 +65,7 @@ struct Place {
 }
 
 /// What one thread of a server knows of loops.
+#[derive(Debug)]
 pub(super) struct Loops {
     /// Where this server is bound. Empty where nothing is refused.
     own: Vec<SocketAddr>,

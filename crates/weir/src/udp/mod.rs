@@ -28,6 +28,7 @@
 mod handler;
 mod job;
 mod loops;
+mod outbox;
 mod plain;
 mod port;
 mod rio;
@@ -36,15 +37,19 @@ mod server;
 mod spec;
 mod worker;
 
-pub use handler::{Datagram, Handler, Refused, Replies};
+pub use handler::{Datagram, Handler, OnPanic, Refused, Replies};
 pub use job::Job;
+pub use outbox::{NotTaken, Outbox, SharedCounts, SharedOutbox, Transmit};
 pub use running::{Final, Running, Slices, ThreadFinal};
 pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, OUTSTANDING_BYTES, Server};
 pub use spec::Spec;
 pub use worker::Worker;
 
-pub use crate::design::{About, Contract};
 use crate::{Error, Unavailable, design::designs, options::Options};
+pub use crate::{
+    design::{About, Contract},
+    socket::Ecn,
+};
 use handler::{Boxed, MakeHandler};
 
 /// One way for a UDP server to do its I/O.

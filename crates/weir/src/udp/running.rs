@@ -3,6 +3,7 @@
 use super::{
     Handler,
     handler::{Left, left},
+    outbox::{Exits, SharedOutbox},
 };
 use crate::{
     Error,
@@ -36,6 +37,7 @@ struct Started {
     threads: Vec<Thread>,
     local_addresses: Vec<SocketAddr>,
     gauges: Vec<Gauge>,
+    exits: Arc<Exits>,
     /// Whether busy polling was asked for.
     polls: bool,
     since: Instant,
@@ -137,9 +139,10 @@ impl<H> Running<H> {
         local_addresses: Vec<SocketAddr>,
         gauges: Vec<Gauge>,
         polls: bool,
+        exits: Arc<Exits>,
     ) -> Self {
         let since = Instant::now();
-        let server = Started { shared, threads, local_addresses, gauges, polls, since };
+        let server = Started { shared, threads, local_addresses, gauges, exits, polls, since };
         Self { server, handlers: PhantomData }
     }
 
@@ -151,6 +154,11 @@ impl<H> Running<H> {
     /// The addresses it receives on, in the order asked for.
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.server.local_addresses
+    }
+
+    /// An outbox, for threads that are not the server's.
+    pub fn outbox(&self) -> SharedOutbox {
+        SharedOutbox::new(&self.server.exits)
     }
 
     /// The settings in effect, asked for and obtained.
@@ -191,6 +199,23 @@ impl<H> Running<H> {
         self.server.shared.add_waker(waker);
     }
 
+    /// Calls `tell` with the reason when the server fails, on the thread that met it, which must not be held up; at once if
+    /// it has failed. A server that was asked to stop has not.
+    pub fn on_failure(&self, tell: impl FnOnce(&Error) + Send + 'static) {
+        self.server.shared.on_failure(Box::new(tell));
+    }
+
+    /// Asks the server to stop, from any thread, also after it has ended. What is left of it comes from
+    /// [`stop`](Self::stop), or from [`wait`](Self::wait), which returns then.
+    pub fn stopper(&self) -> Waker {
+        let shared = Arc::downgrade(&self.server.shared);
+        Waker::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.stop();
+            }
+        })
+    }
+
     /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
     pub fn settings(&self) -> Vec<Setting> {
         self.server.shared.settings()
@@ -218,6 +243,28 @@ impl<H> Running<H> {
 }
 
 impl<H: Handler> Running<H> {
+    /// Waits until the server ends by itself or is asked to stop by a [`stopper`](Self::stopper); then as
+    /// [`stop`](Self::stop).
+    ///
+    /// ```
+    /// use weir::udp::{Blocking, Datagram, Replies, Server};
+    ///
+    /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
+    ///     .start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())
+    ///     .unwrap();
+    /// let stopper = server.stopper(); // for a handler of signals, say
+    /// std::thread::spawn(move || stopper.wake());
+    /// assert!(server.wait().failure.is_none());
+    /// ```
+    pub fn wait(self) -> Final<H> {
+        let waiting = thread::current();
+        self.on_end(Waker::new(move || waiting.unpark()));
+        while self.is_running() {
+            thread::park();
+        }
+        self.stop()
+    }
+
     /// Stops the server: ends every wait, lets each thread finish its batch, takes every
     /// slice back.
     pub fn stop(self) -> Final<H> {
@@ -248,7 +295,9 @@ impl Started {
     fn join(&mut self) -> Vec<ThreadFinal<Left>> {
         self.shared.stop();
         let join = |thread: Thread| thread.handle.join().expect("the thread catches panics");
-        self.threads.drain(..).map(join).collect()
+        let ended = self.threads.drain(..).map(join).collect();
+        self.exits.close();
+        ended
     }
 }
 

@@ -1,6 +1,6 @@
 //! The server as its user sees it.
 
-use super::{Design, Handler, Job, Running, Spec, Startable, handler::MakeHandler};
+use super::{Design, Handler, Job, OnPanic, Running, Spec, Startable, handler::MakeHandler};
 use crate::{
     Error,
     limits::Limits,
@@ -25,6 +25,7 @@ pub struct Server {
     payload_bytes: usize,
     expected_bytes: Option<usize>,
     gives_up_privilege: bool,
+    on_panic: OnPanic,
 }
 
 /// Longest datagram received whole unless told otherwise: the originals' buffer size.
@@ -55,6 +56,7 @@ impl Server {
             payload_bytes: DEFAULT_PAYLOAD_BYTES,
             expected_bytes: None,
             gives_up_privilege: false,
+            on_panic: OnPanic::End,
         }
     }
 
@@ -130,6 +132,12 @@ impl Server {
         self
     }
 
+    /// What becomes of it where its handler panics [default: it ends].
+    pub fn on_panic(mut self, on_panic: OnPanic) -> Self {
+        self.on_panic = on_panic;
+        self
+    }
+
     /// Counts datagrams of any other size as of wrong size.
     pub fn expected_bytes(mut self, bytes: usize) -> Self {
         self.expected_bytes = Some(bytes);
@@ -191,11 +199,16 @@ impl Server {
                 format!("{bytes} is not allowed; a datagram has 1 to {MAX_PAYLOAD_BYTES} bytes");
             return Err(Error::option("size", problem));
         }
-        let replies = self.limits.replies_outstanding;
-        if replies > MOST_REPLIES {
-            let problem =
-                format!("{replies} is not allowed; allowed: 0 (a sink) to {MOST_REPLIES}");
-            return Err(Error::option("replies-outstanding", problem));
+        let Limits { replies_outstanding, transmits_outstanding, .. } = self.limits;
+        for (name, asked) in [
+            ("replies-outstanding", replies_outstanding),
+            ("transmits-outstanding", transmits_outstanding),
+        ] {
+            if asked > MOST_REPLIES {
+                let problem =
+                    format!("{asked} is not allowed; allowed: 0 (none) to {MOST_REPLIES}");
+                return Err(Error::option(name, problem));
+            }
         }
         if !self.socket.reuse_port {
             named_once(&self.endpoints)?;
@@ -209,7 +222,7 @@ impl Server {
             return Err(Error::option("busy-poll", problem));
         }
         let anywhere = self.endpoints.iter().any(|address| address.ip().is_unspecified());
-        if options.local_address && anywhere && self.limits.replies_outstanding > 0 {
+        if options.local_address && anywhere && self.limits.sends() > 0 {
             replies_from_local_address()?;
         }
         let endpoint = |&address: &SocketAddr| {
@@ -221,11 +234,15 @@ impl Server {
         job.limits = self.limits;
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
+        job.on_panic = self.on_panic;
         job.give_up_privilege(self.gives_up_privilege);
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
         if !options.send_offload {
             job.state("send-offload", "off");
+        }
+        if transmits_outstanding > 0 {
+            job.state("transmits-outstanding", transmits_outstanding);
         }
         job.state("busy-poll-us", polls_us.unwrap_or(0));
         job.state("slice-bytes", job.slice_bytes());

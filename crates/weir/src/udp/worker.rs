@@ -3,14 +3,15 @@
 use super::{
     Handler,
     handler::{Datagram, Replies, ReplyBuffer},
+    outbox::{Outbox, send_span},
 };
 use crate::{
     Error,
     counters::Counters,
     lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
     memory::{Region, Slice},
-    privilege,
-    socket::{DatagramSocket, Peer, Received, Span, Unsent, context::Origin},
+    pause, privilege,
+    socket::{DatagramSocket, Mode, Peer, Received, Span, Unsent, WeakSocket, context::Origin},
     wake::Waker,
 };
 use std::{
@@ -19,6 +20,7 @@ use std::{
     num::NonZeroU16,
     panic::resume_unwind,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    time::{Duration, Instant},
 };
 
 /// A socket, with its place among the server's addresses.
@@ -34,10 +36,16 @@ pub struct Worker<H> {
     pub(super) hearing: Arc<[Placed]>,
     handler: H,
     reply_buffer: ReplyBuffer,
+    /// The sockets by which replies leave, where they leave by plain ones, by their places.
+    pub(super) sockets: Vec<DatagramSocket>,
     /// The handler panicked, and is not called again: its state may be broken.
     panicked: bool,
+    /// A panic of the handler loses what it was called for, and no more.
+    pub(super) survives: bool,
     /// The handler is being called: a panic is its.
     calling: bool,
+    /// Its timed waits end in time.
+    in_time: bool,
     expected_bytes: usize,
     shared: Arc<Lifecycle>,
     ready: Answer,
@@ -59,8 +67,11 @@ impl<H: Handler> Worker<H> {
             hearing: Arc::default(),
             handler,
             reply_buffer,
+            sockets: Vec::new(),
             panicked: false,
+            survives: false,
             calling: false,
+            in_time: false,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),
             shared,
             ready: Answer::to(Some(ready)),
@@ -80,7 +91,82 @@ impl<H: Handler> Worker<H> {
             true => privilege::give_up().map_err(|e| Error::io("giving up privilege", e)),
             false => Ok(()),
         };
-        self.ready.give(given_up);
+        let survives = std::mem::take(&mut self.survives);
+        let called = self.call(|handler, outbox| handler.on_start(outbox));
+        self.survives = survives;
+        self.ready.give(given_up.and(called));
+    }
+
+    /// Calls the handler where its time has come. Says whether it left something to be sent.
+    #[inline]
+    pub(super) fn on_time(&mut self) -> bool {
+        if self.reply_buffer.call_at.is_some() {
+            self.call_in_time();
+        }
+        self.has_replies()
+    }
+
+    fn call_in_time(&mut self) {
+        if !std::mem::replace(&mut self.in_time, true) {
+            self.state("timers", pause::end_in_time());
+        }
+        if self.reply_buffer.call_at.is_some_and(|at| at <= Instant::now()) {
+            self.reply_buffer.call_at = None;
+            let _ = self.call(|handler, outbox| handler.on_time(outbox));
+        }
+    }
+
+    /// When the handler is to be called, if it asked for that.
+    #[inline]
+    pub(super) fn call_at(&self) -> Option<Instant> {
+        self.reply_buffer.call_at
+    }
+
+    /// How long a wait may last, if it may not for ever.
+    #[inline]
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.call_at().map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// How a call may wait that receives.
+    #[inline]
+    pub(super) fn mode(&self) -> Mode {
+        self.time_left().map_or(Mode::Wait, Mode::WaitFor)
+    }
+
+    /// The thread handles no more datagrams. To be called as long as the sockets are open: `own`, where it has its own.
+    pub(super) fn on_stop(&mut self, own: &[WeakSocket]) {
+        let _ = self.call(|handler, outbox| handler.on_stop(outbox));
+        let (counters, exits) = (&self.counters, Arc::clone(&self.reply_buffer.exits));
+        self.reply_buffer.flush(|socket, bytes, span, to| {
+            let own = own.get(socket as usize);
+            match exits.send_last((socket, own), bytes, span, to, counters) {
+                Ok(()) => counters.replies.add(span.datagrams() as u64),
+                Err(unsent) => count_unsent(&unsent, counters),
+            }
+        });
+    }
+
+    /// Calls the handler with its outbox, unless it panicked before. An error says that it panicked now.
+    fn call(&mut self, call: impl FnOnce(&mut H, &mut Outbox<'_>)) -> Result<(), Error> {
+        if self.panicked {
+            return Ok(());
+        }
+        let (handler, reply_buffer) = (&mut self.handler, &mut self.reply_buffer);
+        let called = contain(|| call(handler, &mut Outbox::new(reply_buffer)));
+        self.count_refused();
+        called.map_err(|panic| self.panicked(&*panic))
+    }
+
+    /// Brings the counters of what was refused up to date.
+    #[inline]
+    fn count_refused(&mut self) {
+        if self.reply_buffer.refused > 0 {
+            self.counters.replies_refused.add(std::mem::take(&mut self.reply_buffer.refused));
+        }
+        if self.reply_buffer.loops.dropped > 0 {
+            self.counters.loops_dropped.add(std::mem::take(&mut self.reply_buffer.loops.dropped));
+        }
     }
 
     /// Names something more that ends a wait of this thread.
@@ -152,7 +238,10 @@ impl<H: Handler> Worker<H> {
     ) -> Option<Span> {
         let received = came.received();
         if received.segment.is_none() && received.len() <= self.reply_buffer.longest {
-            let echo = self.deliver_one(payload, received, came, socket);
+            let echo = match self.survives {
+                false => self.deliver_one(payload, received, came, socket),
+                true => self.deliver_surviving(payload, received, came, socket),
+            };
             return echo.then_some(received.len().into());
         }
         self.deliver_each(payload, came, socket, between)
@@ -178,7 +267,12 @@ impl<H: Handler> Worker<H> {
             let len = whole.min(self.reply_buffer.longest);
             let truncated = len < whole || (received.truncated && start + whole == end);
             let datagram = Received::new(len, truncated);
-            if self.deliver_one(&mut payload[start..start + len], datagram, came, socket) {
+            let bytes = &mut payload[start..start + len];
+            let echo = match self.survives {
+                false => self.deliver_one(bytes, datagram, came, socket),
+                true => self.deliver_surviving(bytes, datagram, came, socket),
+            };
+            if echo {
                 if echo_end < start {
                     payload.copy_within(start..start + len, echo_end);
                 }
@@ -230,11 +324,26 @@ impl<H: Handler> Worker<H> {
         echo && self.reply_buffer.loops.may_send(bytes, source)
     }
 
+    /// The same where a panic of the handler loses this datagram alone.
+    #[inline(never)]
+    fn deliver_surviving(
+        &mut self,
+        payload: &mut [u8],
+        received: Received,
+        came: &impl Origin,
+        socket: u32,
+    ) -> bool {
+        contain(|| self.deliver_one(payload, received, came, socket)).unwrap_or_else(|panic| {
+            self.caught(panic);
+            false
+        })
+    }
+
     /// A panic was caught: one of the handler's stops the server.
     #[cold]
     fn caught(&mut self, panic: Box<dyn Any + Send>) {
         match std::mem::take(&mut self.calling) {
-            true => self.panicked(&*panic),
+            true => drop(self.panicked(&*panic)),
             false => resume_unwind(panic),
         }
     }
@@ -242,19 +351,7 @@ impl<H: Handler> Worker<H> {
     /// Says that the datagrams of one dequeue are handled.
     #[inline]
     pub fn batch_end(&mut self) {
-        if self.panicked {
-            return;
-        }
-        let handler = &mut self.handler;
-        if let Err(panic) = contain(|| handler.on_batch_end()) {
-            self.panicked(&*panic);
-        }
-        if self.reply_buffer.refused > 0 {
-            self.counters.replies_refused.add(std::mem::take(&mut self.reply_buffer.refused));
-        }
-        if self.reply_buffer.loops.dropped > 0 {
-            self.counters.loops_dropped.add(std::mem::take(&mut self.reply_buffer.loops.dropped));
-        }
+        let _ = self.call(|handler, outbox| handler.on_batch_end(outbox));
     }
 
     /// Gives errors that peers reported to the handler, a few of each socket. To be called between a
@@ -288,31 +385,41 @@ impl<H: Handler> Worker<H> {
         !self.reply_buffer.is_empty()
     }
 
-    /// Sends each reply that the handler left, and counts what became of it.
-    pub fn flush_to(&mut self, socket: &DatagramSocket) {
-        let counters = &self.counters;
-        self.reply_buffer
-            .flush(|_, bytes, to| count_sent(socket.send(bytes, to, counters), counters));
+    /// Whether the handler may send anything but replies: by any socket, whatever datagram it handles.
+    #[inline]
+    pub(super) fn may_transmit(&self) -> bool {
+        self.reply_buffer.may_transmit()
     }
 
-    /// Copies each reply that the handler left into a slice of the pool, and gives it to `send`
-    /// with its length, which hands it to the queue of the socket that the datagram came in on
+    /// Sends what the handler left by the plain sockets of its thread, and counts what became of it.
+    pub(super) fn flush_to_sockets(&mut self) {
+        let (counters, sockets) = (&self.counters, &self.sockets);
+        self.reply_buffer.flush(|socket, bytes, span, to| {
+            match send_span(&sockets[socket as usize], bytes, span, to, counters) {
+                Ok(()) => counters.replies.add(span.datagrams() as u64),
+                Err(unsent) => count_unsent(&unsent, counters),
+            }
+        });
+    }
+
+    /// Copies what the handler left into slices of the pool, each reply into one, and gives it to `send`
+    /// with what of it is sent, which hands it to the queue of the socket that it leaves by
     /// and says whether there was room. Those without a slice or without room are counted as
     /// refused; what becomes of the others is counted at their completion.
     #[cold]
     pub fn post_replies(
         &mut self,
         region: &Arc<Region>,
-        mut send: impl FnMut(u32, Slice, usize, &Peer) -> bool,
+        mut send: impl FnMut(u32, Slice, Span, &Peer) -> bool,
     ) {
         let counters = &self.counters;
-        self.reply_buffer.flush(|socket, bytes, to| {
+        self.reply_buffer.flush(|socket, bytes, span, to| {
             let sent = region.take().is_some_and(|mut slice| {
                 slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-                send(socket, slice, bytes.len(), to)
+                send(socket, slice, span, to)
             });
             if !sent {
-                counters.replies_refused.one();
+                counters.replies_refused.add(span.datagrams() as u64);
             }
         });
     }
@@ -358,8 +465,7 @@ impl<H: Handler> Worker<H> {
     /// Counts replies that were not sent.
     #[cold]
     pub fn not_sent(&self, unsent: &Unsent) {
-        self.counters.send_errors.add(unsent.datagrams as u64);
-        self.counters.replies.add(unsent.sent as u64);
+        count_unsent(unsent, &self.counters);
     }
 
     /// Counts a receive that failed.
@@ -379,16 +485,28 @@ impl<H: Handler> Worker<H> {
         }
     }
 
+    /// The handler panicked, which ends the server or not. Says what happened.
     #[cold]
-    fn panicked(&mut self, panic: &(dyn Any + Send)) {
-        self.panicked = true;
-        let message = text_of(panic);
-        self.shared.fail(Error::HandlerPanicked { thread: self.index, message });
+    fn panicked(&mut self, panic: &(dyn Any + Send)) -> Error {
+        self.counters.handler_panics.one();
+        let (thread, message) = (self.index, text_of(panic));
+        if self.survives {
+            self.reply_buffer.clear();
+        } else {
+            self.panicked = true;
+            self.shared.fail(Error::HandlerPanicked { thread, message: message.clone() });
+        }
+        Error::HandlerPanicked { thread, message }
     }
 
     pub(super) fn end(&mut self, error: Option<Error>) {
         self.ready.end(error, &self.shared);
     }
+}
+
+fn count_unsent(unsent: &Unsent, counters: &Counters) {
+    counters.send_errors.add(unsent.datagrams.into());
+    counters.replies.add(unsent.sent.into());
 }
 
 fn count_sent(result: io::Result<()>, counters: &Counters) {

@@ -15,8 +15,10 @@ mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
 mod gathering;
+mod hooks;
 mod offload;
 mod once;
+mod outbox;
 #[path = "../suite/programs.rs"]
 mod programs;
 mod replies;
@@ -40,6 +42,8 @@ pub fn main() {
         behaviour::CHECKS,
         errors::CHECKS,
         replies::CHECKS,
+        outbox::CHECKS,
+        hooks::CHECKS,
         settings::CHECKS,
         sharing::CHECKS,
         stopping::CHECKS,

@@ -15,7 +15,7 @@ use std::{
 use weir::{
     Error,
     counters::Snapshot,
-    udp::{Datagram, Handler, Replies, Server},
+    udp::{Datagram, Handler, Outbox, Replies, Server},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -179,7 +179,7 @@ impl Handler for Panics {
         self.panic_if(!self.between_batches && self.due());
     }
 
-    fn on_batch_end(&mut self) {
+    fn on_batch_end(&mut self, _: &mut Outbox<'_>) {
         self.called();
         self.panic_if(self.between_batches && self.due());
     }

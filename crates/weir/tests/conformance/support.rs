@@ -17,8 +17,8 @@ use weir::{
     rio::Choice,
     socket::{PeerError, receives_can_be_offloaded},
     udp::{
-        AnyDesign, Datagram, Final, Handler, OFFLOADED_OUTSTANDING, Replies, Running, Server,
-        designs,
+        AnyDesign, Datagram, Final, Handler, OFFLOADED_OUTSTANDING, Outbox, Replies, Running,
+        Server, designs,
     },
 };
 
@@ -250,8 +250,20 @@ impl Handler for Boxed {
         self.0.on_datagram(datagram, replies);
     }
 
-    fn on_batch_end(&mut self) {
-        self.0.on_batch_end();
+    fn on_start(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_start(outbox);
+    }
+
+    fn on_time(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_time(outbox);
+    }
+
+    fn on_stop(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_stop(outbox);
+    }
+
+    fn on_batch_end(&mut self, outbox: &mut Outbox<'_>) {
+        self.0.on_batch_end(outbox);
     }
 
     fn on_error(&mut self, error: PeerError, socket: u32) {

@@ -51,6 +51,11 @@ pub const COUNTERS: &[Named] = &[
         "Replies dropped because they would loop forever.",
     ),
     named("send_errors", "weir_send_errors_total", "Replies that the system failed to send."),
+    named(
+        "handler_panics",
+        "weir_handler_panics_total",
+        "Calls of the handler that panicked, each of which loses what it was made for.",
+    ),
     named("receive_errors", "weir_receive_errors_total", "Receives that failed."),
     named(
         "peer_errors",

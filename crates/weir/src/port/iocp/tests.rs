@@ -55,7 +55,7 @@ fn what_is_too_long_is_told_once_where_what_is_ready_has_no_packet() {
     every_datagram_that_is_too_long_is_told_once(provider);
     // The slot of one that was too long is used again, for what the kernel never has.
     let bench = bench(provider, Needs { receives: 1, sends: 1, ..needs() });
-    let to = Peer { address: bench.address, local: None, link: None };
+    let to = Peer::from(bench.address);
     let mut worker = bench.port.worker().unwrap();
     for _ in 0..10 {
         sender().send_to(&[1; 257], bench.address).unwrap();

@@ -54,7 +54,7 @@ fn a_socket_of_another_port_is_refused_and_takes_no_slot() {
     let needs = Needs { receives: 1, sends: 1, ..needs() };
     let bench = bench(Native::default(), needs);
     let (peer, other) = (sender(), SocketId(1));
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
+    let to = crate::rio::Peer::from(peer.local_addr().unwrap());
     let mut worker = bench.port.worker().unwrap();
     for _ in 0..3 {
         let slice = bench.region.take().unwrap();
@@ -117,7 +117,7 @@ fn more_than_is_outstanding_is_refused_and_given_back() {
     }
     let bench = bench(Native::default(), Needs { receives: 2, sends: 1, ..needs() });
     let counters = Counters::default();
-    let to = crate::rio::Peer { address: bench.address, local: None, link: None };
+    let to = crate::rio::Peer::from(bench.address);
     let mut worker = bench.port.worker().unwrap();
     bench.post(&mut worker, 2);
     let slice = bench.region.take().unwrap();

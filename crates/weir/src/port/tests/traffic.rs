@@ -112,7 +112,7 @@ fn what_is_longer_than_any_datagram_is_not_sent_and_comes_back() {
         return;
     }
     let bench = bench(Native::default(), Needs { payload: 65_535, sends: 1, ..needs() });
-    let to = Peer { address: bench.address, local: None, link: None };
+    let to = Peer::from(bench.address);
     let mut worker = bench.port.worker().unwrap();
     for _ in 0..3 {
         let slice = bench.region.take().unwrap();
@@ -150,7 +150,7 @@ fn local_address_and_receive_time_where_asked_and_replies_from_there() {
         assert!(now.abs_diff(at) < Duration::from_secs(60));
     }
     let answered = !cannot_run("replies", replies_from_local_address());
-    let to = Peer { address: arrival.from, local: arrival.local, link: None };
+    let to = Peer { address: arrival.from, local: arrival.local, link: None, ecn: None };
     worker.send(bench.socket, slice, arrival.len, &to).unwrap();
     let (_, slice, outcome) = take_operation(&mut worker);
     assert!(matches!(outcome, Outcome::Sent(Span { len: 11, segment: None })), "{outcome:?}");
@@ -179,9 +179,7 @@ fn several_datagrams_leave_at_once_or_each_by_itself() {
         {
             let mut slice = bench.region.take().unwrap();
             slice.payload_mut()[..count].fill(count as u8);
-            worker
-                .send(bench.socket, slice, span, &Peer { address, local: None, link: None })
-                .unwrap();
+            worker.send(bench.socket, slice, span, &Peer::from(address)).unwrap();
             match take_operation(&mut worker).2 {
                 Outcome::Sent(sent) => assert!(reached && sent == span),
                 Outcome::NotSent(unsent) => assert!(!reached && unsent.datagrams as usize == count),
@@ -214,7 +212,7 @@ fn an_echo_moves_the_slice_that_it_received() {
             peer.send_to(&vec![n; n as usize], bench.address).unwrap();
             let (slice, arrival) = take_datagram(&mut worker);
             let index = slice.index();
-            let to = Peer { address: arrival.from, local: None, link: None };
+            let to = Peer::from(arrival.from);
             worker.send(bench.socket, slice, arrival.len, &to).unwrap();
             let (_, slice, outcome) = take_operation(&mut worker);
             assert!(

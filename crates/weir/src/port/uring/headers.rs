@@ -193,6 +193,7 @@ mod tests {
             address: to,
             local,
             link: None,
+            ecn: None,
         });
         let sent =
             [1, 2].map(|slot| headers.send(slot, &slices[1], (slot * 10).into(), &peers[slot - 1]));
@@ -216,7 +217,8 @@ mod tests {
         let has_source = unsafe {
             (*received).msg_name.cast::<Name>().write(name);
             (*received).msg_namelen = name_bytes;
-            let peer = Peer { address: to, local: Some("::3".parse().unwrap()), link: None };
+            let peer =
+                Peer { address: to, local: Some("::3".parse().unwrap()), link: None, ecn: None };
             name_source(&mut *received, (*received).msg_control, &peer);
             headers.arrival(0, 33, &mut arrival)
         };

@@ -112,7 +112,7 @@ mod tests {
     fn outbox(sends: usize) -> Outbox {
         let layout = Layout::packed(0, 64, 64);
         let region = Region::new(layout, sends as u32, RegionOptions::default()).unwrap();
-        let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None, link: None };
+        let to = Peer::from("127.0.0.1:9".parse::<std::net::SocketAddr>().unwrap());
         let outgoing =
             |i: usize| Outgoing { slice: region.take().unwrap(), span: (i + 1).into(), to };
         let mut outbox = Outbox::new(sends, 4);

@@ -62,7 +62,7 @@ impl<T: Sharing> Bench<T> {
     fn send(&mut self, to: SocketAddr, bytes: &[u8]) {
         let mut slice = self.region.take().unwrap();
         slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-        let to = Peer { address: to, local: None, link: None };
+        let to = Peer::from(to);
         self.requests[0].send(slice, bytes.len(), &to).unwrap();
     }
 
@@ -110,7 +110,7 @@ fn several_datagrams_leave_at_once_or_each_by_itself() {
         for address in [nowhere, peer.local_addr().unwrap()] {
             let mut slice = b.region.take().unwrap();
             slice.payload_mut()[..count].fill(count as u8);
-            b.requests[0].send(slice, span, &Peer { address, local: None, link: None }).unwrap();
+            b.requests[0].send(slice, span, &Peer::from(address)).unwrap();
         }
         b.requests[0].commit(&b.counters).unwrap();
         let outcomes: Vec<_> = b.dequeue().into_iter().map(|done| done.outcome).collect();
@@ -215,7 +215,7 @@ fn no_more_than_needed_is_taken() {
     for _ in 0..20 {
         b.send(nobody, b"x");
     }
-    let to = Peer { address: nobody, local: None, link: None };
+    let to = Peer::from(nobody);
     assert!(b.requests[0].send(b.region.take().unwrap(), 1, &to).is_err());
     assert_eq!((b.requests[0].outstanding(), b.requests[1].outstanding()), ((60, 20), (40, 0)));
     b.stop();

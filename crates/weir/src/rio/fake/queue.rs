@@ -493,21 +493,29 @@ impl<K: Kernel> TurnPort for FakePort<K> {
         self.0.changed.notify_all();
     }
 
-    fn take(&self, counters: &Counters) -> io::Result<()> {
+    fn take(&self, timeout: Option<Duration>, counters: &Counters) -> io::Result<bool> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         counters.kernel_entries.add(2);
         let mut state = self.0.lock();
         loop {
             state.check_wire()?;
             if state.posted > 0 {
                 state.posted -= 1;
-                return Ok(());
+                return Ok(true);
             }
             let FakeState { kernel, net, .. } = &mut *state;
             kernel.pass_time(true, net);
             if kernel.take_signal() {
-                return Ok(());
+                return Ok(true);
             }
-            state = self.0.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+            let changed = &self.0.changed;
+            state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => changed.wait(state).unwrap_or_else(|e| e.into_inner()),
+                Some(left) if left.is_zero() => return Ok(false),
+                Some(left) => {
+                    changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0
+                }
+            };
         }
     }
 }

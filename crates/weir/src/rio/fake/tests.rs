@@ -64,7 +64,7 @@ impl<K: Kernel, T: Threading> Bench<K, T> {
     fn send(&mut self, socket: usize, bytes: &[u8]) {
         let mut slice = self.region.take().unwrap();
         slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-        let to = Peer { address: source(), local: None, link: None };
+        let to = Peer::from(source());
         self.queues.requests[socket].send(slice, bytes.len(), &to).unwrap();
         self.queues.requests[socket].commit(&self.counters).unwrap();
     }
@@ -300,7 +300,7 @@ fn refuses_more_than_needed<K: Kernel>() {
     for i in 0..4 {
         b.send(0, &[i]);
     }
-    let to = Peer { address: source(), local: None, link: None };
+    let to = Peer::from(source());
     let (slice, _) = b.queues.requests[0].send(slice, 1, &to).unwrap_err();
     assert_eq!(b.queues.requests[0].outstanding(), (8, 4));
     assert_eq!(refused, crate::rio::Refused::Full);

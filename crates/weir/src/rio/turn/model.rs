@@ -100,13 +100,16 @@ impl TurnPort for Port {
         self.0.change(|state| state.packets += packets);
     }
 
-    fn take(&self, _: &Counters) -> io::Result<()> {
+    fn take(&self, timeout: Option<Duration>, _: &Counters) -> io::Result<bool> {
         let mut state = self.0.lock();
         while state.packets == 0 {
+            if timeout == Some(Duration::ZERO) {
+                return Ok(false);
+            }
             state = self.0.changed.wait(state).unwrap();
         }
         state.packets -= 1;
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -121,7 +124,13 @@ impl CompletionQueue for Queue {
         Ok(taken as usize)
     }
 
-    fn wait(&mut self, at_least: u32, _: Option<Duration>, _: &Counters) -> io::Result<Woken> {
+    /// A wait with a time is over at once where nothing has come, however long the time.
+    fn wait(
+        &mut self,
+        at_least: u32,
+        timeout: Option<Duration>,
+        _: &Counters,
+    ) -> io::Result<Woken> {
         assert!(!self.has_port, "threads wait at its port");
         let mut state = self.fake.lock();
         loop {
@@ -133,6 +142,9 @@ impl CompletionQueue for Queue {
             }
             if state.completions >= at_least {
                 return Ok(Woken::Ready);
+            }
+            if timeout.is_some() {
+                return Ok(Woken::TimedOut);
             }
             state = self.fake.changed.wait(state).unwrap();
         }

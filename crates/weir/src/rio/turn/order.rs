@@ -57,6 +57,11 @@ impl<Q> Order<Q> {
         self.woken[thread]
     }
 
+    /// Takes a thread that waits no longer off the stack, if it is there.
+    pub fn leave(&mut self, thread: usize) {
+        self.parked.retain(|parked| *parked != thread);
+    }
+
     /// Empties the stack, to wake everybody who was not picked.
     pub fn pick_all(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.parked)
@@ -86,6 +91,10 @@ mod tests {
         order.park(2);
         assert!(!order.is_picked(2));
         assert_eq!([order.pick(), order.pick()], [Some(2), Some(1)]);
+        (1..3).for_each(|thread| order.park(thread));
+        order.leave(1);
+        assert_eq!(order.parked(), [0, 2], "one has left, and the others stay");
+        order.leave(2);
         assert_eq!(order.pick_all(), [0]);
         assert_eq!(order.parked(), [0usize; 0]);
         assert_eq!(order.pick(), None);

@@ -89,7 +89,7 @@ fn a_port_that_refuses_is_told_once() {
     let turn = turns.take(0, &counters).unwrap().expect("not closed");
     fake.fail(io::ErrorKind::OutOfMemory);
     turn.notify(&counters);
-    let failed = turns.take(0, &counters).err().expect("no packet comes");
+    let failed = turns.take(0, &counters).expect_err("no packet comes");
     assert_eq!(failed.kind(), io::ErrorKind::OutOfMemory);
     turns.close();
     assert!(turns.take(0, &counters).unwrap().is_none());
@@ -132,7 +132,7 @@ fn a_holder_that_panics_gives_the_turn_up() {
 fn a_wait_that_fails_gives_the_turn_up() {
     let (turns, fake) = turns(1);
     fake.fail(io::ErrorKind::OutOfMemory);
-    let failed = turns.take(0, &Counters::default()).err().expect("the wait failed");
+    let failed = turns.take(0, &Counters::default()).expect_err("the wait failed");
     assert_eq!(failed.kind(), io::ErrorKind::OutOfMemory);
     assert!(turns.take_back().is_some());
 }

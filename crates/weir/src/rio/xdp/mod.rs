@@ -15,8 +15,10 @@
 //! queues goes to the kernel (`passed_unserved` counts). A frame that finds no slice is lost
 //! (`no_buffer` counts), one that is longer than a slice too (`too_long`), and one that is damaged
 //! (`discarded`). Fragments, options and VLANs go to the kernel (`passed_fragments`,
-//! `passed_foreign`). Peers must have written first, since an address on the link is known from
-//! frames alone. It needs privilege.
+//! `passed_foreign`). It needs privilege.
+//!
+//! An address on the link is known from frames alone, so only a reply goes as a frame. A datagram to anybody else goes by
+//! the kernel, from a plain socket on the same address and port.
 //!
 //! Segmentation offload: a sender on the same machine may leave it to a device to cut several
 //! datagrams apart. A driver that runs the program itself (veth does) makes the sender cut them
@@ -29,7 +31,7 @@
 //! 5.19): [`privilege`](crate::privilege) gives it up.
 //!
 //! Beside each address a plain socket is bound to it: it keeps the port, is told of what goes to
-//! the kernel, and is never read.
+//! the kernel, sends to those who have not written, and is never read.
 //!
 //! Origin: AF_XDP, Linux 4.18; need-wakeup, Linux 5.4; links for programs on devices, Linux 5.9.
 

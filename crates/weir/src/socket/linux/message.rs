@@ -101,11 +101,12 @@ pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) 
     }
 }
 
-/// Room for the control data of a send, in bytes: packet information of IPv6, the larger, and the
+/// Room for the control data of a send, in bytes: packet information of IPv6, the larger, a traffic class, and the
 /// size of the segments, each with its header.
-pub(crate) const SEND_CONTROL_BYTES: usize = 64;
+pub(crate) const SEND_CONTROL_BYTES: usize = 88;
 
-/// Lets a datagram leave from the address that its peer says, or from one of the system's choice.
+/// Lets a datagram leave from the address that its peer says, or from one of the system's choice, and with the mark
+/// that the peer says, if any.
 ///
 /// # Safety
 /// `control` points at [`SEND_CONTROL_BYTES`] writable bytes, aligned to 8, which stay as long as the
@@ -139,6 +140,15 @@ pub(crate) unsafe fn name_source(
                 write_control(header, control, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info);
             }
         }
+    }
+    if let Some(ecn) = peer.ecn {
+        // The packets of an address of IPv4 in IPv6 form are those of IPv4.
+        let kind = match peer.address.ip().to_canonical() {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        // SAFETY: as above.
+        unsafe { write_control(header, control, kind, libc::c_int::from(ecn as u8)) };
     }
 }
 

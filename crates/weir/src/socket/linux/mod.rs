@@ -25,6 +25,7 @@ use crate::{
 use errors::Errors;
 use joins::Joins;
 use message::{Control, arrival, header};
+use nix::sys::time::TimeSpec;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
@@ -32,6 +33,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroU16,
     os::fd::{AsRawFd, RawFd},
+    time::Duration,
 };
 
 /// recvmmsg and sendmmsg move a whole batch with one entry into the kernel.
@@ -45,6 +47,9 @@ pub const BATCHES_IN_ONE_CALL: bool = true;
 pub fn replies_from_local_address() -> Result<(), Unavailable> {
     Ok(())
 }
+
+/// Whether datagrams can be sent with a mark of congestion.
+pub(super) const MARKS: bool = true;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -124,6 +129,11 @@ impl Native {
         self.control
     }
 
+    /// Whether a datagram leaves from the address that its peer says.
+    pub(super) fn can_name_source(&self) -> bool {
+        true
+    }
+
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -168,6 +178,7 @@ impl Native {
         mode: Mode,
         counters: &Counters,
     ) -> io::Result<Option<Arrival>> {
+        self.wait_as_long(mode, counters)?;
         let received = self.receive_once(buffer, mode, counters);
         if self.errors.is_none() {
             return received;
@@ -176,6 +187,33 @@ impl Native {
         match self.receive_behind_errors(received, again) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             received => received,
+        }
+    }
+
+    /// Waits as long as the mode says where that is a time: no call that receives takes one as such a wait needs it
+    /// (recvmmsg(2) looks at its own only between datagrams).
+    #[inline]
+    fn wait_as_long(&self, mode: Mode, counters: &Counters) -> io::Result<()> {
+        match mode {
+            Mode::Wait | Mode::Try => Ok(()),
+            Mode::WaitFor(time) => self.wait_for(time, counters),
+        }
+    }
+
+    /// Waits until there is something to receive, an error that is pending included, or receiving was ended.
+    fn wait_for(&self, time: Duration, counters: &Counters) -> io::Result<()> {
+        let mut entry = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
+        let time = TimeSpec::from(time);
+        counters.kernel_entries.one();
+        // SAFETY: the entry and the time live through the call, and no signals are given.
+        let result = unsafe { libc::ppoll(&mut entry, 1, time.as_ref(), std::ptr::null()) };
+        if result >= 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            // Whoever waits knows what is left of the time.
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            e => Err(e),
         }
     }
 
@@ -240,7 +278,7 @@ impl Native {
 
     #[inline]
     pub(super) fn send(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
-        if to.local.is_some() {
+        if to.local.is_some() | to.ecn.is_some() {
             return self.send_with_control(bytes, None, to, counters);
         }
         let (name, length) = encode(&to.address);
@@ -418,7 +456,7 @@ impl Mode {
     fn flags(self) -> libc::c_int {
         match self {
             Mode::Wait => 0,
-            Mode::Try => libc::MSG_DONTWAIT,
+            Mode::Try | Mode::WaitFor(_) => libc::MSG_DONTWAIT,
         }
     }
 }

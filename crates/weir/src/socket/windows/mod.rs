@@ -13,6 +13,7 @@ mod send;
 
 pub use batch::Headers;
 pub(crate) use control::{CONTROL_BYTES, Control};
+pub(super) use send::MARKS;
 pub use send::replies_from_local_address;
 
 use super::{Arrival, Endpoint, Mode, PeerError, ReceiveBuffer, Shard};
@@ -261,7 +262,10 @@ impl Native {
             let received = unsafe {
                 match mode {
                     Mode::Try => self.receive_now(&mut message, counters),
-                    Mode::Wait => self.receive_waiting(&mut message, counters)?,
+                    Mode::Wait => self.receive_waiting(&mut message, None, counters)?,
+                    Mode::WaitFor(time) => {
+                        self.receive_waiting(&mut message, Some(time), counters)?
+                    }
                 }
             };
             let (len, truncated) = match received {
@@ -376,6 +380,7 @@ impl Native {
     unsafe fn receive_waiting(
         &self,
         message: *mut WSAMSG,
+        time: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Result<u32, i32>> {
         with_event_of_thread(|arrived| {
@@ -389,7 +394,7 @@ impl Native {
             let result = unsafe { self.call(message, ptr::null_mut(), operation) };
             if result == SOCKET_ERROR {
                 match last_error() {
-                    WSA_IO_PENDING => self.wait_for(operation, arrived, counters),
+                    WSA_IO_PENDING => self.wait_for(operation, arrived, time, counters),
                     code => return Err(code),
                 }
             }
@@ -399,12 +404,22 @@ impl Native {
         })
     }
 
-    /// Waits until the operation is over or receiving was ended, and then cancels it.
-    fn wait_for(&self, operation: *const OVERLAPPED, arrived: HANDLE, counters: &Counters) {
+    /// Waits until the operation is over or receiving was ended, or the time is over, and then cancels it.
+    fn wait_for(
+        &self,
+        operation: *const OVERLAPPED,
+        arrived: HANDLE,
+        time: Option<Duration>,
+        counters: &Counters,
+    ) {
+        // Rounded up: who waits is not to look again before its time.
+        let milliseconds = |time: Duration| time.as_nanos().div_ceil(1_000_000);
+        let time_ms =
+            time.map_or(INFINITE, |time| milliseconds(time).min(u128::from(INFINITE - 1)) as u32);
         counters.kernel_entries.one();
         let events = [arrived, self.ended.as_raw_handle()];
         // SAFETY: both events live: one is this socket's, one this thread's.
-        let woken = unsafe { WSAWaitForMultipleEvents(2, events.as_ptr(), 0, INFINITE, 0) };
+        let woken = unsafe { WSAWaitForMultipleEvents(2, events.as_ptr(), 0, time_ms, 0) };
         if woken != WAIT_OBJECT_0 {
             counters.kernel_entries.one();
             self.cancel(operation, arrived);

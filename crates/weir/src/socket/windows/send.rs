@@ -35,7 +35,15 @@ const SEND_PATIENCE: Duration = Duration::from_millis(10);
 /// How long the datagram of the proof may take.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Whether datagrams can be sent with a mark of congestion: not here yet (IP_ECN).
+pub(in crate::socket) const MARKS: bool = false;
+
 impl Native {
+    /// Whether a datagram leaves from the address that its peer says.
+    pub(in crate::socket) fn can_name_source(&self) -> bool {
+        self.names_source
+    }
+
     /// Not here yet: whoever asks sends each datagram by itself.
     pub(in crate::socket) fn send_segments(
         &self,
@@ -199,7 +207,7 @@ fn source_obtained() -> io::Result<IpAddr> {
     let options = SocketOptions { local_address: true, ..SocketOptions::default() };
     let native = Native::open(&Endpoint { address, options })
         .map_err(|e| io::Error::other(e.to_string()))?;
-    let to = Peer { address: receiver.local_addr()?, local: Some(OTHER.into()), link: None };
+    let to = Peer { local: Some(OTHER.into()), ..receiver.local_addr()?.into() };
     native.send(&[0], &to, &Counters::default())?;
     Ok(receiver.recv_from(&mut [0])?.1.ip())
 }

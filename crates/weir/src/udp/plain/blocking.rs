@@ -65,12 +65,9 @@ fn handle<H: Handler>(
     buffer: &mut [u8],
     arrival: &Arrival,
 ) {
-    let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
+    let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
     if let Some(echo) = worker.deliver(buffer, arrival, number, flush) {
         worker.echo(socket, buffer, echo, &arrival.peer());
     }
-    worker.batch_end();
-    if worker.has_replies() {
-        worker.flush_to(socket);
-    }
+    engine::batch_end(worker);
 }

@@ -31,9 +31,10 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
     let region = job.buffers(threads * slices as usize)?;
     for thread in 0..threads {
         let number = thread % sockets.len();
-        let socket = sockets[number].clone();
+        let (all, socket) = (sockets.clone(), sockets[number].clone());
         let mut buffers = buffers(&region);
         job.spawn(move |worker| {
+            worker.sockets = all;
             let ending = socket.clone();
             let mut groups = Groups::new(worker, gather);
             let wake = groups.as_ref().map(Groups::waker);
@@ -43,6 +44,9 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
             })));
             while !worker.stopping() {
                 worker.collect_errors();
+                if worker.on_time() {
+                    worker.flush_to_sockets();
+                }
                 if let Some(groups) = &mut groups {
                     let mut take = |worker: &mut _, mode| {
                         turn(worker, &socket, number as u32, &mut buffers, mode)
@@ -50,9 +54,11 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
                     take_group(worker, groups, &mut take)?;
                 } else {
                     worker.counters.waits.one();
-                    turn(worker, &socket, number as u32, &mut buffers, Mode::Wait)?;
+                    let mode = worker.mode();
+                    turn(worker, &socket, number as u32, &mut buffers, mode)?;
                 }
             }
+            worker.on_stop(&[]);
             Ok(())
         })?;
     }
@@ -75,7 +81,8 @@ fn take_group<H: Handler>(
     }
     if came == 0 && !worker.stopping() {
         worker.counters.waits.one();
-        came = take(worker, Mode::Wait)?;
+        let mode = worker.mode();
+        came = take(worker, mode)?;
     }
     groups.took(came, came >= ONE_GROUP);
     Ok(())
@@ -114,6 +121,7 @@ impl Groups {
     /// Sleeps while datagrams gather, if that pays.
     fn wait<H: Handler>(&mut self, worker: &Worker<H>) {
         let time = self.gathering.wait(Instant::now());
+        let time = worker.time_left().map_or(time, |left| time.min(left));
         if !time.is_zero() {
             worker.counters.waits.one();
             worker.counters.kernel_entries.one();
@@ -154,6 +162,7 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
         }
         let (sockets, mut buffers) = (sockets.clone(), buffers(&region));
         job.spawn(move |worker| {
+            worker.sockets.clone_from(&sockets);
             let mut groups = Groups::new(worker, gather);
             let (of_set, of_groups) = (set.waker(), groups.as_ref().map(Groups::waker));
             worker.ready(Some(Waker::new(move || {
@@ -162,11 +171,14 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
             })));
             while !worker.stopping() {
                 worker.collect_errors();
+                if worker.on_time() {
+                    worker.flush_to_sockets();
+                }
                 if let Some(groups) = &mut groups {
                     groups.wait(worker);
                 }
                 worker.counters.waits.one();
-                set.wait(None, &worker.counters)
+                set.wait(worker.time_left(), &worker.counters)
                     .map_err(|e| Error::io("waiting for readiness", e))?;
                 let mut came = Drained::default();
                 for number in set.ready() {
@@ -178,6 +190,7 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
                     groups.took(came.datagrams, came.left);
                 }
             }
+            worker.on_stop(&[]);
             Ok(())
         })?;
     }
@@ -241,22 +254,31 @@ pub(super) fn handle<H: Handler>(
     worker.with_each(came, |worker, (i, payload)| {
         let arrival = headers.arrival(i);
         datagrams += arrival.datagrams();
-        let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
+        let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
         let echo = worker.deliver_of_batch(payload.payload_mut(), &arrival, number, flush);
         if let Some(echo) = echo {
             echoes.push((i, echo, arrival.peer()));
         }
         if worker.has_replies() {
-            worker.flush_to(socket);
+            worker.flush_to_sockets();
         }
         Ok(())
     })?;
     worker.counters.dequeued(datagrams);
-    worker.batch_end();
+    batch_end(worker);
     if !echoes.is_empty() {
         reply(worker, socket, buffers);
     }
     Ok(datagrams)
+}
+
+/// Says that the datagrams of one dequeue are handled, and sends what the handler left.
+#[inline]
+pub(super) fn batch_end<H: Handler>(worker: &mut Worker<H>) {
+    worker.batch_end();
+    if worker.has_replies() {
+        worker.flush_to_sockets();
+    }
 }
 
 /// Sends the echoes of a batch, with as few calls as the system takes.

@@ -73,15 +73,15 @@ fn handle<H: Handler>(
             }
         };
         received += arrival.datagrams();
-        let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
+        let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
         if let Some(echo) = worker.deliver(buffer, &arrival, number, flush) {
             worker.echo(socket, buffer, echo, &arrival.peer());
         }
         if worker.has_replies() {
-            worker.flush_to(socket);
+            worker.flush_to_sockets();
         }
     }
     worker.counters.dequeued(received);
-    worker.batch_end();
+    engine::batch_end(worker);
     Ok(Drained { datagrams: received, left })
 }

@@ -107,7 +107,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     numbers: Numbers,
 ) -> Result<PortServer<P::Port>, Error> {
     let Numbers { threads, outstanding, concurrency } = numbers;
-    let sends = job.limits.replies_outstanding;
+    let sends = job.limits.sends();
     let needs = Needs {
         payload: job.slice_bytes(),
         sockets: job.endpoints.len() as u32,
@@ -143,7 +143,11 @@ pub(super) fn spawn<H: Handler, P: Port>(
     for shared in LeaveTogether::shares(threads, shared) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
-            let result = contain(|| run(worker, &shared));
+            let result = contain(|| {
+                run(worker, &shared)?;
+                worker.on_stop(&[]);
+                Ok(())
+            });
             shared.port.close(); // the others must not wait for this thread
             // What did not come back is counted in the region, and told from there.
             let _ = shared.leave(|shared| shared.port.stop(stop_deadline()));
@@ -172,14 +176,25 @@ pub(super) fn join<'p, H: Handler, P: Port>(
 
 /// Takes what has finished. False: the port was closed.
 #[inline]
-pub(super) fn take<H: Handler>(
+pub(super) fn take<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    taker: &mut impl Taker,
+    shared: &PortServer<P>,
+    taker: &mut P::Worker<'_>,
     taken: &mut Taken,
 ) -> Result<bool, Error> {
-    worker.collect_errors();
-    let took = taker.take(taken, None, &worker.counters);
-    Ok(took.map_err(|e| Error::io("taking completions", e))?.is_some())
+    loop {
+        worker.collect_errors();
+        if worker.on_time() {
+            flush(worker, shared, taker);
+        }
+        let time_left = worker.time_left();
+        let took = taker.take(taken, time_left, &worker.counters);
+        match took.map_err(|e| Error::io("taking completions", e))? {
+            None => return Ok(false),
+            Some(0) if time_left.is_some() => {}
+            Some(_) => return Ok(true),
+        }
+    }
 }
 
 /// Starts the first receives, shared among the sockets.
@@ -216,21 +231,41 @@ pub(super) fn deliver<H: Handler, P: Port>(
     taker: &mut P::Worker<'_>,
     completion: &mut Completion,
 ) -> Delivered {
-    let Completion::Operation { slice, socket, key, outcome: Outcome::Received(arrival), .. } =
-        completion
+    let Completion::Operation { slice, key, outcome: Outcome::Received(arrival), .. } = completion
     else {
         return Delivered::default();
     };
-    let mut flush = |worker: &mut Worker<H>| {
-        worker.post_replies(&shared.region, |_, slice, len, to| {
-            taker.send(*socket, slice, len, to).is_ok()
-        });
-    };
+    let mut flush = |worker: &mut Worker<H>| flush(worker, shared, taker);
     let echo = worker.deliver(slice.payload_mut(), arrival, key.0 as u32, &mut flush);
     if worker.has_replies() {
         flush(worker);
     }
     Delivered { received: arrival.datagrams(), echo }
+}
+
+/// Says that the datagrams of one take are handled, and sends what the handler left.
+#[inline]
+pub(super) fn batch_end<H: Handler, P: Port>(
+    worker: &mut Worker<H>,
+    shared: &PortServer<P>,
+    taker: &mut P::Worker<'_>,
+) {
+    worker.batch_end();
+    if worker.has_replies() {
+        flush(worker, shared, taker);
+    }
+}
+
+/// Sends what the handler left, from slices of the pool.
+#[cold]
+fn flush<H: Handler, P: Port>(
+    worker: &mut Worker<H>,
+    shared: &PortServer<P>,
+    taker: &mut P::Worker<'_>,
+) {
+    worker.post_replies(&shared.region, |socket, slice, span, to| {
+        taker.send(shared.sockets[socket as usize], slice, span, to).is_ok()
+    });
 }
 
 /// Sends back what shall go back of what came, or counts what else completed. Answers the slice that is to be posted
@@ -295,7 +330,7 @@ mod tests {
         spawn(&mut job, threads, shared, |worker, shared| {
             let mut taker = join(worker, shared)?;
             let mut taken = Taken::new(8);
-            while take(worker, &mut taker, &mut taken)? {
+            while take(worker, shared, &mut taker, &mut taken)? {
                 assert!(taken.is_empty(), "panicked on purpose");
             }
             Ok(())

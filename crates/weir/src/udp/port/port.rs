@@ -46,7 +46,7 @@ fn run<H: Handler, P: port::Port>(
 ) -> Result<(), Error> {
     let mut taker = engine::join(worker, shared)?;
     let mut taken = Taken::new(1);
-    while engine::take(worker, &mut taker, &mut taken)? {
+    while engine::take(worker, shared, &mut taker, &mut taken)? {
         handle(worker, shared, &mut taker, &mut taken)?;
     }
     Ok(())
@@ -71,6 +71,6 @@ fn handle<H: Handler, P: port::Port>(
         }
     }
     worker.counters.dequeued(delivered.received);
-    worker.batch_end();
+    engine::batch_end(worker, shared, taker);
     Ok(())
 }

@@ -39,7 +39,7 @@ fn run<H: Handler, P: Port>(
     let mut taker = engine::join(worker, shared)?;
     let mut taken = Taken::new(batch);
     let mut again = Again { socket: None, slices: Vec::with_capacity(batch) };
-    while engine::take(worker, &mut taker, &mut taken)? {
+    while engine::take(worker, shared, &mut taker, &mut taken)? {
         handle(worker, shared, &mut taker, &mut taken, &mut again)?;
     }
     Ok(())
@@ -64,7 +64,7 @@ fn handle<H: Handler, P: Port>(
     }
     again.post(worker, taker);
     worker.counters.dequeued(received);
-    worker.batch_end();
+    engine::batch_end(worker, shared, taker);
     Ok(())
 }
 

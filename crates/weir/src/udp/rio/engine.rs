@@ -18,9 +18,10 @@ use crate::{
     pause,
     rio::{
         Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Provider,
-        Received, RequestQueue, Span, Started, Threading, line_and_payload, turn::Turns,
+        Received, RequestQueue, Span, Started, Threading, line_and_payload,
+        turn::{Turns, Waited},
     },
-    socket::{Endpoint, context::Origin},
+    socket::{DatagramSocket, Endpoint, context::Origin},
     udp::{
         Handler, Job, Running, Worker,
         job::{make_room, stop_deadline},
@@ -54,12 +55,13 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     per_dequeue: u32,
     gather: Gather,
 ) -> Result<Ready<P::Opened>, Error> {
-    let sends = job.limits.replies_outstanding;
+    let sends = job.limits.sends();
     let (payload, offload) = (job.slice_bytes(), job.receive_offload());
     let needs = Needs { payload, receives: outstanding, sends, per_dequeue, offload };
     let ready = open_at(job, provider, &job.endpoints, needs, gather)?;
     job.bound(ready.opened.local_addresses());
     job.watch(ready.opened.sockets());
+    job.send_by(ready.opened.senders());
     job.state_memory(std::slice::from_ref(&ready.region));
     Ok(ready)
 }
@@ -196,8 +198,8 @@ fn flush<H: Handler, Q: RequestQueue>(
     region: &Arc<Region>,
     requests: &mut [Q],
 ) {
-    worker.post_replies(region, |socket, slice, len, to| {
-        requests[socket as usize].send(slice, len, to).is_ok()
+    worker.post_replies(region, |socket, slice, span, to| {
+        requests[socket as usize].send(slice, span, to).is_ok()
     });
 }
 
@@ -229,6 +231,9 @@ fn handle<H: Handler, Q: RequestQueue>(
     worker.counters.posts.add(posts);
     handled?;
     worker.batch_end();
+    if worker.has_replies() {
+        flush(worker, region, requests);
+    }
     commit(worker, requests)
 }
 
@@ -320,6 +325,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     mut turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs, gather } = ready;
+    let senders: Vec<_> = opened.senders().iter().map(DatagramSocket::downgrade).collect();
     let Started { completions, mut requests, granted } = provider.start(opened)?;
     let mut completions =
         Gathered::new(completions, gather, needs.receives, |name, value| worker.state(name, value));
@@ -332,8 +338,12 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
         let mut queue = OwnQueue { worker, completions, requests, region, batch, received, defer };
         while !queue.worker.stopping() {
             queue.worker.collect_errors();
+            if queue.worker.on_time() {
+                queue.flush()?;
+            }
             turn(&mut queue)?;
         }
+        queue.worker.on_stop(&senders);
         Ok(())
     });
     // What did not come back is counted in the region, and told from there.
@@ -380,21 +390,29 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
         handle(self.worker, &mut self.batch, &self.region, self.requests, self.defer)
     }
 
-    /// Asks to be notified, and waits until something has completed or the server stops.
+    /// Sends what the handler left.
+    fn flush(&mut self) -> Result<(), Error> {
+        flush(self.worker, &self.region, self.requests);
+        commit(self.worker, self.requests)
+    }
+
+    /// Asks to be notified, and waits until something has completed, the handler is to be called, or the server stops.
     #[inline]
     pub(super) fn wait(&mut self) -> Result<(), Error> {
-        let counters = &self.worker.counters;
-        counters.notifies.one();
-        counters.waits.one();
-        self.completions.wait(1, None, counters).map(drop).map_err(wait_failed)
+        self.wait_at_most(self.worker.time_left())
     }
 
     /// The same, for a time at most.
     pub(super) fn wait_for(&mut self, time: Duration) -> Result<(), Error> {
+        self.wait_at_most(Some(self.worker.time_left().map_or(time, |left| left.min(time))))
+    }
+
+    #[inline]
+    fn wait_at_most(&mut self, time: Option<Duration>) -> Result<(), Error> {
         let counters = &self.worker.counters;
         counters.notifies.one();
         counters.waits.one();
-        self.completions.wait(1, Some(time), counters).map(drop).map_err(wait_failed)
+        self.completions.wait(1, time, counters).map(drop).map_err(wait_failed)
     }
 }
 
@@ -448,6 +466,18 @@ const THERE: &str = "request queues are there until all threads have ended";
 /// All request queues, of one thread.
 pub(super) struct AllLocked<'a, Rq>(Vec<MutexGuard<'a, Option<Rq>>>);
 
+impl<Rq: RequestQueue> AllLocked<'_, Rq> {
+    /// The queue of a socket.
+    pub(super) fn get(&mut self, socket: u32) -> &mut Rq {
+        self.0[socket as usize].as_mut().expect(THERE)
+    }
+
+    /// Makes everything posted known.
+    pub(super) fn commit_all<H: Handler>(&mut self, worker: &Worker<H>) -> Result<(), Error> {
+        self.0.iter_mut().try_for_each(|queue| commit_one(worker, queue.as_mut().expect(THERE)))
+    }
+}
+
 /// Request queues that a batch is posted on, one after the other.
 pub(super) trait Posting {
     /// One of them.
@@ -466,7 +496,7 @@ impl<Rq: RequestQueue> Posting for &mut AllLocked<'_, Rq> {
     type Rq = Rq;
 
     fn post<R>(&mut self, socket: usize, _: &Counters, work: impl FnOnce(&mut Rq) -> R) -> R {
-        work(self.0[socket].as_mut().expect(THERE))
+        work(self.get(socket as u32))
     }
 }
 
@@ -529,7 +559,9 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
             for invitation in invitations {
                 let _ = invitation.send(Arc::clone(&shared));
             }
-            first(worker, &shared)
+            first(worker, &shared)?;
+            worker.on_stop(&[]);
+            Ok(())
         });
         shared.turns.close();
         let _ = others_left.recv(); // an error: every other thread has left
@@ -550,7 +582,9 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
             if !gather.is_none() {
                 pause::end_in_time(); // the first thread has told what comes of that
             }
-            other(worker, &shared)
+            other(worker, &shared)?;
+            worker.on_stop(&[]);
+            Ok(())
         })?;
     }
     Ok(())
@@ -560,22 +594,32 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
 type First<H, Q> = Box<dyn FnOnce(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send>;
 type Other<H, Q> = Arc<dyn Fn(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send + Sync>;
 
-/// Dequeues whenever it is this thread's turn, and gives the queue up before what came goes to `handle`.
+/// Dequeues whenever it is this thread's turn, and gives the queue up before what came goes to `handle`. That is given
+/// nothing where the handler was called in time, and may have left something to be sent.
 pub(super) fn take_turns<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    mut handle: impl FnMut(&mut Worker<H>, &mut Batch) -> Result<(), Error>,
+    mut handle: impl FnMut(&mut Worker<H>, Option<&mut Batch>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let counters = Arc::clone(&worker.counters);
     let mut batch = Batch::new(shared.per_dequeue);
-    while let Some(mut turn) = shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
+    loop {
+        if worker.on_time() {
+            handle(worker, None)?;
+        }
+        let until = worker.call_at();
+        let waited = shared.turns.take_until(worker.index, until, &counters);
+        let mut turn = match waited.map_err(wait_failed)? {
+            Waited::Turn(turn) => turn,
+            Waited::TimedOut => continue,
+            Waited::Closed => return Ok(()),
+        };
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
         worker.collect_errors();
-        handle(worker, &mut batch)?;
+        handle(worker, Some(&mut batch))?;
     }
-    Ok(())
 }
 
 /// What is to be posted when a batch is handled.
@@ -666,28 +710,45 @@ impl Done {
 pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    batch: &mut Batch,
+    batch: Option<&mut Batch>,
     done: &mut Done,
     posts_per_lock: usize,
 ) -> Result<(), Error> {
-    worker.with_each(batch.drain(), |worker, completion| {
-        let flush = |worker: &mut Worker<H>| flush_sharing(worker, shared);
-        done.add(settle(worker, completion, flush)?);
-        if worker.has_replies() {
-            flush(worker);
-        }
-        if done.len() >= posts_per_lock {
-            done.post(worker, shared)?;
-        }
-        Ok(())
-    })?;
-    worker.batch_end();
+    if let Some(batch) = batch {
+        worker.with_each(batch.drain(), |worker, completion| {
+            let flush = |worker: &mut Worker<H>| flush_sharing(worker, shared);
+            done.add(settle(worker, completion, flush)?);
+            if worker.has_replies() {
+                flush(worker);
+            }
+            if done.len() >= posts_per_lock {
+                done.post(worker, shared)?;
+            }
+            Ok(())
+        })?;
+        worker.batch_end();
+    }
+    if worker.has_replies() {
+        flush_sharing(worker, shared);
+    }
     done.post(worker, shared)?;
+    if worker.may_transmit() {
+        commit_all(worker, shared)?;
+    }
     worker.collect_errors(); // of sends just made: this thread may park now
     Ok(())
 }
 
-/// Sends the replies that the handler left, from slices of the pool. They are made known with the slice of the datagram that
+/// Makes everything posted known, on whatever queue.
+fn commit_all<H: Handler, Q: CompletionQueue>(
+    worker: &Worker<H>,
+    mut shared: &SharedQueue<Q>,
+) -> Result<(), Error> {
+    let commit = |queue: &mut Q::Rq| commit_one(worker, queue);
+    (0..shared.sockets()).try_for_each(|socket| shared.post(socket, &worker.counters, commit))
+}
+
+/// Sends what the handler left, from slices of the pool. Replies are made known with the slice of the datagram that
 /// they answer, which is posted on the same queue.
 #[cold]
 fn flush_sharing<H: Handler, Q: CompletionQueue>(
@@ -695,8 +756,8 @@ fn flush_sharing<H: Handler, Q: CompletionQueue>(
     mut shared: &SharedQueue<Q>,
 ) {
     let counters = Arc::clone(&worker.counters);
-    worker.post_replies(&shared.region, |socket, slice, len, to| {
-        shared.post(socket as usize, &counters, |queue| queue.send(slice, len, to).is_ok())
+    worker.post_replies(&shared.region, |socket, slice, span, to| {
+        shared.post(socket as usize, &counters, |queue| queue.send(slice, span, to).is_ok())
     });
 }
 

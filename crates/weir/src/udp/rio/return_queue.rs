@@ -14,12 +14,15 @@ use crate::{
     counters::Counters,
     gather::Gather,
     memory::Region,
-    rio::{self, Batch, CompletionQueue, HandOver, Provider},
+    rio::{self, Batch, CompletionQueue, HandOver, Provider, RequestQueue as _},
     sync::{Condvar, Mutex, MutexGuard},
-    udp::{Handler, Job, Replies, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
     wake::Waker,
 };
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// What is finished and not posted yet.
 pub(super) struct ReturnQueue {
@@ -78,9 +81,9 @@ impl ReturnQueue {
     }
 
     /// What a thread collects before it puts it in. A batch is put in when it is more than
-    /// `per_dequeue`, and the last datagram may have been answered with copies.
+    /// `per_dequeue`, with what the handler sent.
     pub(super) fn collection(&self, per_dequeue: usize) -> Done {
-        Done::new(per_dequeue + 1 + Replies::MOST_COPIES, self.sockets)
+        Done::new(per_dequeue + 1, self.sockets)
     }
 
     /// What the reader takes: it is swapped for what is in the return queue.
@@ -112,12 +115,32 @@ impl ReturnQueue {
 
     /// Takes all that is there into `done`, which is empty; waits until there is something.
     /// False: closed, and empty.
+    #[cfg(test)]
     pub(super) fn take(&self, done: &mut Done, counters: &Counters) -> bool {
+        self.take_until(done, None, counters)
+    }
+
+    /// The same until then at the latest: then `done` may stay empty.
+    pub(super) fn take_until(
+        &self,
+        done: &mut Done,
+        until: Option<Instant>,
+        counters: &Counters,
+    ) -> bool {
         let mut state = self.lock();
         while state.done.is_empty() && !state.closed {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return true;
+            }
             state.reader.found_nothing();
             counters.parks.one();
-            state = self.filled.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = match left {
+                None => self.filled.wait(state).unwrap_or_else(|e| e.into_inner()),
+                Some(left) => {
+                    self.filled.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0
+                }
+            };
         }
         std::mem::swap(&mut state.done, done);
         !done.is_empty()
@@ -187,45 +210,71 @@ fn read<H: Handler, Q: CompletionQueue>(
     worker.add_waker(returned.closer());
     let mut requests = shared.lock_all();
     let mut done = returned.taken();
-    while returned.take(&mut done, &worker.counters) {
+    loop {
+        if worker.on_time() {
+            let region = &shared.region;
+            worker.post_replies(region, |socket, slice, span, to| {
+                requests.get(socket).send(slice, span, to).is_ok()
+            });
+            requests.commit_all(worker)?;
+        }
+        if !returned.take_until(&mut done, worker.call_at(), &worker.counters) {
+            return Ok(());
+        }
         done.post(worker, &mut requests)?;
         worker.collect_errors();
     }
-    Ok(())
 }
 
-/// Handles a batch, and puts its slices into the return queue: at the end, and before where copies that
-/// answer datagrams make it more than `per_dequeue`.
+/// Handles a batch, and puts its slices into the return queue: at the end, and before where what the handler sends
+/// makes it more than `per_dequeue`.
 pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    batch: &mut Batch,
+    batch: Option<&mut Batch>,
     done: &mut Done,
     returned: &ReturnQueue,
 ) -> Result<(), Error> {
-    worker.with_each(batch.drain(), |worker, completion| {
-        let next =
-            engine::settle(worker, completion, |worker| answer(worker, &shared.region, done))?;
-        done.add(next);
-        if worker.has_replies() {
-            answer(worker, &shared.region, done);
-        }
-        if done.len() > shared.per_dequeue {
-            returned.put(done);
-        }
-        Ok(())
-    })?;
-    worker.batch_end();
+    if let Some(batch) = batch {
+        worker.with_each(batch.drain(), |worker, completion| {
+            let answer = |worker: &mut Worker<H>| answer(worker, shared, done, returned);
+            let next = engine::settle(worker, completion, answer)?;
+            add(next, done, shared.per_dequeue, returned);
+            if worker.has_replies() {
+                self::answer(worker, shared, done, returned);
+            }
+            Ok(())
+        })?;
+        worker.batch_end();
+    }
+    if worker.has_replies() {
+        answer(worker, shared, done, returned);
+    }
     returned.put(done);
     Ok(())
 }
 
-/// Adds the replies that the handler left to what is to be posted.
+/// Adds a slice to what is to be posted, and puts that in once it is more than a batch.
+#[inline]
+fn add(next: Next, done: &mut Done, per_dequeue: usize, returned: &ReturnQueue) {
+    done.add(next);
+    if done.len() > per_dequeue {
+        returned.put(done);
+    }
+}
+
+/// Adds what the handler left to what is to be posted.
 #[cold]
-fn answer<H: Handler>(worker: &mut Worker<H>, region: &Arc<Region>, done: &mut Done) {
-    worker.post_replies(region, |socket, mut slice, len, to| {
+fn answer<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    shared: &SharedQueue<Q>,
+    done: &mut Done,
+    returned: &ReturnQueue,
+) {
+    worker.post_replies(&shared.region, |socket, mut slice, span, to| {
         let to = rio::goes_to(&mut slice, to);
-        done.add(Next { slice, socket, send: Some(Reply { span: len.into(), to }) });
+        let next = Next { slice, socket, send: Some(Reply { span, to }) };
+        add(next, done, shared.per_dequeue, returned);
         true // refused, if at all, by the reader
     });
 }

@@ -31,7 +31,10 @@ use crate::{
     gather::Gather,
     options::{Microseconds, MicrosecondsValue, Named, Options as _},
     pause::{self, FINE_TIMERS},
-    rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn},
+    rio::{
+        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider,
+        turn::{Turn, Waited},
+    },
     tunable::{Unit, microseconds},
     udp::{Design, Handler, Job, Running, Worker},
 };
@@ -286,19 +289,27 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     tuning: &Tuning,
-    mut handle: impl FnMut(&mut Worker<H>, &mut Batch) -> Result<(), Error>,
+    mut handle: impl FnMut(&mut Worker<H>, Option<&mut Batch>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut batch = Batch::new(shared.per_dequeue);
     let mut spin = tuning.spin();
     let counters = Arc::clone(&worker.counters);
     let mut held: Option<Turn<'_, Q>> = None;
     while !worker.stopping() {
+        if worker.on_time() {
+            handle(worker, None)?;
+        }
+        let until = worker.call_at();
         let mut turn = match held.take() {
             Some(turn) => turn,
-            None => match shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
-                Some(turn) => turn,
-                None => break,
-            },
+            None => {
+                let waited = shared.turns.take_until(worker.index, until, &counters);
+                match waited.map_err(wait_failed)? {
+                    Waited::Turn(turn) => turn,
+                    Waited::TimedOut => continue,
+                    Waited::Closed => break,
+                }
+            }
         };
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
@@ -308,12 +319,16 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
                 Idle::Poll => Some(turn),
                 Idle::Sleep(time) => {
                     counters.waits.one();
+                    let time = worker.time_left().map_or(time, |left| left.min(time));
                     turn.queue().wait(1, Some(time), &counters).map_err(wait_failed)?;
                     Some(turn)
                 }
                 Idle::Wait => {
                     counters.notifies.one();
-                    turn.wait(&counters).map_err(wait_failed)?
+                    match turn.wait_until(until, &counters).map_err(wait_failed)? {
+                        Waited::Turn(turn) => Some(turn),
+                        Waited::TimedOut | Waited::Closed => None,
+                    }
                 }
             };
             continue;
@@ -323,7 +338,7 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
             Turning::GivenUp => turn.notify(&counters),
             Turning::Kept => held = Some(turn),
         }
-        handle(worker, &mut batch)?;
+        handle(worker, Some(&mut batch))?;
     }
     Ok(())
 }

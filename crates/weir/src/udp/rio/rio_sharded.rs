@@ -151,8 +151,10 @@ impl RioSharded {
             options.reuse_port = true;
         }
         // Fewer replies than threads are one for each: whichever a datagram comes to may answer.
-        let sends = job.limits.replies_outstanding.div_ceil(self.threads);
-        job.state("replies-outstanding", u64::from(sends) * u64::from(self.threads));
+        let replies = job.limits.replies_outstanding.div_ceil(self.threads);
+        job.state("replies-outstanding", u64::from(replies) * u64::from(self.threads));
+        // What its handler sends by itself is each thread's own affair.
+        let sends = replies.saturating_add(job.limits.transmits_outstanding);
         let needs = Needs {
             payload: job.slice_bytes(),
             receives: receives_of_shard(self.outstanding, self.threads),
@@ -172,6 +174,7 @@ impl RioSharded {
             shards.push(ready);
         }
         shards.iter().for_each(|ready| job.watch(ready.opened.sockets()));
+        job.send_by(shards[0].opened.senders());
         job.bound(endpoints.iter().map(|endpoint| endpoint.address).collect());
         let regions: Vec<_> = shards.iter().map(|ready| ready.region.clone()).collect();
         job.state_memory(&regions);

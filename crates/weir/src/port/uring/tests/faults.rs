@@ -19,7 +19,7 @@ fn a_cancelled_send_that_was_not_submitted_is_not_sent() {
     let counters = Counters::default();
     let peer = sender();
     peer.set_nonblocking(true).unwrap();
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
+    let to = crate::rio::Peer::from(peer.local_addr().unwrap());
     let mut worker = bench.port.worker().unwrap();
     let token = worker.send(bench.socket, bench.region.take().unwrap(), 5, &to).unwrap();
     assert_eq!(worker.cancel(token, &counters), Cancelled::Asked);

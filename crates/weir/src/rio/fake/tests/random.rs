@@ -77,7 +77,7 @@ fn run<K: Kernel>(seed: u64, faults: Faults, steps: &[Step]) -> Vec<String> {
                 let Some(mut slice) = b.region.take() else { continue };
                 slice.payload_mut()[..2].copy_from_slice(&next.to_le_bytes());
                 next += 1;
-                let to = Peer { address: source(), local: None, link: None };
+                let to = Peer::from(source());
                 if b.queues.requests[socket].send(slice, 2, &to).is_ok() {
                     sends += 1;
                     b.queues.requests[socket].commit(&b.counters).unwrap();
@@ -153,7 +153,7 @@ fn stop_after<K: Kernel>(seed: u64, faults: Faults, steps: &[Step]) {
                     b.region.take().map(|slice| b.queues.requests[socket].receive(slice).is_ok());
             }
             Step::Send(socket) => {
-                let to = Peer { address: source(), local: None, link: None };
+                let to = Peer::from(source());
                 let _ = b
                     .region
                     .take()

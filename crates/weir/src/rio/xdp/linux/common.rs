@@ -8,9 +8,10 @@ use super::{
     socket::{Frame, Probe, Socket},
 };
 use crate::{
+    counters::Counters,
     memory::{Posted, Region, Slice},
     rio::{
-        Needs, Peer, Span,
+        Needs, Peer, Span, Unsent,
         requests::Outgoing,
         sharing::{Count as _, Shared as _, Sharing},
         signals::Signals,
@@ -150,8 +151,8 @@ pub(super) struct Transmit {
     completed: Consumer<u64>,
     /// Of each slice under way: its endpoint, and the bytes of its payload.
     sending: Box<[(u32, u32)]>,
-    /// Those that could not be sent.
-    failed: VecDeque<(Slice, u32, io::Error)>,
+    /// Those that are over without the ring: they could not be sent, or went by the plain socket.
+    over: VecDeque<(Slice, u32, Result<Span, Unsent>)>,
     /// The kernel has frames that it did not take when it was called.
     blocked: bool,
 }
@@ -163,12 +164,13 @@ impl Transmit {
             ring,
             completed,
             sending: vec![(0, 0); sending].into(),
-            failed: VecDeque::with_capacity(sends as usize),
+            over: VecDeque::with_capacity(sends as usize),
             blocked: false,
         }
     }
 
-    /// Puts the datagrams into frames, and those into the ring.
+    /// Puts the datagrams into frames, and those into the ring. One to somebody whose place on the link no frame has
+    /// told goes by the plain socket of the address, since the kernel finds that out.
     pub fn push(
         &mut self,
         outgoing: &mut Vec<Outgoing>,
@@ -176,8 +178,14 @@ impl Transmit {
         from: &Bound,
         device: &Device,
         table: &Table,
+        counters: &Counters,
     ) {
         for Outgoing { mut slice, span, to } in outgoing.drain(..) {
+            if to.link.is_none() {
+                let sent = from.send(&slice.payload()[..span.len], span, &to, counters);
+                self.over.push_back((slice, endpoint, sent));
+                continue;
+            }
             let frame = frame_of(&mut slice, span, &to, from, device).and_then(|frame| {
                 let room = self.ring.room(1) > 0;
                 room.then_some(frame).ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -185,7 +193,7 @@ impl Transmit {
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(error) => {
-                    self.failed.push_back((slice, endpoint, error));
+                    self.over.push_back((slice, endpoint, Err(error.into())));
                     continue;
                 }
             };
@@ -230,19 +238,19 @@ impl Transmit {
 
     /// Whether something could be taken.
     pub fn has_done(&mut self) -> bool {
-        !self.failed.is_empty() || self.completed.available() > 0
+        !self.over.is_empty() || self.completed.available() > 0
     }
 
     /// Takes one that is over: slice, endpoint, and what became of it.
-    pub fn take(&mut self, table: &Table) -> Option<(Slice, u32, io::Result<usize>)> {
-        if let Some((slice, endpoint, error)) = self.failed.pop_front() {
-            return Some((slice, endpoint, Err(error)));
+    pub fn take(&mut self, table: &Table) -> Option<(Slice, u32, Result<Span, Unsent>)> {
+        if let Some(over) = self.over.pop_front() {
+            return Some(over);
         }
         // An address that was not given away is none of ours.
         while let Some(address) = self.completed.take() {
             if let Some(slice) = table.take(address, owner::TRANSMIT) {
                 let (endpoint, len) = self.sending[slice.index() as usize];
-                return Some((slice, endpoint, Ok(len as usize)));
+                return Some((slice, endpoint, Ok((len as usize).into())));
             }
         }
         None
@@ -267,8 +275,7 @@ fn frame_of(
         return refuse(io::ErrorKind::Unsupported, "a frame holds one datagram");
     }
     let Some(link) = to.link else {
-        let why = "over AF_XDP a datagram goes to those alone who have written";
-        return refuse(io::ErrorKind::HostUnreachable, why);
+        return refuse(io::ErrorKind::HostUnreachable, "its place on the link is unknown");
     };
     let ours = from.address.ip();
     if to.source().is_some_and(|source| source != ours) {
@@ -303,11 +310,26 @@ pub(super) struct Bound {
     pub port: usize,
     /// Whether the address that a datagram was sent to is asked for.
     pub tells_local: bool,
-    /// Keeps the address ours.
-    pub _socket: DatagramSocket,
+    /// Keeps the address ours, and sends to those whose place on the link is unknown.
+    pub socket: DatagramSocket,
 }
 
 impl Bound {
+    /// Sends by the kernel.
+    fn send(
+        &self,
+        bytes: &[u8],
+        span: Span,
+        to: &Peer,
+        counters: &Counters,
+    ) -> Result<Span, Unsent> {
+        match span.segment {
+            None => self.socket.send(bytes, to, counters)?,
+            Some(segment) => self.socket.send_segments(bytes, segment, to, counters)?,
+        }
+        Ok(span)
+    }
+
     /// Whether a datagram to this address is ours.
     #[inline]
     pub fn takes(&self, to: SocketAddr) -> bool {
@@ -403,8 +425,8 @@ impl<T: Sharing> Common<T> {
         for port in &self.ports {
             let waiting = port.filling.with(|filling| std::mem::take(&mut filling.waiting));
             returned += self.take_back(waiting.into_iter());
-            let failed = port.transmit.with(|transmit| transmit.failed.drain(..).count());
-            returned += failed as u32;
+            let over = port.transmit.with(|transmit| transmit.over.drain(..).count());
+            returned += over as u32;
         }
         returned
     }

@@ -154,8 +154,8 @@ impl<T: Sharing> XdpCompletions<T> {
                 {
                     common.sends_out.take_off(1);
                     let outcome = match result {
-                        Ok(len) => Outcome::Sent(len.into()),
-                        Err(error) => Outcome::NotSent(error.into()),
+                        Ok(span) => Outcome::Sent(span),
+                        Err(unsent) => Outcome::NotSent(unsent),
                     };
                     out.push(Completion { slice, socket, outcome });
                 }

@@ -271,6 +271,10 @@ impl Opened for XdpOpened {
     fn local_addresses(&self) -> Vec<SocketAddr> {
         self.bounds.iter().map(|bound| bound.address).collect()
     }
+
+    fn senders(&self) -> Vec<DatagramSocket> {
+        self.bounds.iter().map(|bound| bound.socket.clone()).collect()
+    }
 }
 
 impl<T: Sharing> Provider<T> for Xdp {
@@ -311,7 +315,7 @@ impl<T: Sharing> Provider<T> for Xdp {
                 any_port: self.any_port,
                 port,
                 tells_local: endpoint.options.local_address,
-                _socket: held,
+                socket: held,
             });
         }
         let ports = devices

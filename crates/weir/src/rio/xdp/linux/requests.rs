@@ -112,7 +112,7 @@ impl<T: Sharing> RequestQueue for XdpRequests<T> {
             if common.is_stopped() {
                 return Err(Refused::Stopped.into());
             }
-            transmit.push(sends, *endpoint, bound, &port.device, &common.table);
+            transmit.push(sends, *endpoint, bound, &port.device, &common.table, counters);
             transmit.kick(port.socket(), || counters.kernel_entries.one())
         })?;
         // Nothing tells a thread that waits of sends that are over: it has to know of them.

@@ -31,7 +31,7 @@ fn stopping_under_load_brings_every_slice_back<T: Sharing>(polling: Polling) {
         let mut rig = Rig::<T>::with(uring, needs, &[loopback(), loopback()]);
         rig.post(3000);
         let (at, on) = (rig.at.clone(), AtomicBool::new(true));
-        let to = crate::rio::Peer { address: at[1], local: None, link: None };
+        let to = crate::rio::Peer::from(at[1]);
         thread::scope(|scope| {
             let senders = [scope.spawn(|| flood(at[0], &on)), scope.spawn(|| flood(at[1], &on))];
             for turn in 0..20 * round {

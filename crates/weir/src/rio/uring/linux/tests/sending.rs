@@ -85,7 +85,7 @@ fn more_sends_than_were_asked_for_are_given_back<T: Sharing>(polling: Polling) {
     let peer = peer(rig.at[0]);
     // Room for all of them at once, at what the kernel charges for a small datagram.
     socket2::SockRef::from(&peer).set_recv_buffer_size(most as usize * 1024).unwrap();
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
+    let to = crate::rio::Peer::from(peer.local_addr().unwrap());
     for _ in 0..3 {
         for number in 0..=most {
             let mut slice = rig.region.take().unwrap();
@@ -120,7 +120,7 @@ fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
     let needs = Needs { sends: 4, ..NEEDS };
     let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
     // An IPv6 address cannot be reached from an IPv4 socket.
-    let to = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None, link: None };
+    let to = crate::rio::Peer::from("[::1]:9".parse::<std::net::SocketAddr>().unwrap());
     let slice = rig.region.take().unwrap();
     let index = slice.index();
     rig.requests[0].send(slice, 5, &to).unwrap();
@@ -136,8 +136,8 @@ fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
 fn several_datagrams_leave_at_once_or_each_by_itself<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, Needs { sends: 4, ..NEEDS }, &[loopback()]);
     let peer = peer(rig.at[0]);
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
-    let nowhere = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None, link: None };
+    let to = crate::rio::Peer::from(peer.local_addr().unwrap());
+    let nowhere = crate::rio::Peer::from("[::1]:9".parse::<std::net::SocketAddr>().unwrap());
     for count in [5, TOO_MANY_SEGMENTS] {
         let span = Span { len: count, segment: NonZeroU16::new(1) };
         for to in [to, nowhere] {
@@ -210,7 +210,7 @@ fn slices_in_a_row_to_one_peer_leave_as_one<T: Sharing>(polling: Polling) {
 
 fn slices_that_do_not_leave_as_one_are_told_of_each<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, Needs { sends: 8, ..NEEDS }, &[loopback()]);
-    let nowhere = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None, link: None };
+    let nowhere = crate::rio::Peer::from("[::1]:9".parse::<std::net::SocketAddr>().unwrap());
     let mut sent: Vec<_> = (0..5)
         .map(|_| {
             let slice = rig.region.take().unwrap();
@@ -236,10 +236,7 @@ fn slices_that_do_not_leave_as_one_are_told_of_each<T: Sharing>(polling: Polling
 
 fn a_send_of_more_than_the_payload_panics<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, Needs { sends: 1, ..NEEDS }, &[loopback()]);
-    let (slice, to) = (
-        rig.region.take().unwrap(),
-        crate::rio::Peer { address: rig.at[0], local: None, link: None },
-    );
+    let (slice, to) = (rig.region.take().unwrap(), crate::rio::Peer::from(rig.at[0]));
     let too_long = slice.payload().len() + 1;
     let send = || rig.requests[0].send(slice, too_long, &to).is_ok();
     let said = catch_unwind(AssertUnwindSafe(send)).unwrap_err();

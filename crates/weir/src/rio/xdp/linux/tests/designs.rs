@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     limits::Limits,
     socket::tests::free_again,
-    udp::{Contract, Datagram, Replies, Server, designs},
+    udp::{Contract, Datagram, Handler, Outbox, Replies, Server, Transmit, designs},
 };
 
 /// Datagrams that a client sends before it waits for their echoes.
@@ -28,6 +28,82 @@ fn echo_all(clients: &[UdpSocket], to: SocketAddr, sizes: &[usize]) {
             expected.swap_remove(place.expect("an echo of what was sent, once"));
         }
     }
+}
+
+/// Passes on what comes to somebody who has never written.
+struct PassesOn {
+    to: SocketAddr,
+}
+
+impl Handler for PassesOn {
+    fn on_start(&mut self, outbox: &mut Outbox<'_>) {
+        outbox.send(Transmit::new(self.to, b"begins")).unwrap();
+    }
+
+    fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
+        replies.send(&datagram.bytes[..1]).unwrap();
+        let contents = &*datagram.bytes;
+        let whole = Transmit::new(self.to, contents);
+        let cut = Transmit { segment_size: Some(100), ..whole };
+        replies.outbox().send(cut).unwrap();
+    }
+
+    fn on_stop(&mut self, outbox: &mut Outbox<'_>) {
+        outbox.send(Transmit::new(self.to, b"ends")).unwrap();
+    }
+}
+
+#[test]
+fn every_design_sends_to_who_has_not_written() {
+    on_a_wire(|wire| {
+        for mut design in designs().into_iter().filter(|d| d.about().contract == Contract::Rio) {
+            let has = |name: &str| design.known_options().iter().any(|one| one.name == name);
+            let threads = if has("threads") { &["1"][..] } else { &[] };
+            let set: Vec<_> = threads.iter().map(|threads| ("threads", *threads)).collect();
+            for (name, value) in [("provider", "xdp"), ("outstanding", "64")].into_iter().chain(set)
+            {
+                design.set(name, value).unwrap();
+            }
+            let name = design.about().name;
+            for at in [OURS_V4, OURS_V6] {
+                let silent = wire.client(ours(at));
+                let to = silent.local_addr().unwrap();
+                let limits =
+                    Limits { replies_outstanding: 16, transmits_outstanding: 32, ..Limits::SINK };
+                let server = Server::bind(ours(at)).limits(limits).payload_bytes(1000);
+                let running = server
+                    .start(design.clone(), move |_| PassesOn { to })
+                    .unwrap_or_else(|e| panic!("{name}: {e}"));
+                let from = running.local_addresses()[0];
+                let handlers = running.counters().len();
+                let mut buffer = [0; 2000];
+                let mut expect = |expected: &[u8]| {
+                    let (bytes, source) = silent.recv_from(&mut buffer).unwrap();
+                    assert_eq!((&buffer[..bytes], source), (expected, from), "{name}");
+                };
+                (0..handlers).for_each(|_| expect(b"begins"));
+                let client = wire.client(from);
+                for number in 0..10 {
+                    let sent = payload(number, 250);
+                    client.send_to(&sent, from).unwrap();
+                    let mut answer = [0; 10];
+                    assert_eq!(client.recv_from(&mut answer).unwrap(), (1, from), "{name}");
+                    assert_eq!(answer[0], sent[0]);
+                    sent.chunks(100).for_each(&mut expect);
+                }
+                running.outbox().send(Transmit::new(to, b"by another thread")).unwrap();
+                expect(b"by another thread");
+                let report = running.stop();
+                assert!(report.failure.is_none(), "{name}: {:?}", report.failure);
+                (0..handlers).for_each(|_| expect(b"ends"));
+                let total = report.total();
+                assert_eq!((total.replies_refused, total.send_errors), (0, 0), "{name}");
+                let slices = report.slices;
+                assert_eq!((slices.returned, slices.missing), (slices.made, 0), "{name}");
+                drop(free_again(from));
+            }
+        }
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{
             self, OURS_V4, OURS_V6, PATIENCE, THEIRS, THEIRS_V4, THEIRS_V6, Wire, ours, payload,
         },
     },
-    socket::Peer,
+    socket::{Ecn, Peer},
 };
 use std::{
     io,

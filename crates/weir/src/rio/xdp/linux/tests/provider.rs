@@ -390,7 +390,6 @@ fn what_cannot_be_sent_says_why() {
         let peer = arrival.peer();
         let v6 = SocketAddr::new(THEIRS_V6.parse().unwrap(), 9);
         for (to, len, part) in [
-            (Peer { link: None, ..peer }, 5, "who have written"),
             (Peer { local: Some("10.77.0.99".parse().unwrap()), ..peer }, 5, "another address"),
             (Peer { address: v6, ..peer }, 5, "two families"),
             (peer, 1473, "too long"),
@@ -402,6 +401,31 @@ fn what_cannot_be_sent_says_why() {
             assert!(error.to_string().contains(part), "{error}");
         }
         rig.stop();
+    });
+}
+
+/// Only the kernel knows where on the link somebody is who has not written.
+#[test]
+fn who_has_not_written_is_sent_to_from_the_same_address_and_port() {
+    on_a_wire(|wire| {
+        for at in [OURS_V4, OURS_V6] {
+            let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(at).into()]);
+            let to = rig.at[0];
+            let client = wire.client(to);
+            let peer = Peer { ecn: Some(Ecn::Ect0), ..client.local_addr().unwrap().into() };
+            let mut buffer = [0; 2000];
+            for len in [0, 1, 1452, 1500] {
+                let mut slice = rig.region.take().unwrap();
+                slice.payload_mut()[..len].fill(len as u8);
+                let outcome = rig.send(slice, 0, len, &peer);
+                let Outcome::Sent(span) = outcome else { panic!("{outcome:?}") };
+                assert_eq!(span.len, len);
+                let (bytes, from) = client.recv_from(&mut buffer).unwrap();
+                assert_eq!((bytes, from), (len, to));
+                assert!(buffer[..len].iter().all(|byte| *byte == len as u8));
+            }
+            rig.stop();
+        }
     });
 }
 
