@@ -18,7 +18,8 @@ use weir_load::{
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
     tcp::{
-        self, Conduct, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes, SourceRange,
+        self, Conduct, Engine, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes,
+        SourceRange,
     },
 };
 
@@ -203,6 +204,12 @@ pub struct LoadTcp {
     #[arg(long)]
     cpu: Option<Cores>,
 
+    /// What moves the bytes: uring (requests on an io_uring of each thread) or readiness (calls on sockets that are
+    /// ready) [default: uring where it can be used and the next message follows an answer, else readiness; the report
+    /// says which, and why].
+    #[arg(long, value_parser = parse_engine)]
+    engine: Option<Engine>,
+
     /// Connections that are being made at a time, over all threads.
     #[arg(long, default_value = "256", value_parser = parse_whole)]
     connecting: u32,
@@ -318,6 +325,10 @@ impl FromStr for Range {
 
 fn parse_whole(text: &str) -> Result<u32, String> {
     u32::try_from(parse_count(text)?).map_err(|_| format!("{text:?} is too many"))
+}
+
+fn parse_engine(name: &str) -> Result<Engine, String> {
+    Engine::named(name).map_err(|e| e.to_string())
 }
 
 fn parse_every(text: &str) -> Result<Duration, String> {
@@ -472,6 +483,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         sources: args.sources.map(|count| SourceRange { first: args.first_source, count }),
         looks_at_memory: args.memory,
         gives_way: args.gives_way,
+        engine: args.engine,
         one_way: args.one_way,
         refusals_expected: args.refusals_expected,
         half_close: args.half_close,

@@ -299,3 +299,17 @@ fn a_port_that_needs_privilege_is_said() {
     let failed = confined(Confinement::new().unprivileged(), &words);
     assert_said(&failed, 1, &["127.0.0.1:1", "choose a higher one"]);
 }
+
+#[test]
+fn a_load_without_io_uring_says_which_engine_it_has_and_why() {
+    let forbidden = || Confinement::new().forbid_io_uring(EPERM);
+    let words = ["load", "tcp", "127.0.0.1", "-p", "9", "--dry-run"];
+    let planned = confined(forbidden(), &words);
+    assert_eq!(planned.status.code(), Some(0), "{}", errors(&planned));
+    let said = String::from_utf8(planned.stdout).unwrap();
+    for part in ["readiness (epoll)", "io_uring_setup", "os error 1"] {
+        assert!(said.contains(part), "{part:?} is missing of {said}");
+    }
+    let asked = confined(forbidden(), &[&words[..], &["--engine", "uring"]].concat());
+    assert_said(&asked, 5, &["engine uring", "use the engine readiness"]);
+}

@@ -48,6 +48,12 @@ impl Latencies {
         self.0[bucket_of(ns)].one();
     }
 
+    /// Records the same latency in ns so many times. Only the owning thread may call this.
+    #[inline]
+    pub fn record_many(&self, ns: u64, count: u64) {
+        self.0[bucket_of(ns)].add(count);
+    }
+
     /// Adds what was recorded so far to a histogram.
     pub fn add_to(&self, histogram: &mut Histogram) {
         let empty = Histogram::default();

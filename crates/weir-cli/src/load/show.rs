@@ -103,6 +103,7 @@ impl Finding for LoadReport {
         if let Some(connect) = &self.connect_ns {
             shown.tell("time to connect", latency(connect));
         }
+        shown.tell("engine", &self.engine);
         if self.source_addresses > 1 {
             shown.tell("source addresses", self.source_addresses);
         }

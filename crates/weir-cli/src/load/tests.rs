@@ -126,6 +126,7 @@ fn what_makes_no_sense_is_refused() {
         ("127.0.0.1 -x 5 -O 1", "--omit"),
         ("127.0.0.1 -i 1ms", "10ms"),
         ("127.0.0.1 -p 0", "port 0"),
+        ("127.0.0.1 --engine epoll", "uring, readiness"),
     ] {
         let error = parse(wrong).expect_err(wrong);
         assert!(error.contains(said), "{wrong}: {error}");

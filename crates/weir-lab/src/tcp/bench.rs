@@ -38,6 +38,8 @@ pub struct Checked {
     pub messages: u64,
     /// Bytes of a message, at least and at most.
     pub message_bytes: (u32, u32),
+    /// What moved the bytes of the client, and why that: `uring` or `readiness`.
+    pub client_engine: Option<String>,
     /// What the server did with little to do.
     #[serde(skip)]
     pub idle: Idle,

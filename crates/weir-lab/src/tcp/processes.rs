@@ -311,15 +311,16 @@ impl Processes {
         };
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
-        let (load, window) = (loaded.report, report.window.unwrap_or_default());
+        let (idly, window) = (loaded.report, report.window.unwrap_or_default());
         let per_ns = |count: Option<u64>| divide(count? as f64, window.elapsed_ns as f64);
         let messages_per_ns =
-            load.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
+            idly.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
         let sleeps_per_ns = per_ns(window.voluntary_switches);
         Ok(Checked {
             connections: CHECK_CONNECTIONS.into(),
             messages,
             message_bytes: CHECK_BYTES,
+            client_engine: load.engine.as_ref().map(ToString::to_string),
             idle: Idle {
                 cores_busy: per_ns(window.cpu_ns),
                 sleeps_per_message: sleeps_per_ns

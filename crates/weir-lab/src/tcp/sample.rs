@@ -516,6 +516,7 @@ pub(crate) mod tests {
                 },
                 not_attempted: 0,
                 processes: 1,
+                engine: None,
                 connects_per_s: Some(20_000.0),
                 messages_unanswered: 0,
                 window: Some(window),

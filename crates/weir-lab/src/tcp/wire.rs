@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::performance::Record;
 use serde::{Deserialize, Serialize};
 use weir::counters::os::{KernelMemory, Sampler};
-use weir_load::tcp::{Counts, Holds, Window as LoadWindow, Wrong};
+use weir_load::tcp::{Counts, EngineUsed, Holds, Window as LoadWindow, Wrong};
 
 /// Asks a server what it holds, now that all connections stand.
 pub const STANDING: &str = "standing";
@@ -158,6 +158,9 @@ pub struct LoadReport {
     /// Processes.
     #[serde(default)]
     pub processes: u32,
+    /// What moved the bytes.
+    #[serde(default)]
+    pub engine: Option<EngineUsed>,
     /// Connections made per second, of all that were made.
     #[serde(default)]
     pub connects_per_s: Option<f64>,

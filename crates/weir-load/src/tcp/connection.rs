@@ -6,6 +6,7 @@ pub mod model;
 
 use super::{
     content::{Amiss, Content, Sending, Wrong},
+    engine::Moves,
     pattern::Pattern,
     system::Socket,
 };
@@ -15,7 +16,7 @@ use super::{
 pub(super) struct Stream {
     number: u32,
     pattern: Pattern,
-    /// Bytes that the system took.
+    /// Bytes that the system took, or was given and may take.
     sent: u64,
     /// Bytes of all messages begun.
     begun_bytes: u64,
@@ -86,17 +87,25 @@ impl Stream {
         self.begun += 1;
     }
 
-    /// Sends the next bytes, as many as there are and one call sends; `scratch` is room for them.
+    /// Sends the next bytes, as many as there are and go at a time, on the connection of that number in its thread.
     #[inline]
     pub(super) fn send(
         &mut self,
-        socket: &Socket,
+        moves: &mut Moves,
+        on: (&Socket, u32),
         content: &Content<'_>,
-        scratch: &mut [u8],
     ) -> Result<Sending, Amiss> {
-        let sending = content.send(socket, self.pattern, self.sent, self.unsent(), scratch)?;
-        self.taken(sending.taken.unwrap_or(0));
+        let sending = content.send(moves, on, self.pattern, self.sent, self.unsent())?;
+        // What is under way may come back before it is told.
+        let given = if sending.under_way { sending.asked } else { sending.taken.unwrap_or(0) };
+        self.taken(given);
         Ok(sending)
+    }
+
+    /// So many bytes that the system was given it has not taken.
+    #[inline]
+    pub(super) fn not_taken(&mut self, bytes: usize) {
+        self.sent -= bytes as u64;
     }
 
     /// The system took so many bytes.
@@ -114,7 +123,8 @@ impl Stream {
         content: &mut Content<'_>,
         over: impl FnMut(u64),
     ) -> Result<(), Amiss> {
-        let expected = (self.sent - self.received).min(bytes.len() as u64) as usize;
+        let sent = self.sent.saturating_sub(self.received);
+        let expected = sent.min(bytes.len() as u64) as usize;
         let (bytes, unsent) = bytes.split_at(expected);
         if let Some((at, expected)) = content.difference(self.pattern, self.received, bytes)? {
             let offset = self.received + at as u64;

@@ -13,6 +13,7 @@
 
 use super::{
     LoadError,
+    engine::Moves,
     pattern::Pattern,
     system::{self, Socket},
 };
@@ -160,7 +161,7 @@ impl SentFile {
         };
         match result {
             (_, Ok(Some(0))) => Err(self.changed()),
-            (asked, Ok(taken)) => Ok(Sending { asked, taken }),
+            (asked, Ok(taken)) => Ok(Sending { asked, taken, under_way: false }),
             (_, Err(error)) => Err(Amiss::Socket(error)),
         }
     }
@@ -254,6 +255,8 @@ pub fn bytes_of_file(path: &Path) -> Result<u64, LoadError> {
 pub(super) struct Sending {
     pub(super) asked: usize,
     pub(super) taken: Option<usize>,
+    /// What became of it is told later.
+    pub(super) under_way: bool,
 }
 
 /// What went wrong with bytes.
@@ -287,11 +290,6 @@ impl<'a> Content<'a> {
         Self { unchanged: true, ..self }
     }
 
-    /// The longest message in bytes.
-    pub(super) fn longest(&self) -> u64 {
-        self.file.as_ref().map_or(self.sizes.most.into(), |(file, _)| file.bytes)
-    }
-
     /// The length in bytes of a connection's message.
     #[inline]
     pub(super) fn length(&self, pattern: Pattern, number: u64) -> u64 {
@@ -305,22 +303,20 @@ impl<'a> Content<'a> {
     #[inline]
     pub(super) fn send(
         &self,
-        socket: &Socket,
+        moves: &mut Moves,
+        (socket, number): (&Socket, u32),
         pattern: Pattern,
         offset: u64,
         unsent: u64,
-        scratch: &mut [u8],
     ) -> Result<Sending, Amiss> {
         if let Some((file, _)) = &self.file {
-            return file.send(socket, offset, unsent, scratch);
+            return file.send(socket, offset, unsent, moves.room());
         }
-        let asked = unsent.min(scratch.len() as u64) as usize;
-        let bytes = &mut scratch[..asked];
-        if !self.unchanged {
-            pattern.fill(offset, bytes);
-        }
-        let taken = socket.send(bytes).map_err(Amiss::Socket)?;
-        Ok(Sending { asked, taken })
+        moves.send(socket, number, unsent, |bytes| {
+            if !self.unchanged {
+                pattern.fill(offset, bytes);
+            }
+        })
     }
 
     /// Whether what was taken of a file was there.

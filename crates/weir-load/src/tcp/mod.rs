@@ -20,6 +20,7 @@
 mod connection;
 mod content;
 mod counts;
+mod engine;
 mod part;
 pub mod pattern;
 pub mod refusal;
@@ -36,6 +37,7 @@ mod worker;
 pub use connection::model;
 pub use content::{FileBy, Sizes, Wrong, bytes_of_file};
 pub use counts::{Causes, Counts};
+pub use engine::{Engine, EngineUsed};
 pub use part::{EndedBy, Holds, Part, Window};
 pub use report::{LoadReport, Progress, assemble};
 pub use run::{Event, load, load_part, settings};

@@ -1,7 +1,7 @@
 //! What one process of a load did. A process may have so many descriptors, and so many connections;
 //! what several did is added up here.
 
-use super::{Causes, Counts, Wrong, counts::Live, spans::Spans, worker::Outcome};
+use super::{Causes, Counts, EngineUsed, Wrong, counts::Live, spans::Spans, worker::Outcome};
 use crate::{
     latency::Histogram,
     stop::{Stop, StopReason},
@@ -150,6 +150,7 @@ impl Window {
 pub struct Part {
     /// Processes that it is of.
     pub processes: u32,
+    pub(super) engine: EngineUsed,
     pub(super) counts: Counts,
     pub(super) latencies: Histogram,
     pub(super) delays: Histogram,
@@ -182,17 +183,27 @@ pub(super) struct Seen {
     pub(super) window: Option<Window>,
     pub(super) holds: Option<Holds>,
     pub(super) file_bytes: Option<u64>,
+    pub(super) engine: EngineUsed,
     pub(super) time_was_over: bool,
 }
 
 impl Part {
     /// Adds up what the threads of this process did.
     pub(super) fn of(lives: &[Live], outcomes: Vec<Outcome>, seen: Seen, stop: &Stop) -> Self {
-        let Seen { began_ns, open_max, source_addresses, window, holds, file_bytes, time_was_over } =
-            seen;
+        let Seen {
+            began_ns,
+            open_max,
+            source_addresses,
+            window,
+            holds,
+            file_bytes,
+            engine,
+            time_was_over,
+        } = seen;
         let process = Sampler::new().process();
         let mut part = Self {
             processes: 1,
+            engine,
             counts: Counts::default(),
             latencies: Histogram::default(),
             delays: Histogram::default(),
@@ -241,6 +252,7 @@ impl Part {
     pub fn merge(&mut self, other: Self) {
         let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
         self.processes += other.processes;
+        self.engine.add(other.engine);
         self.counts.merge(&other.counts);
         self.latencies.merge(&other.latencies);
         self.delays.merge(&other.delays);

@@ -1,6 +1,6 @@
 //! What a load did.
 
-use super::{Causes, Counts, EndedBy, Holds, LoadSpec, Pace, Part, Window, Wrong};
+use super::{Causes, Counts, EndedBy, EngineUsed, Holds, LoadSpec, Pace, Part, Window, Wrong};
 use crate::latency::{Histogram, Summary};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -20,6 +20,8 @@ pub struct LoadReport {
     pub processes: u32,
     /// Threads of each.
     pub threads: usize,
+    /// What moved the bytes.
+    pub engine: EngineUsed,
     /// Cores they were bound to, in turn; empty if to none.
     pub cores: Vec<usize>,
     /// Bytes of a message, at least.
@@ -147,6 +149,7 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         blocks: spec.blocks,
         processes: part.processes,
         threads: spec.threads,
+        engine: part.engine,
         cores: spec.cores.clone(),
         message_bytes_min: part.file_bytes.unwrap_or(spec.sizes.least.into()),
         message_bytes_max: part.file_bytes.unwrap_or(spec.sizes.most.into()),

@@ -5,9 +5,10 @@ use super::{
     assemble,
     content::SentFile,
     counts::Live,
+    engine::{EngineUsed, Moves},
     part::{Holds, Reading, Seen},
     sources::Sources,
-    system::{self, Set, WakeEvent},
+    system::{self, WakeEvent},
     worker::{self, LoadShared, Note, Outcome},
 };
 use crate::{
@@ -42,8 +43,6 @@ pub enum Event<'a> {
     Interval(Progress),
 }
 
-/// Sockets told by one wait, at most.
-const EVENTS: usize = 512;
 /// How often a stop, which has no waker, is looked for.
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// A moment that never comes.
@@ -84,7 +83,9 @@ fn run(
     times: Option<&Receiver<Times>>,
     mut watch: impl FnMut(Event<'_>),
 ) -> Result<Part, LoadError> {
-    let settings = settings(spec)?;
+    spec.check()?;
+    let (engine, used) = EngineUsed::choose(spec)?;
+    let settings = settings_with(spec, &used)?;
     if spec.gives_way {
         sys::give_way().map_err(LoadError::Priority)?;
     }
@@ -96,17 +97,18 @@ fn run(
         sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index, spec.sources)),
         file,
     };
-    let mut sets = Vec::new();
-    for _ in 0..spec.threads {
-        sets.push(Set::new(EVENTS).map_err(LoadError::Wait)?);
+    let mut all_moves = Vec::new();
+    for number in 0..spec.threads {
+        let (thread, file) = (spec.number_of_thread(number), shared.file.as_ref());
+        all_moves.push(Moves::open(engine, spec, thread, file)?);
     }
-    let wake_events = sets.iter().map(Set::wake_event).collect();
+    let wake_events = all_moves.iter().map(Moves::wake_event).collect();
     thread::scope(|scope| {
         let (sender, notes) = mpsc::channel();
         let (ready_sender, ready) = mpsc::channel();
         // Dropping them ends the threads that wait for their start.
         let mut starts = Vec::new();
-        for ((number, live), set) in lives.iter().enumerate().zip(sets) {
+        for ((number, live), moves) in lives.iter().enumerate().zip(all_moves) {
             let (start, started) = mpsc::sync_channel::<u64>(1);
             let (notes, ready, shared) = (sender.clone(), ready_sender.clone(), &shared);
             let body = move || {
@@ -116,7 +118,7 @@ fn run(
                     return;
                 }
                 if let Ok(began_ns) = started.recv() {
-                    worker::serve(spec, shared, live, number, set, began_ns, notes);
+                    worker::serve(spec, shared, live, number, moves, began_ns, notes);
                 }
             };
             let builder = thread::Builder::new().name("weir load".into());
@@ -132,7 +134,7 @@ fn run(
             // It waits for it.
             let _ = start.send(began_ns);
         });
-        leader.lead(&notes, times, &mut watch)
+        leader.lead(&notes, times, used, &mut watch)
     })
 }
 
@@ -159,7 +161,14 @@ fn sent_file(spec: &LoadSpec) -> Result<Option<SentFile>, LoadError> {
 /// As [`load`], as far as that can be known beforehand.
 pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadError> {
     spec.check()?;
-    system::availability()?;
+    let (_, used) = EngineUsed::choose(spec)?;
+    settings_with(spec, &used)
+}
+
+fn settings_with(
+    spec: &LoadSpec,
+    engine: &EngineUsed,
+) -> Result<Vec<(&'static str, String)>, LoadError> {
     let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
     let sizes = spec.sizes;
     let named = |(conduct, _): &&(Conduct, &str)| *conduct == spec.conduct;
@@ -186,6 +195,7 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
         ("outstanding", format!("{} messages on each connection", spec.outstanding)),
         ("sends", or(spec.sends.map(|sends| format!("{sends} on each connection")), "no limit")),
         ("conduct", (*conduct).into()),
+        ("engine", engine.to_string()),
         (
             "from",
             match spec.sources {
@@ -293,6 +303,7 @@ impl<'a> Leader<'a> {
         &mut self,
         notes: &Receiver<Note>,
         times: Option<&Receiver<Times>>,
+        engine: EngineUsed,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<Part, LoadError> {
         let mut outcomes: Vec<Outcome> = Vec::new();
@@ -349,6 +360,7 @@ impl<'a> Leader<'a> {
             window: self.from.zip(self.to).map(|(from, to)| Window::between(&from, &to)),
             holds: self.holds,
             file_bytes: self.shared.file.as_ref().map(SentFile::bytes),
+            engine,
             time_was_over: outcomes.iter().any(|outcome| outcome.ended_ns >= self.end_ns),
         };
         Ok(Part::of(self.lives, outcomes, seen, self.stop))

@@ -1,6 +1,6 @@
 //! What a load is to be.
 
-use super::{FileBy, LoadError, Sizes};
+use super::{Engine, FileBy, LoadError, Sizes};
 use crate::flood::{INTERVAL_MIN, random_run};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -144,6 +144,8 @@ pub struct LoadSpec {
     pub looks_at_memory: bool,
     /// Whether it takes a core only where no other program wants it.
     pub gives_way: bool,
+    /// What moves the bytes; none for the best that can be used.
+    pub engine: Option<Engine>,
     /// Which of its processes this one is.
     pub share: Share,
     /// Threads of each process.
@@ -195,6 +197,7 @@ impl LoadSpec {
             together: false,
             looks_at_memory: false,
             gives_way: false,
+            engine: None,
             share: Share::ALL,
             threads: 1,
             cores: Vec::new(),

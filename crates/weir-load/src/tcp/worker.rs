@@ -14,11 +14,11 @@ use super::{
     connection::Stream,
     content::{Content, SentFile},
     counts::{Causes, Live},
-    pattern::Pattern,
+    engine::Moves,
     schedule::Schedule,
     sources::Sources,
     spans::Spans,
-    system::{Set, Socket},
+    system::Socket,
 };
 use crate::{
     clock::{now_ns, thread_cpu_ns},
@@ -109,6 +109,8 @@ struct Slot {
     ended: bool,
     /// Whether it is among those of which something was left.
     again: bool,
+    /// Bytes of the send under way, if one is.
+    sending: u32,
 }
 
 /// This thread's share of a block.
@@ -148,8 +150,6 @@ enum End {
 const TURN: u32 = 16;
 /// Messages of an open loop that are sent before what has come is received.
 const DUE_AT_ONCE: u32 = 512;
-/// Bytes received at a time, and sent at a time, at most.
-const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(super) struct Worker<'a> {
     spec: &'a LoadSpec,
@@ -160,7 +160,7 @@ pub(super) struct Worker<'a> {
     number: u32,
     content: Content<'a>,
     began_ns: u64,
-    set: Set,
+    moves: Moves,
     slots: Vec<Slot>,
     /// The intended times of the messages under way: `outstanding` places for each connection. While
     /// it is being made, when that began.
@@ -191,8 +191,8 @@ pub(super) struct Worker<'a> {
     again: Vec<u32>,
     /// What looks like the beginning of a refusal, and what is wrong with it if it is none.
     heard: HashMap<u32, (Vec<u8>, Wrong)>,
-    buffer: Box<[u8]>,
-    scratch: Box<[u8]>,
+    /// With which sending failed on those of which what is left comes by itself.
+    unsendable: HashMap<u32, io::Error>,
     outcome: Outcome,
 }
 
@@ -202,13 +202,13 @@ pub(super) fn serve(
     shared: &LoadShared,
     live: &Live,
     number: usize,
-    set: Set,
+    moves: Moves,
     began_ns: u64,
     notes: Sender<Note>,
 ) {
     let outcome_to = notes.clone();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Worker::new(spec, shared, live, number, set, began_ns, notes).run()
+        Worker::new(spec, shared, live, number, moves, began_ns, notes).run()
     }));
     // If nobody listens, the load was given up already.
     let _ = outcome_to.send(match outcome {
@@ -223,21 +223,12 @@ impl<'a> Worker<'a> {
         shared: &'a LoadShared,
         live: &'a Live,
         number: usize,
-        set: Set,
+        moves: Moves,
         began_ns: u64,
         notes: Sender<Note>,
     ) -> Self {
         let content = Content::new(spec.sizes, shared.file.as_ref());
         let content = if spec.one_way { content.one_way() } else { content };
-        let buffer_bytes = content
-            .longest()
-            .saturating_mul(spec.outstanding.into())
-            .clamp(4096, BUFFER_BYTES as u64);
-        let buffer = || {
-            let mut bytes = vec![0; buffer_bytes as usize].into_boxed_slice();
-            Pattern::new(spec.run, 0).fill(0, &mut bytes);
-            bytes
-        };
         let threads = spec.threads_in_all();
         let mut worker = Self {
             spec,
@@ -247,7 +238,7 @@ impl<'a> Worker<'a> {
             number: spec.number_of_thread(number),
             content,
             began_ns,
-            set,
+            moves,
             slots: Vec::new(),
             times: Vec::new(),
             blocks: Vec::new(),
@@ -267,8 +258,7 @@ impl<'a> Worker<'a> {
             due: BinaryHeap::new(),
             again: Vec::new(),
             heard: HashMap::new(),
-            buffer: buffer(),
-            scratch: buffer(),
+            unsendable: HashMap::new(),
             outcome: Outcome::default(),
         };
         let share = worker.connections_in_all() as usize;
@@ -283,6 +273,10 @@ impl<'a> Worker<'a> {
     }
 
     fn run(mut self) -> Outcome {
+        if let Err(e) = self.moves.begin() {
+            self.outcome.causes.add(format!("beginning to wait for connections: {e}"), 1);
+            return self.conclude();
+        }
         loop {
             let now = now_ns();
             self.mind_the_end(now);
@@ -295,7 +289,7 @@ impl<'a> Worker<'a> {
             }
             self.live.waits.one();
             let timeout_ns = self.timeout_ns();
-            let ready = match self.set.wait(Some(timeout_ns)) {
+            let ready = match self.moves.wait(timeout_ns) {
                 Ok(ready) => ready,
                 Err(e) => {
                     self.outcome.causes.add(format!("waiting for connections: {e}"), 1);
@@ -304,7 +298,7 @@ impl<'a> Worker<'a> {
                 }
             };
             for index in 0..ready {
-                let ready = self.set.ready(index);
+                let ready = self.moves.ready(index);
                 self.attend(ready);
             }
             for number in std::mem::take(&mut self.again) {

@@ -1,7 +1,9 @@
 //! Servers that pretend to echo: none of them gets a valid run.
 
 use crate::{support::*, wine};
-use weir_load::tcp::{LoadReport, LoadSpec, Sizes};
+use weir_load::tcp::{Engine, LoadReport, LoadSpec, Sizes};
+
+each_engine!(no_cheat_has_a_valid_run, answers_that_stay_behind_are_missing_at_the_end,);
 
 const CONNECTIONS: u32 = 6;
 const SENDS: u64 = 40;
@@ -43,9 +45,15 @@ const CHEATS: [Found; 10] = [
     found(Cheat::Stall, UNANSWERED, UNANSWERED),
 ];
 
-fn load_of(server: &Server, outstanding: u32) -> LoadSpec {
+fn load_of(engine: Engine, server: &Server, outstanding: u32) -> LoadSpec {
     let (connections, sends) = (CONNECTIONS, Some(SENDS));
-    LoadSpec { connections, sends, outstanding, sizes: Sizes::of(MESSAGE_BYTES), ..server.spec() }
+    LoadSpec {
+        connections,
+        sends,
+        outstanding,
+        sizes: Sizes::of(MESSAGE_BYTES),
+        ..server.spec(engine)
+    }
 }
 
 /// That all connections ended in these ways, and that nobody may take the run for a valid one.
@@ -62,11 +70,10 @@ fn assert_caught(name: &str, report: &LoadReport, ways: &[&str]) {
     assert_eq!(report.wrong_bytes.is_some(), of("wrong") > 0, "{name}: {:?}", report.counts);
 }
 
-#[test]
-fn no_cheat_has_a_valid_run() {
+fn no_cheat_has_a_valid_run(engine: Engine) {
     for outstanding in [1, 8] {
         let honest = Server::cheating(None);
-        assert_clean(&run(&load_of(&honest, outstanding)), CONNECTIONS.into(), SENDS);
+        assert_clean(&run(&load_of(engine, &honest, outstanding)), CONNECTIONS.into(), SENDS);
         for Found { cheat, one_by_one, several } in CHEATS {
             if cheat == Cheat::Reset && wine::RESETS.is_left_out() {
                 continue;
@@ -76,19 +83,19 @@ fn no_cheat_has_a_valid_run() {
             // Where answers do not come they are not waited for, however long they take elsewhere.
             let waits = ways == UNANSWERED;
             let answer_timeout = if waits { INSTANT } else { SOON };
-            let report = run(&LoadSpec { answer_timeout, ..load_of(&server, outstanding) });
+            let report = run(&LoadSpec { answer_timeout, ..load_of(engine, &server, outstanding) });
             assert_caught(&format!("{cheat:?}, {outstanding} under way"), &report, ways);
         }
     }
 }
 
 /// As a comparison loads: for a time, at whose end the answers that are due must come.
-#[test]
-fn answers_that_stay_behind_are_missing_at_the_end() {
+fn answers_that_stay_behind_are_missing_at_the_end(engine: Engine) {
     for outstanding in [1, 8] {
         let server = Server::cheating(Some(Cheat::Late));
         let (duration, drain) = (INSTANT, INSTANT);
-        let spec = LoadSpec { sends: None, duration, drain, ..load_of(&server, outstanding) };
+        let spec =
+            LoadSpec { sends: None, duration, drain, ..load_of(engine, &server, outstanding) };
         let report = run(&spec);
         assert_caught(&format!("late, {outstanding} under way"), &report, &["cut_off"]);
         assert!(report.messages_unanswered >= CONNECTIONS.into(), "{:?}", report.counts);

@@ -11,21 +11,28 @@ use std::{
 };
 use weir_load::{
     Stop, StopReason,
-    tcp::{Conduct, EndedBy, Event, LoadSpec, Sizes, SourceRange, load},
+    tcp::{Conduct, EndedBy, Engine, Event, LoadSpec, Sizes, SourceRange, load},
 };
+
+each_engine!(
+    silent_connections_stand_until_they_are_ended,
+    silent_connections_tell_what_refused_and_what_closed_them,
+    stuck_connections_fill_the_way_and_are_read_at_the_end,
+    connections_come_from_the_addresses_asked_for_in_turn,
+    what_the_clients_end_holds_is_told_where_it_is_asked_for,
+);
 
 /// Far longer than any test takes: such loads are ended by what they wait for.
 const LONG: Duration = Duration::from_secs(600);
 
-#[test]
-fn silent_connections_stand_until_they_are_ended() {
+fn silent_connections_stand_until_they_are_ended(engine: Engine) {
     let server = Server::echo();
     let spec = LoadSpec {
         connections: 20,
         conduct: Conduct::Silent,
         duration: LONG,
         drain: SOON,
-        ..server.spec()
+        ..server.spec(engine)
     };
     let stop = Stop::new();
     let report = load(&spec, &stop, |event| {
@@ -40,8 +47,7 @@ fn silent_connections_stand_until_they_are_ended() {
     assert_eq!((report.invalid(), report.ended_by), (None, EndedBy::Asked));
 }
 
-#[test]
-fn silent_connections_tell_what_refused_and_what_closed_them() {
+fn silent_connections_tell_what_refused_and_what_closed_them(engine: Engine) {
     if wine::RESETS.is_left_out() {
         return;
     }
@@ -58,7 +64,7 @@ fn silent_connections_tell_what_refused_and_what_closed_them() {
         drain: SOON,
         refusals_expected: true,
         interval: Some(Duration::from_millis(10)),
-        ..server.spec()
+        ..server.spec(engine)
     };
     let stop = Stop::new();
     let report = load(&spec, &stop, |event| {
@@ -79,8 +85,7 @@ fn silent_connections_tell_what_refused_and_what_closed_them() {
     assert_eq!(report.invalid(), None);
 }
 
-#[test]
-fn stuck_connections_fill_the_way_and_are_read_at_the_end() {
+fn stuck_connections_fill_the_way_and_are_read_at_the_end(engine: Engine) {
     // The server says when it has been held up for the first time: then what it sends is read by nobody.
     let (sender, held_up) = mpsc::channel();
     let sender = Mutex::new(sender);
@@ -117,7 +122,7 @@ fn stuck_connections_fill_the_way_and_are_read_at_the_end() {
         outstanding: 96,
         duration: LONG,
         drain: SOON,
-        ..server.spec()
+        ..server.spec(engine)
     };
     let stop = Arc::new(Stop::new());
     let stopper = Arc::clone(&stop);
@@ -134,8 +139,7 @@ fn stuck_connections_fill_the_way_and_are_read_at_the_end() {
     assert_eq!((report.invalid(), report.messages_unanswered), (None, 0));
 }
 
-#[test]
-fn connections_come_from_the_addresses_asked_for_in_turn() {
+fn connections_come_from_the_addresses_asked_for_in_turn(engine: Engine) {
     let seen = Arc::new(Mutex::new(BTreeMap::<IpAddr, u32>::new()));
     let sees = Arc::clone(&seen);
     let server = Server::start(move |stream, _| {
@@ -150,7 +154,7 @@ fn connections_come_from_the_addresses_asked_for_in_turn() {
         threads: 2,
         sends: Some(1),
         sources: Some(SourceRange { first, count: 4 }),
-        ..server.spec()
+        ..server.spec(engine)
     };
     let report = run(&spec);
     assert_clean(&report, 20, 1);
@@ -161,10 +165,9 @@ fn connections_come_from_the_addresses_asked_for_in_turn() {
     assert_eq!(*seen.lock().unwrap(), wanted);
 }
 
-#[test]
-fn what_the_clients_end_holds_is_told_where_it_is_asked_for() {
+fn what_the_clients_end_holds_is_told_where_it_is_asked_for(engine: Engine) {
     let server = Server::echo();
-    let spec = LoadSpec { connections: 8, duration: INSTANT, ..server.spec() };
+    let spec = LoadSpec { connections: 8, duration: INSTANT, ..server.spec(engine) };
     assert_eq!(run(&spec).holds, None);
     let report = run(&LoadSpec { looks_at_memory: true, ..spec });
     let holds = report.holds.expect("it was to look");

@@ -7,10 +7,25 @@ use std::{
     thread,
     time::Duration,
 };
-use weir_load::tcp::{EndedBy, LoadSpec};
+use weir_load::tcp::{EndedBy, Engine, LoadSpec};
 
-#[test]
-fn one_byte_that_was_changed_is_found() {
+each_engine!(
+    one_byte_that_was_changed_is_found,
+    what_comes_twice_or_unasked_is_found,
+    an_end_in_order_with_answers_due_is_a_loss,
+    an_end_that_a_message_may_have_crossed_is_no_loss_and_a_failure,
+    an_end_in_order_long_after_a_message_came_is_a_loss,
+    a_sink_that_ends_before_its_time_fails_the_load,
+    refusals_are_a_failure_unless_they_are_expected,
+    resets_are_counted_and_do_not_hurt_the_others,
+    resets_at_once_are_no_failed_connects,
+    where_nobody_listens_all_are_refused,
+    a_server_that_never_answers_is_given_up,
+    what_a_full_backlog_drops_times_out,
+    a_refusal_is_understood_in_any_pieces,
+);
+
+fn one_byte_that_was_changed_is_found(engine: Engine) {
     const PLACE: u64 = 1234;
     let server = Server::start(|stream, number| {
         echo(stream, |offset, bytes| {
@@ -21,7 +36,7 @@ fn one_byte_that_was_changed_is_found() {
             }
         })
     });
-    let spec = LoadSpec { connections: 8, sends: Some(40), outstanding: 4, ..server.spec() };
+    let spec = LoadSpec { connections: 8, sends: Some(40), outstanding: 4, ..server.spec(engine) };
     let report = run(&spec);
     assert_eq!((report.counts.wrong, report.counts.finished), (1, 7), "{report:?}");
     let wrong = report.wrong_bytes.expect("an example");
@@ -31,22 +46,20 @@ fn one_byte_that_was_changed_is_found() {
     assert!(report.invalid().unwrap().contains("byte 1234"), "{:?}", report.invalid());
 }
 
-#[test]
-fn what_comes_twice_or_unasked_is_found() {
+fn what_comes_twice_or_unasked_is_found(engine: Engine) {
     let twice = Server::start(|stream, _| echo(stream, |_, bytes| bytes.extend(bytes.clone())));
     let unasked = Server::start(|mut stream, _| {
         echo(stream.try_clone()?, |_, _| {})?;
         stream.write_all(b"!")
     });
     for server in [twice, unasked] {
-        let report = run(&LoadSpec { connections: 4, sends: Some(3), ..server.spec() });
+        let report = run(&LoadSpec { connections: 4, sends: Some(3), ..server.spec(engine) });
         assert_eq!(report.counts.wrong, 4, "{report:?}");
         assert_eq!(report.wrong_bytes.unwrap().expected, None);
     }
 }
 
-#[test]
-fn an_end_in_order_with_answers_due_is_a_loss() {
+fn an_end_in_order_with_answers_due_is_a_loss(engine: Engine) {
     let server = Server::start(|mut stream, _| {
         let mut bytes = [0; 64];
         stream.read_exact(&mut bytes)?;
@@ -54,15 +67,14 @@ fn an_end_in_order_with_answers_due_is_a_loss() {
         stream.shutdown(Shutdown::Write)?;
         stream.read_to_end(&mut Vec::new()).map(drop)
     });
-    let report = run(&LoadSpec { connections: 3, sends: Some(2), ..server.spec() });
+    let report = run(&LoadSpec { connections: 3, sends: Some(2), ..server.spec(engine) });
     assert_eq!(report.counts.truncated, 3, "{report:?}");
     assert!(report.data_errors && report.invalid().unwrap().contains("lost"));
     assert_eq!(report.messages_unanswered, 3);
 }
 
 /// As a server does that is stopped under load: the next message is on its way when it ends.
-#[test]
-fn an_end_that_a_message_may_have_crossed_is_no_loss_and_a_failure() {
+fn an_end_that_a_message_may_have_crossed_is_no_loss_and_a_failure(engine: Engine) {
     for outstanding in [1, 2] {
         let server = Server::start(|mut stream, _| {
             let mut bytes = [0; 64];
@@ -73,7 +85,7 @@ fn an_end_that_a_message_may_have_crossed_is_no_loss_and_a_failure() {
             stream.shutdown(Shutdown::Write)?;
             stream.read_to_end(&mut Vec::new()).map(drop)
         });
-        let report = run(&LoadSpec { connections: 3, outstanding, ..server.spec() });
+        let report = run(&LoadSpec { connections: 3, outstanding, ..server.spec(engine) });
         assert_eq!((report.counts.ended_by_server, report.counts.truncated), (3, 0), "{report:?}");
         assert_eq!(
             (report.messages_unanswered, report.invalid()),
@@ -84,8 +96,7 @@ fn an_end_that_a_message_may_have_crossed_is_no_loss_and_a_failure() {
     }
 }
 
-#[test]
-fn an_end_in_order_long_after_a_message_came_is_a_loss() {
+fn an_end_in_order_long_after_a_message_came_is_a_loss(engine: Engine) {
     let server = Server::start(|mut stream, _| {
         stream.read_exact(&mut [0; 64])?;
         // It is this time that makes the difference.
@@ -93,26 +104,24 @@ fn an_end_in_order_long_after_a_message_came_is_a_loss() {
         stream.shutdown(Shutdown::Write)?;
         stream.read_to_end(&mut Vec::new()).map(drop)
     });
-    let report = run(&LoadSpec { connections: 3, ..server.spec() });
+    let report = run(&LoadSpec { connections: 3, ..server.spec(engine) });
     assert_eq!((report.counts.ended_by_server, report.counts.truncated), (0, 3), "{report:?}");
     assert!(report.invalid().unwrap().contains("lost"));
 }
 
 /// A sink owes nothing, whatever it has not taken.
-#[test]
-fn a_sink_that_ends_before_its_time_fails_the_load() {
+fn a_sink_that_ends_before_its_time_fails_the_load(engine: Engine) {
     let server = Server::start(|mut stream, _| {
         stream.read_exact(&mut [0; 64])?;
         stream.shutdown(Shutdown::Write)?;
         stream.read_to_end(&mut Vec::new()).map(drop)
     });
-    let report = run(&LoadSpec { connections: 3, one_way: true, ..server.spec() });
+    let report = run(&LoadSpec { connections: 3, one_way: true, ..server.spec(engine) });
     assert_eq!((report.counts.ended_by_server, report.invalid()), (3, None), "{report:?}");
     assert!(report.failure.expect("they did not last").contains("3 of 3 connections failed"));
 }
 
-#[test]
-fn refusals_are_a_failure_unless_they_are_expected() {
+fn refusals_are_a_failure_unless_they_are_expected(engine: Engine) {
     let server = Server::start(|mut stream, number| match number % 5 {
         0 | 1 => echo(stream, |_, _| {}),
         _ => {
@@ -121,7 +130,7 @@ fn refusals_are_a_failure_unless_they_are_expected() {
             stream.read_to_end(&mut Vec::new()).map(drop)
         }
     });
-    let spec = LoadSpec { connections: 5, sends: Some(2), ..server.spec() };
+    let spec = LoadSpec { connections: 5, sends: Some(2), ..server.spec(engine) };
     let report = run(&spec);
     assert_eq!((report.counts.finished, report.counts.refused_by_server), (2, 3), "{report:?}");
     let failure = report.failure.expect("some were refused");
@@ -133,8 +142,7 @@ fn refusals_are_a_failure_unless_they_are_expected() {
     assert_eq!((report.counts.refused_by_server, report.failure), (3, None));
 }
 
-#[test]
-fn resets_are_counted_and_do_not_hurt_the_others() {
+fn resets_are_counted_and_do_not_hurt_the_others(engine: Engine) {
     if wine::RESETS.is_left_out() {
         return;
     }
@@ -146,7 +154,7 @@ fn resets_are_counted_and_do_not_hurt_the_others() {
         (&stream).read_exact(&mut first)?;
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
     });
-    let report = run(&LoadSpec { connections: 10, sends: Some(5), ..server.spec() });
+    let report = run(&LoadSpec { connections: 10, sends: Some(5), ..server.spec(engine) });
     assert_eq!((report.counts.reset, report.counts.finished), (5, 5), "{report:?}");
     assert_eq!(report.invalid(), None);
     let failure = report.failure.expect("some did not last");
@@ -156,25 +164,23 @@ fn resets_are_counted_and_do_not_hurt_the_others() {
     );
 }
 
-#[test]
-fn resets_at_once_are_no_failed_connects() {
+fn resets_at_once_are_no_failed_connects(engine: Engine) {
     if wine::RESETS.is_left_out() {
         return;
     }
     let server =
         Server::start(|stream, _| socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)));
-    let report = run(&LoadSpec { connections: 10, ..server.spec() });
+    let report = run(&LoadSpec { connections: 10, ..server.spec(engine) });
     assert_eq!((report.counts.connected, report.counts.reset), (10, 10), "{report:?}");
 }
 
-#[test]
-fn where_nobody_listens_all_are_refused() {
+fn where_nobody_listens_all_are_refused(engine: Engine) {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let report = run(&LoadSpec {
         connections: 20,
         blocks: 2,
         block_interval: Duration::ZERO,
-        ..LoadSpec::new(address)
+        ..spec_of(engine, address)
     });
     assert_eq!((report.counts.attempted, report.counts.refused), (40, 40), "{report:?}");
     assert!(report.failure.unwrap().contains("does anyone listen"));
@@ -182,11 +188,10 @@ fn where_nobody_listens_all_are_refused() {
     assert_eq!(report.window, None);
 }
 
-#[test]
-fn a_server_that_never_answers_is_given_up() {
+fn a_server_that_never_answers_is_given_up(engine: Engine) {
     // The system makes the connections, and nobody accepts them.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let spec = LoadSpec::new(listener.local_addr().unwrap());
+    let spec = spec_of(engine, listener.local_addr().unwrap());
     let given_up =
         run(&LoadSpec { connections: 5, sends: Some(1), answer_timeout: INSTANT, ..spec.clone() });
     assert_eq!((given_up.counts.connected, given_up.counts.unanswered), (5, 5), "{given_up:?}");
@@ -196,8 +201,7 @@ fn a_server_that_never_answers_is_given_up() {
     assert_eq!((cut.counts.cut_off, cut.ended_by), (5, EndedBy::Time), "{cut:?}");
 }
 
-#[test]
-fn what_a_full_backlog_drops_times_out() {
+fn what_a_full_backlog_drops_times_out(engine: Engine) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     socket.bind(&any.into()).unwrap();
@@ -208,7 +212,7 @@ fn what_a_full_backlog_drops_times_out() {
         connect_timeout: INSTANT,
         answer_timeout: INSTANT,
         sends: Some(1),
-        ..LoadSpec::new(address)
+        ..spec_of(engine, address)
     };
     let report = run(&spec);
     assert!(report.counts.timed_out > 0 && report.counts.connected > 0, "{report:?}");
@@ -216,8 +220,7 @@ fn what_a_full_backlog_drops_times_out() {
     assert!(report.failure.is_some(), "nobody answered, and some were not made");
 }
 
-#[test]
-fn a_refusal_is_understood_in_any_pieces() {
+fn a_refusal_is_understood_in_any_pieces(engine: Engine) {
     let text = format!("{}there are 5 connections\n", weir::tcp::REFUSAL);
     for piece in [1, 3, 1000] {
         let text = text.clone();
@@ -228,7 +231,7 @@ fn a_refusal_is_understood_in_any_pieces() {
             stream.shutdown(Shutdown::Write)?;
             stream.read_to_end(&mut Vec::new()).map(drop)
         });
-        let report = run(&LoadSpec { connections: 4, outstanding: 3, ..server.spec() });
+        let report = run(&LoadSpec { connections: 4, outstanding: 3, ..server.spec(engine) });
         assert_eq!(report.counts.refused_by_server, 4, "{report:?}");
         assert_eq!(report.refusals.by_count(), [("there are 5 connections", 4)]);
         assert!(!report.data_errors && report.failure.unwrap().contains("there are 5"));

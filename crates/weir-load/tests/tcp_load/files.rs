@@ -13,8 +13,16 @@ use std::{
 };
 use weir_load::{
     Stop,
-    tcp::{FileBy, LoadError, LoadSpec, Sizes, load},
+    tcp::{Engine, FileBy, LoadError, LoadSpec, Sizes, load},
 };
+
+each_engine!(
+    a_file_is_sent_and_what_comes_back_is_compared_with_it,
+    a_byte_of_a_file_that_was_changed_on_the_way_is_found,
+    a_file_that_is_truncated_while_it_is_sent_fails_the_load,
+    a_file_goes_to_a_sink_too,
+    a_half_close_reaches_the_server_while_answers_are_due,
+);
 
 /// A file that is removed with it.
 struct Temporary(PathBuf);
@@ -39,8 +47,7 @@ fn some_bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ (at / 4096) as u8).collect()
 }
 
-#[test]
-fn a_file_is_sent_and_what_comes_back_is_compared_with_it() {
+fn a_file_is_sent_and_what_comes_back_is_compared_with_it(engine: Engine) {
     let server = Server::echo();
     for (len, sends, outstanding, by, half_close) in [
         (1, 3, 1, FileBy::Sendfile, false),
@@ -58,7 +65,7 @@ fn a_file_is_sent_and_what_comes_back_is_compared_with_it() {
             sends: Some(sends),
             outstanding,
             half_close,
-            ..server.spec()
+            ..server.spec(engine)
         };
         let report = run(&spec);
         assert_clean(&report, 4, sends);
@@ -67,8 +74,7 @@ fn a_file_is_sent_and_what_comes_back_is_compared_with_it() {
     }
 }
 
-#[test]
-fn a_byte_of_a_file_that_was_changed_on_the_way_is_found() {
+fn a_byte_of_a_file_that_was_changed_on_the_way_is_found(engine: Engine) {
     const PLACE: u64 = 1_234_567;
     let server = Server::start(|stream, _| {
         echo(stream, |offset, bytes| {
@@ -81,7 +87,7 @@ fn a_byte_of_a_file_that_was_changed_on_the_way_is_found() {
     });
     let bytes = some_bytes(1_000_000);
     let file = Temporary::of(&bytes);
-    let spec = LoadSpec { file: Some(file.0.clone()), sends: Some(2), ..server.spec() };
+    let spec = LoadSpec { file: Some(file.0.clone()), sends: Some(2), ..server.spec(engine) };
     let report = run(&spec);
     let wrong = report.wrong_bytes.expect("it is found");
     assert_eq!(wrong.offset, PLACE, "in the second copy of the file");
@@ -91,8 +97,7 @@ fn a_byte_of_a_file_that_was_changed_on_the_way_is_found() {
 }
 
 /// What is cut off while it is sent is no fault of the server.
-#[test]
-fn a_file_that_is_truncated_while_it_is_sent_fails_the_load() {
+fn a_file_that_is_truncated_while_it_is_sent_fails_the_load(engine: Engine) {
     for by in [FileBy::Sendfile, FileBy::Copy] {
         let file = Temporary::of(&some_bytes(64 << 20));
         let path = file.0.clone();
@@ -105,7 +110,7 @@ fn a_file_that_is_truncated_while_it_is_sent_fails_the_load() {
             })
         });
         let file = Some(file.0.clone());
-        let report = run(&LoadSpec { file, file_by: by, sends: Some(1), ..server.spec() });
+        let report = run(&LoadSpec { file, file_by: by, sends: Some(1), ..server.spec(engine) });
         let counts = &report.counts;
         let failure = report.failure.as_deref();
         let failure = failure.unwrap_or_else(|| panic!("{by:?} did not fail: {counts:?}"));
@@ -125,15 +130,15 @@ fn what_is_no_file_is_refused_before_anything_is_sent() {
         (&std::env::temp_dir(), "directory"),
         (&empty.0, "empty"),
     ] {
-        let spec = LoadSpec { file: Some(path.to_owned()), ..server.spec() };
+        let file = Some(path.to_owned());
+        let spec = LoadSpec { file, ..server.spec(Engine::Readiness) };
         let error = load(&spec, &Stop::new(), |_| panic!("nothing begins")).unwrap_err();
         assert!(matches!(error, LoadError::File { .. }), "{error:?}");
         assert!(error.to_string().contains(said), "{error}");
     }
 }
 
-#[test]
-fn a_file_goes_to_a_sink_too() {
+fn a_file_goes_to_a_sink_too(engine: Engine) {
     let received = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&received);
     let server = Server::start(move |mut stream, _| {
@@ -151,7 +156,7 @@ fn a_file_goes_to_a_sink_too() {
         file: Some(file.0.clone()),
         sends: Some(2),
         one_way: true,
-        ..server.spec()
+        ..server.spec(engine)
     };
     let report = run(&spec);
     assert_eq!((report.invalid(), report.counts.finished), (None, 3), "{report:?}");
@@ -161,8 +166,7 @@ fn a_file_goes_to_a_sink_too() {
 }
 
 /// Those servers say nothing before they have seen the end of what is sent.
-#[test]
-fn a_half_close_reaches_the_server_while_answers_are_due() {
+fn a_half_close_reaches_the_server_while_answers_are_due(engine: Engine) {
     fn server(answered: fn(usize) -> usize) -> Server {
         Server::start(move |mut stream, _| {
             let mut all = Vec::new();
@@ -176,7 +180,7 @@ fn a_half_close_reaches_the_server_while_answers_are_due() {
         sends: Some(6),
         outstanding: 6,
         half_close: true,
-        ..server.spec()
+        ..server.spec(engine)
     };
     let whole = server(|bytes| bytes);
     assert_clean(&run(&spec(&whole)), 5, 6);

@@ -1,11 +1,13 @@
 //! Loads of connections on servers of the standard library, right ones and wrong ones.
 
+#[macro_use]
+mod support;
+
 mod cheats;
 mod conduct;
 mod faults;
 mod files;
 mod paces;
-mod support;
 mod whole;
 #[path = "../../../weir/src/wine.rs"]
 mod wine;

@@ -13,13 +13,23 @@ use std::{
 };
 use weir_load::{
     Stop, StopReason,
-    tcp::{EndedBy, Event, LoadSpec, Pace, Sizes, load},
+    tcp::{EndedBy, Engine, Event, LoadSpec, Pace, Sizes, load},
 };
+
+each_engine!(
+    an_open_loop_tells_of_every_message_that_had_to_wait,
+    messages_of_small_blocks_are_due_at_once,
+    messages_that_were_due_and_could_not_be_sent_are_counted,
+    a_sink_gets_every_byte_and_answers_none,
+    a_stop_ends_it_in_order,
+    the_report_is_one_document_without_a_nan,
+    where_ports_run_out_further_addresses_are_taken,
+    none_sends_a_second_message_before_all_have_their_first_back,
+);
 
 /// The server answers nothing for a while. A client that asks only when it has an answer would have
 /// one slow message a connection; here each that was due is as late as it is.
-#[test]
-fn an_open_loop_tells_of_every_message_that_had_to_wait() {
+fn an_open_loop_tells_of_every_message_that_had_to_wait(engine: Engine) {
     const STALL: Duration = Duration::from_millis(300);
     let server = Server::start(|stream, _| {
         let mut stalled = false;
@@ -35,7 +45,7 @@ fn an_open_loop_tells_of_every_message_that_had_to_wait() {
         connections: 2,
         pace: Pace::Open { messages_per_s: 400.0 },
         sends: Some(EACH),
-        ..server.spec()
+        ..server.spec(engine)
     };
     let report = run(&spec);
     assert_eq!((report.invalid(), &report.failure), (None, &None), "{report:?}");
@@ -62,8 +72,7 @@ fn an_open_loop_tells_of_every_message_that_had_to_wait() {
 }
 
 /// However blocks and threads divide them, each connection sends from the beginning on.
-#[test]
-fn messages_of_small_blocks_are_due_at_once() {
+fn messages_of_small_blocks_are_due_at_once(engine: Engine) {
     let server = Server::echo();
     let spec = LoadSpec {
         blocks: 7,
@@ -72,20 +81,19 @@ fn messages_of_small_blocks_are_due_at_once() {
         // One in 100 s on each connection, of which the first is due when its block stands.
         pace: Pace::Open { messages_per_s: 0.07 },
         sends: Some(1),
-        ..server.spec()
+        ..server.spec(engine)
     };
     assert_clean(&run(&spec), 7, 1);
 }
 
-#[test]
-fn messages_that_were_due_and_could_not_be_sent_are_counted() {
+fn messages_that_were_due_and_could_not_be_sent_are_counted(engine: Engine) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let spec = LoadSpec {
         connections: 4,
         pace: Pace::Open { messages_per_s: 200.0 },
         duration: 2 * INSTANT,
         drain: Duration::ZERO,
-        ..LoadSpec::new(listener.local_addr().unwrap())
+        ..spec_of(engine, listener.local_addr().unwrap())
     };
     let report = run(&spec);
     assert_eq!(report.messages_unanswered, 4, "{report:?}");
@@ -95,8 +103,7 @@ fn messages_that_were_due_and_could_not_be_sent_are_counted() {
     assert!((70..=most).contains(&due), "{due}, and at most {most}");
 }
 
-#[test]
-fn a_sink_gets_every_byte_and_answers_none() {
+fn a_sink_gets_every_byte_and_answers_none(engine: Engine) {
     let received = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&received);
     let server = Server::start(move |mut stream, _| {
@@ -110,7 +117,7 @@ fn a_sink_gets_every_byte_and_answers_none() {
         one_way: true,
         sizes: Sizes::of(50_000),
         duration: INSTANT,
-        ..server.spec()
+        ..server.spec(engine)
     };
     let report = run(&spec);
     assert_eq!((report.invalid(), &report.failure), (None, &None), "{report:?}");
@@ -120,14 +127,13 @@ fn a_sink_gets_every_byte_and_answers_none() {
     assert_eq!(received.load(SeqCst), report.counts.bytes_sent);
 }
 
-#[test]
-fn a_stop_ends_it_in_order() {
+fn a_stop_ends_it_in_order(engine: Engine) {
     let server = Server::echo();
     let spec = LoadSpec {
         connections: 20,
         duration: Duration::from_secs(600),
         interval: Some(Duration::from_millis(50)),
-        ..server.spec()
+        ..server.spec(engine)
     };
     let (stop, began) = (Stop::new(), Instant::now());
     let report = load(&spec, &stop, |event| {
@@ -141,10 +147,9 @@ fn a_stop_ends_it_in_order() {
     assert_eq!((report.counts.finished, report.messages_unanswered), (20, 0));
 }
 
-#[test]
-fn the_report_is_one_document_without_a_nan() {
+fn the_report_is_one_document_without_a_nan(engine: Engine) {
     let server = Server::echo();
-    let report = run(&LoadSpec { sends: Some(3), ..server.spec() });
+    let report = run(&LoadSpec { sends: Some(3), ..server.spec(engine) });
     let value = serde_json::to_value(&report).expect("it can be written");
     assert_eq!(value["messages_over"], 3, "{value}");
     assert!(value["latency_ns"]["percentile"]["99.9"].is_u64(), "{value}");
@@ -170,9 +175,8 @@ fn with_few_ports() -> io::Result<()> {
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009")
 }
 
-#[test]
-fn where_ports_run_out_further_addresses_are_taken() {
-    let alone = thread::spawn(|| {
+fn where_ports_run_out_further_addresses_are_taken(engine: Engine) {
+    let alone = thread::spawn(move || {
         if let Err(why) = with_few_ports() {
             let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
             assert_ne!(required, "all", "required by WEIR_REQUIRE, but there is no network: {why}");
@@ -182,7 +186,8 @@ fn where_ports_run_out_further_addresses_are_taken() {
         // Outside of the range of what is chosen, so that it takes none.
         let listener = TcpListener::bind("127.0.0.1:5150").unwrap();
         let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
-        let spec = LoadSpec { connections: 35, threads: 2, duration: INSTANT, ..server.spec() };
+        let spec =
+            LoadSpec { connections: 35, threads: 2, duration: INSTANT, ..server.spec(engine) };
         let report = run(&spec);
         assert_eq!((report.counts.finished, report.invalid()), (35, None), "{report:?}");
         assert!((4..=5).contains(&report.source_addresses), "{}", report.source_addresses);
@@ -190,7 +195,7 @@ fn where_ports_run_out_further_addresses_are_taken() {
         // IPv6 has one address of loopback.
         let listener = TcpListener::bind("[::1]:5151").unwrap();
         let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
-        let report = run(&LoadSpec { connections: 15, duration: INSTANT, ..server.spec() });
+        let report = run(&LoadSpec { connections: 15, duration: INSTANT, ..server.spec(engine) });
         assert_eq!((report.counts.finished, report.counts.connect_failed), (10, 5), "{report:?}");
         let (cause, count) = report.errors.by_count()[0];
         assert!(cause.contains("port") && count == 5, "{cause}");
@@ -200,8 +205,7 @@ fn where_ports_run_out_further_addresses_are_taken() {
 
 /// A server that answers nobody before it has seen the first message of all would wait for ever if a
 /// connection were made one after the other; one that sees a second before that has found a fault.
-#[test]
-fn none_sends_a_second_message_before_all_have_their_first_back() {
+fn none_sends_a_second_message_before_all_have_their_first_back(engine: Engine) {
     const ALL: u32 = 40;
     let answered = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&answered);
@@ -228,7 +232,7 @@ fn none_sends_a_second_message_before_all_have_their_first_back() {
         outstanding: 4,
         together: true,
         duration: INSTANT,
-        ..server.spec()
+        ..server.spec(engine)
     };
     let report = run(&spec);
     assert_eq!((report.invalid(), report.counts.connected), (None, ALL.into()), "{report:?}");
@@ -241,7 +245,7 @@ fn none_sends_a_second_message_before_all_have_their_first_back() {
     });
     let report = run(&LoadSpec {
         answer_timeout: INSTANT / 2,
-        ..LoadSpec { target: silent.spec().target, ..spec }
+        ..LoadSpec { target: silent.spec(engine).target, ..spec }
     });
     assert_eq!(report.counts.unanswered, u64::from(ALL), "{report:?}");
     assert_eq!(report.counts.messages_over, 0);

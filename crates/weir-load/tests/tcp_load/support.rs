@@ -14,8 +14,45 @@ use std::{
 };
 use weir_load::{
     Stop,
-    tcp::{EndedBy, LoadReport, LoadSpec, load},
+    tcp::{EndedBy, Engine, LoadReport, LoadSpec, load},
 };
+
+/// Makes of each function that checks an engine two tests, one for each.
+macro_rules! each_engine {
+    ($($check:ident),* $(,)?) => {
+        $(mod $check {
+            use weir_load::tcp::Engine;
+
+            #[test]
+            fn uring() {
+                crate::support::on(Engine::Uring, super::$check);
+            }
+
+            #[test]
+            fn readiness() {
+                crate::support::on(Engine::Readiness, super::$check);
+            }
+        })*
+    };
+}
+
+/// Makes a check of an engine, if there is such a one here.
+pub fn on(engine: Engine, check: impl Fn(Engine)) {
+    match engine.availability() {
+        Ok(()) => check(engine),
+        Err(why) => {
+            let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+            let is_known = cfg!(not(target_os = "linux"));
+            assert!(required != "all" || is_known, "required by WEIR_REQUIRE: {why}");
+            eprintln!("not run: {why}");
+        }
+    }
+}
+
+/// A load of a server at that address, with an engine.
+pub fn spec_of(engine: Engine, address: SocketAddr) -> LoadSpec {
+    LoadSpec { engine: Some(engine), ..LoadSpec::new(address) }
+}
 
 /// Nothing here may take so long: reached only by a test that fails.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -67,10 +104,10 @@ impl Server {
         Self::start(|stream, _| echo(stream, |_, _| {}))
     }
 
-    pub fn spec(&self) -> LoadSpec {
+    pub fn spec(&self, engine: Engine) -> LoadSpec {
         // No more at a time than find room in the backlog.
         let timeout = SOON;
-        let spec = LoadSpec::new(self.address);
+        let spec = spec_of(engine, self.address);
         LoadSpec { connecting: 64, answer_timeout: timeout, connect_timeout: timeout, ..spec }
     }
 }

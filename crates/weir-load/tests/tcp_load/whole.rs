@@ -4,11 +4,19 @@ use crate::support::*;
 use std::{net::TcpListener, time::Duration};
 use weir_load::{
     Stop,
-    tcp::{EndedBy, Event, LoadSpec, Sizes, load},
+    tcp::{EndedBy, Engine, Event, LoadSpec, Sizes, load},
 };
 
-#[test]
-fn one_a_hundred_and_a_thousand_connections_are_echoed() {
+each_engine!(
+    one_a_hundred_and_a_thousand_connections_are_echoed,
+    waits_between_blocks_are_no_time_of_connecting,
+    a_load_goes_on_behind_what_is_measured,
+    messages_of_any_length_are_echoed,
+    ipv6_and_further_addresses_of_loopback_are_loaded,
+    blocks_are_added_one_after_another_and_time_ends_it,
+);
+
+fn one_a_hundred_and_a_thousand_connections_are_echoed(engine: Engine) {
     let server = Server::echo();
     for (connections, sends, outstanding, threads) in
         [(1, 500, 1, 1), (1, 300, 16, 1), (100, 20, 1, 1), (100, 20, 7, 3), (1000, 3, 2, 2)]
@@ -19,7 +27,7 @@ fn one_a_hundred_and_a_thousand_connections_are_echoed() {
             outstanding,
             threads,
             sizes: Sizes::of(200),
-            ..server.spec()
+            ..server.spec(engine)
         };
         let report = run(&spec);
         assert_clean(&report, connections.into(), sends);
@@ -34,8 +42,7 @@ fn one_a_hundred_and_a_thousand_connections_are_echoed() {
 }
 
 /// A rate of connections says how fast they are made, and not how long nothing was to be done.
-#[test]
-fn waits_between_blocks_are_no_time_of_connecting() {
+fn waits_between_blocks_are_no_time_of_connecting(engine: Engine) {
     // Far longer than it takes to make four connections on any machine.
     const WAIT: Duration = Duration::from_secs(1);
     let server = Server::echo();
@@ -43,7 +50,7 @@ fn waits_between_blocks_are_no_time_of_connecting() {
         let (connections, sends) = (4, Some(1));
         let block_interval = WAIT;
         let spec =
-            LoadSpec { connections, sends, blocks, threads, block_interval, ..server.spec() };
+            LoadSpec { connections, sends, blocks, threads, block_interval, ..server.spec(engine) };
         let report = run(&spec);
         assert_clean(&report, u64::from(blocks) * 4, 1);
         let connecting = Duration::from_nanos(report.connecting_ns.expect("they were made"));
@@ -55,25 +62,23 @@ fn waits_between_blocks_are_no_time_of_connecting() {
 }
 
 /// So whoever measures the server beside it may be a little late.
-#[test]
-fn a_load_goes_on_behind_what_is_measured() {
+fn a_load_goes_on_behind_what_is_measured(engine: Engine) {
     let server = Server::echo();
     let (duration, tail) = (Duration::from_millis(200), Duration::from_millis(300));
-    let spec = LoadSpec { duration, tail, ..server.spec() };
+    let spec = LoadSpec { duration, tail, ..server.spec(engine) };
     let report = run(&spec);
     let window = report.window.as_ref().expect("it was measured");
     assert!(Duration::from_nanos(report.elapsed_ns) >= duration + tail, "{report:?}");
     assert!(window.messages < report.counts.messages_over, "{report:?}");
 }
 
-#[test]
-fn messages_of_any_length_are_echoed() {
+fn messages_of_any_length_are_echoed(engine: Engine) {
     let server = Server::echo();
     for (least, most, outstanding) in [(1, 1, 3), (1, 9, 1), (1, 40_000, 5), (300_000, 700_000, 2)]
     {
         let sizes = Sizes { least, most };
         let spec =
-            LoadSpec { connections: 5, sends: Some(12), outstanding, sizes, ..server.spec() };
+            LoadSpec { connections: 5, sends: Some(12), outstanding, sizes, ..server.spec(engine) };
         let report = run(&spec);
         assert_clean(&report, 5, 12);
         let bytes = u64::from(least) * 60..=u64::from(most) * 60;
@@ -81,22 +86,20 @@ fn messages_of_any_length_are_echoed() {
     }
 }
 
-#[test]
-fn ipv6_and_further_addresses_of_loopback_are_loaded() {
+fn ipv6_and_further_addresses_of_loopback_are_loaded(engine: Engine) {
     for address in ["[::1]:0", "127.3.2.1:0"] {
         let listener = TcpListener::bind(address).unwrap();
         let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
-        let spec = LoadSpec { connections: 3, sends: Some(5), ..server.spec() };
+        let spec = LoadSpec { connections: 3, sends: Some(5), ..server.spec(engine) };
         assert_clean(&run(&spec), 3, 5);
     }
 }
 
-#[test]
-fn blocks_are_added_one_after_another_and_time_ends_it() {
-    in_time(INSTANT, blocks_are_added_within);
+fn blocks_are_added_one_after_another_and_time_ends_it(engine: Engine) {
+    in_time(INSTANT, |instant| blocks_are_added_within(engine, instant));
 }
 
-fn blocks_are_added_within(instant: Duration) {
+fn blocks_are_added_within(engine: Engine, instant: Duration) {
     let server = Server::echo();
     let spec = LoadSpec {
         connections: 5,
@@ -106,7 +109,7 @@ fn blocks_are_added_within(instant: Duration) {
         duration: 2 * instant,
         warm_up: instant / 2,
         interval: Some(instant / 10),
-        ..server.spec()
+        ..server.spec(engine)
     };
     let mut steps = Vec::new();
     let report = load(&spec, &Stop::new(), |event| {

@@ -84,6 +84,7 @@ impl Bench<Tcp> for Simulated {
             connections: 16,
             messages: 320,
             message_bytes: (1, 65_536),
+            client_engine: Some("uring (io_uring)".into()),
             idle: Idle {
                 cores_busy: Some(if polls { 1.0 } else { 0.3 }),
                 sleeps_per_message: Some(if polls { 0.0 } else { 1.0 }),

@@ -85,6 +85,10 @@ impl Reported for Tcp {
                 checked.messages, checked.connections
             )
         }));
+        let engine = of.checked.as_ref().and_then(|checked| checked.client_engine.as_deref());
+        said.extend(engine.map(|engine| {
+            format!("the client, where the next message follows an answer: engine {engine}")
+        }));
         said.extend(of_any_size(results));
         said
     }

@@ -96,6 +96,7 @@ impl Worker<'_> {
             settled: false,
             ended: false,
             again: false,
+            sending: 0,
         });
         let began_ns = now_ns();
         self.times.resize(self.slots.len() * self.spec.outstanding as usize, began_ns);
@@ -104,7 +105,7 @@ impl Worker<'_> {
         self.connecting += 1;
         self.open += 1;
         match self.open_socket(number).and_then(|socket| {
-            self.set.add(&socket, slot)?;
+            self.moves.add(&socket, slot)?;
             Ok(socket)
         }) {
             Ok(socket) => {

@@ -105,11 +105,14 @@ impl Worker<'_> {
         let slot = &mut self.slots[number as usize];
         let was = std::mem::replace(&mut slot.state, State::Over);
         debug_assert_ne!(was, State::Over, "a connection ends once");
-        self.set.forget(number);
+        self.moves.forget(number);
         slot.socket = None;
         self.clock.cancel(number);
         if !self.heard.is_empty() {
             self.heard.remove(&number);
+        }
+        if !self.unsendable.is_empty() {
+            self.unsendable.remove(&number);
         }
         self.open -= 1;
         let live = self.live;

@@ -19,7 +19,11 @@ const CROSSING: Duration = Duration::from_secs(1);
 
 impl Worker<'_> {
     /// Attends to a socket that changed.
-    pub(super) fn attend(&mut self, Ready { number, receive, ended }: Ready) {
+    #[inline]
+    pub(super) fn attend(&mut self, Ready { number, receive, ended, sent }: Ready) {
+        if let Some(sent) = sent {
+            return self.sent(number, sent);
+        }
         let slot = &mut self.slots[number as usize];
         slot.ended |= ended;
         match (slot.state, &slot.socket) {
@@ -47,7 +51,7 @@ impl Worker<'_> {
         if receive || ended {
             self.receive(number);
         }
-        self.send(number, now_ns());
+        self.send(number, self.moves.now_ns());
     }
 
     pub(super) fn connected(&mut self, number: u32) {
@@ -65,6 +69,9 @@ impl Worker<'_> {
         let slot = &mut self.slots[number as usize];
         slot.state = State::Open;
         slot.timed = false;
+        if let Some(socket) = &slot.socket {
+            self.moves.connected(socket, number, self.spec.conduct != Conduct::Stuck);
+        }
         if !self.spec.together {
             self.settle(number);
         }
@@ -94,15 +101,16 @@ impl Worker<'_> {
         for _ in 0..TURN {
             let slot = &self.slots[number as usize];
             let (false, Some(socket)) = (slot.state == State::Over, &slot.socket) else { return };
-            match socket.receive(&mut self.buffer) {
+            match self.moves.receive(socket, number) {
                 Ok(Some(0)) => return self.ended(number),
                 Ok(Some(count)) => {
-                    let now = now_ns();
+                    let now = self.moves.now_ns();
                     self.take(number, count, now);
                     self.mind_the_last_message(number);
                     self.send(number, now);
-                    // Less than there was room for is all there was, unless the end lies behind it.
-                    if count < self.buffer.len() && !self.slots[number as usize].ended {
+                    // The end lies behind what came, if it was told.
+                    let more = self.moves.may_be_more(count);
+                    if !more && !self.slots[number as usize].ended {
                         return;
                     }
                 }
@@ -115,9 +123,9 @@ impl Worker<'_> {
 
     /// Takes so many bytes of the buffer, which came on this connection.
     pub(super) fn take(&mut self, number: u32, count: usize, now: u64) {
-        let Self { slots, times, live, spec, shared, buffer, content, .. } = self;
+        let Self { slots, times, live, spec, shared, moves, content, .. } = self;
         let slot = &mut slots[number as usize];
-        let bytes = &buffer[..count];
+        let bytes = moves.received(count);
         live.receives.one();
         live.bytes_received.add(count as u64);
         if slot.state == State::Listening {
@@ -127,18 +135,29 @@ impl Worker<'_> {
         let outstanding = u64::from(spec.outstanding);
         let (measure_from_ns, end_ns) =
             (shared.measure_from_ns.load(Relaxed), shared.end_ns.load(Relaxed));
-        let over = |message: u64| {
-            live.messages_over.one();
-            let place = u64::from(number) * outstanding + message % outstanding;
-            let intended_ns = times[place as usize];
-            if (measure_from_ns..end_ns).contains(&intended_ns) {
-                live.latencies.record(now.saturating_sub(intended_ns));
+        let record = |intended_ns: u64, count: u64| {
+            if count > 0 && (measure_from_ns..end_ns).contains(&intended_ns) {
+                live.latencies.record_many(now.saturating_sub(intended_ns), count);
             }
+        };
+        // Those of a pipeline were begun together, and are recorded together.
+        let (mut messages, mut intended_ns, mut alike) = (0, 0, 0);
+        let over = |message: u64| {
+            let place = u64::from(number) * outstanding + message % outstanding;
+            let intended = times[place as usize];
+            if intended != intended_ns {
+                record(intended_ns, std::mem::take(&mut alike));
+                intended_ns = intended;
+            }
+            alike += 1;
+            messages += 1;
         };
         let result = match spec.one_way {
             false => slot.stream.received(bytes, content, over),
             true => Err(Amiss::Wrong(slot.stream.unexpected(bytes[0]))),
         };
+        record(intended_ns, alike);
+        live.messages_over.add(messages);
         match result {
             Ok(()) if slot.settled || slot.stream.over() == 0 => {}
             Ok(()) => self.settle(number),
@@ -156,7 +175,7 @@ impl Worker<'_> {
         }
         let Some((bytes, wrong)) = self.heard.get_mut(&number) else { return };
         let room = refusal::REFUSAL_BYTES_MAX.saturating_sub(bytes.len());
-        bytes.extend_from_slice(&self.buffer[..count.min(room)]);
+        bytes.extend_from_slice(self.moves.received(count.min(room)));
         match refusal::read(bytes, false) {
             Heard::Perhaps => self.slots[number as usize].state = State::Listening,
             Heard::Refusal(text) => self.close(number, End::RefusedByServer(text)),
@@ -179,6 +198,9 @@ impl Worker<'_> {
         let slot = &self.slots[number as usize];
         // A reset that follows an end is seen as an end, with the reset as the socket's error.
         let is_reset = || slot.socket.as_ref().is_some_and(|socket| socket.connected().is_err());
+        if let Some(error) = self.unsendable.remove(&number) {
+            return self.break_off(number, error);
+        }
         let end = match slot.state {
             State::Broken => End::Reset,
             State::Ending if slot.stream.under_way() == 0 => End::Finished,

@@ -7,6 +7,7 @@ use crate::{
         Conduct, Pace,
         content::{Amiss, Sending},
         run::NEVER,
+        system::Socket,
     },
 };
 use std::{cmp::Reverse, io, sync::atomic::Ordering::Relaxed};
@@ -60,8 +61,12 @@ impl Worker<'_> {
     pub(super) fn send(&mut self, number: u32, now: u64) {
         for _ in 0..TURN {
             self.begin_messages(number, now);
-            let slot = &mut self.slots[number as usize];
+            let Self { slots, moves, content, .. } = self;
+            let slot = &mut slots[number as usize];
             let (State::Open, Some(socket)) = (slot.state, &slot.socket) else { return };
+            if slot.sending > 0 {
+                return; // the rest follows when it is over
+            }
             if slot.stream.unsent() == 0 {
                 if socket.is_sending_a_file() {
                     self.await_room(number);
@@ -70,21 +75,17 @@ impl Worker<'_> {
                 }
                 return;
             }
-            let (asked, taken) = match slot.stream.send(socket, &self.content, &mut self.scratch) {
-                Ok(Sending { asked, taken: Some(taken) }) => (asked, taken),
+            let (asked, taken) = match slot.stream.send(moves, (socket, number), content) {
+                Ok(Sending { asked, under_way: true, .. }) => {
+                    slot.sending = asked as u32;
+                    return;
+                }
+                Ok(Sending { asked, taken: Some(taken), .. }) => (asked, taken),
                 Ok(Sending { taken: None, .. }) => return self.await_room(number),
                 Err(Amiss::Socket(e)) => return self.fail_to_send(number, e),
                 Err(amiss) => return self.close(number, End::from(amiss)),
             };
-            self.live.sends.one();
-            self.live.bytes_sent.add(taken as u64);
-            if self.spec.one_way {
-                slot.waiting_since = self.clock.now();
-                slot.stream.end_taken(&self.content, |_| self.live.messages_over.one());
-            }
-            if self.spec.one_way || self.spec.half_close {
-                self.mind_the_last_message(number);
-            }
+            self.note_sent(number, taken);
             if taken < asked {
                 self.live.short_sends.one();
                 return self.await_room(number);
@@ -93,10 +94,56 @@ impl Worker<'_> {
         self.leave(number);
     }
 
+    /// The system took so many bytes of a connection.
+    fn note_sent(&mut self, number: u32, taken: usize) {
+        self.live.sends.one();
+        self.live.bytes_sent.add(taken as u64);
+        let Self { slots, live, content, .. } = self;
+        let slot = &mut slots[number as usize];
+        if self.spec.one_way {
+            slot.waiting_since = self.clock.now();
+            slot.stream.end_taken(content, |_| live.messages_over.one());
+        }
+        if self.spec.one_way || self.spec.half_close || self.ending {
+            self.mind_the_last_message(number);
+        }
+    }
+
+    /// A send that was under way is over: the bytes taken, or the system's number of the error.
+    #[inline]
+    pub(super) fn sent(&mut self, number: u32, sent: Result<usize, i32>) {
+        let slot = &mut self.slots[number as usize];
+        let asked = std::mem::take(&mut slot.sending) as usize;
+        let taken = match sent {
+            Ok(taken) => taken,
+            Err(error) => {
+                slot.stream.not_taken(asked);
+                let error = io::Error::from_raw_os_error(error);
+                return match error.kind() {
+                    // The connection may be over by now.
+                    _ if slot.state == State::Over => {}
+                    io::ErrorKind::WouldBlock => self.await_room(number),
+                    io::ErrorKind::Interrupted => self.send(number, self.moves.now_ns()),
+                    _ => self.fail_to_send(number, error),
+                };
+            }
+        };
+        slot.stream.not_taken(asked - taken);
+        self.note_sent(number, taken);
+        if taken < asked {
+            self.live.short_sends.one();
+            return self.await_room(number);
+        }
+        // What was begun meanwhile, or may begin now.
+        if self.spec.one_way || self.slots[number as usize].stream.unsent() > 0 {
+            self.send(number, self.moves.now_ns());
+        }
+    }
+
     /// It goes on when there is room.
     fn await_room(&mut self, number: u32) {
         let Some(socket) = &self.slots[number as usize].socket else { return };
-        if let Err(e) = self.set.await_room(socket, number) {
+        if let Err(e) = self.moves.await_room(socket, number) {
             self.fail_to_send(number, e);
         }
     }
@@ -117,7 +164,7 @@ impl Worker<'_> {
         let most = if self.begun { self.spec.sends.unwrap_or(u64::MAX) } else { 1 };
         let block = &self.blocks[slot.block as usize];
         let paced = self.spec.pace != Pace::Closed;
-        let was_idle = slot.stream.under_way() == 0;
+        let (was_idle, before) = (slot.stream.under_way() == 0, slot.stream.begun());
         while slot.stream.under_way() < outstanding && slot.stream.begun() < most {
             let message = slot.stream.begun();
             let intended_ns = match &block.schedule {
@@ -131,8 +178,8 @@ impl Worker<'_> {
             let place = u64::from(number) * outstanding + message % outstanding;
             self.times[place as usize] = intended_ns;
             slot.stream.begin(&self.content);
-            self.live.messages_sent.one();
         }
+        self.live.messages_sent.add(slot.stream.begun() - before);
         if was_idle && slot.stream.under_way() > 0 {
             slot.waiting_since = self.clock.now();
             if !slot.timed {
@@ -145,6 +192,12 @@ impl Worker<'_> {
     pub(super) fn fail_to_send(&mut self, number: u32, error: io::Error) {
         let slot = &mut self.slots[number as usize];
         (slot.state, slot.ended) = (State::Broken, true);
+        if self.moves.tells_what_is_left() {
+            // Nothing follows, so that its end is told.
+            slot.socket.iter().for_each(Socket::end_both);
+            self.unsendable.insert(number, error);
+            return self.receive(number);
+        }
         self.receive(number);
         if self.slots[number as usize].state == State::Broken {
             self.break_off(number, error);
@@ -160,6 +213,9 @@ impl Worker<'_> {
             return self.wait_for_the_end(number);
         }
         let (State::Open, Some(socket)) = (slot.state, &slot.socket) else { return };
+        if slot.sending > 0 {
+            return; // it is looked at again when that is over
+        }
         let sends = self.spec.sends.unwrap_or(u64::MAX);
         let enough = match self.spec.half_close {
             true => slot.stream.begun() >= sends && slot.stream.unsent() == 0,

@@ -142,6 +142,12 @@ impl Socket {
         self.socket.shutdown(Shutdown::Write)
     }
 
+    /// Ends both directions: what has come can be received, and then its end.
+    pub(crate) fn end_both(&self) {
+        // It fails where the connection is gone, and then its end is there.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
     #[inline]
     fn raw(&self) -> SOCKET {
         self.socket.as_raw_socket() as SOCKET
@@ -302,14 +308,14 @@ impl Set {
         if self.entries[0].revents != 0 {
             self.wake_event.clear();
             let over = self.transmitted.take();
-            self.ready.extend(over.map(|number| Ready { number, receive: false, ended: false }));
+            self.ready.extend(over.map(|number| Ready::of(number, false, false)));
         }
         if ready > 0 {
             for (entry, number) in self.entries[1..].iter_mut().zip(&self.numbers) {
                 if entry.revents != 0 {
                     let ended = entry.revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
                     let receive = entry.revents & POLLRDNORM != 0;
-                    self.ready.push(Ready { number: *number, receive, ended });
+                    self.ready.push(Ready::of(*number, receive, ended));
                     self.connecting -= usize::from(is_being_made(entry));
                     entry.events = POLLRDNORM;
                 }
@@ -344,7 +350,7 @@ impl Set {
         let failed = &set[1..1 + (set[0] as u32) as usize];
         for (entry, number) in self.entries[1..].iter_mut().zip(&self.numbers) {
             if !failed.is_empty() && is_being_made(entry) && failed.contains(&entry.fd) {
-                self.ready.push(Ready { number: *number, receive: false, ended: true });
+                self.ready.push(Ready::of(*number, false, true));
                 self.connecting -= 1;
                 entry.events = POLLRDNORM;
             }
@@ -367,6 +373,9 @@ fn is_being_made(entry: &WSAPOLLFD) -> bool {
 pub(crate) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     file.seek_read(bytes, at)
 }
+
+/// What a [`Set`] waits with.
+pub(crate) const READINESS: &str = "WSAPoll";
 
 /// The call behind [`Socket::send_file`].
 pub(crate) const SENDS_FILES_BY: &str = "TransmitFile";

@@ -1,5 +1,9 @@
 //! Linux: epoll(7), edge-triggered, so that a socket is added once and costs no other call; sockets
-//! that never wait.
+//! that never wait; and io_uring (`ring`).
+
+mod ring;
+
+pub(crate) use ring::Ring;
 
 use super::Ready;
 use socket2::{Domain, Protocol, Socket as Socket2, Type};
@@ -107,6 +111,12 @@ impl Socket {
     /// Tells the server that nothing follows.
     pub(crate) fn end_sending(&self) -> io::Result<()> {
         socket2::SockRef::from(&self.0).shutdown(Shutdown::Write)
+    }
+
+    /// Ends both directions: what has come can be received, and then its end.
+    pub(crate) fn end_both(&self) {
+        // It fails where the connection is gone, and then its end is there.
+        let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 
     #[inline]
@@ -240,7 +250,7 @@ impl Set {
         let libc::epoll_event { events, u64: token } = self.events[..self.ready][index];
         let ends = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR;
         let has = |flags: libc::c_int| events & flags as u32 != 0;
-        Ready { number: token as u32, receive: has(libc::EPOLLIN), ended: has(ends) }
+        Ready::of(token as u32, has(libc::EPOLLIN), has(ends))
     }
 
     fn call(&mut self, timeout_ns: Option<u64>) -> io::Result<usize> {
@@ -305,6 +315,9 @@ fn epoll() -> io::Result<OwnedFd> {
 pub(crate) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, bytes, at)
 }
+
+/// What a [`Set`] waits with.
+pub(crate) const READINESS: &str = "epoll";
 
 /// The call behind [`Socket::send_file`].
 pub(crate) const SENDS_FILES_BY: &str = "sendfile";
