@@ -112,6 +112,25 @@ fn what_is_loaded_is_served_and_accounted_for() {
 }
 
 #[test]
+fn the_report_says_which_engine_was_used_and_why() {
+    let server = Served::start(&["--design", POLL, "--echo"]);
+    let engine = |more: &[&str]| {
+        let load = server.load(&[&["-c", "3", "-x", "5"], more].concat());
+        assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
+        document(&load)["report"]["engine"].clone()
+    };
+    let asked = engine(&["--engine", "readiness"]);
+    assert_eq!((asked["name"].as_str(), &asked["reason"]), (Some("readiness"), &Value::Null));
+    let chosen = engine(&[]);
+    assert!(["uring", "readiness"].contains(&chosen["name"].as_str().unwrap()), "{chosen}");
+    assert!(chosen["reason"].is_string(), "{chosen}");
+    let paced = engine(&["--messages-per-s", "1k"]);
+    assert_eq!(paced["name"], "readiness", "{paced}");
+    assert!(paced["reason"].as_str().unwrap().contains("open loop"), "{paced}");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
 fn a_sink_takes_and_answers_nothing() {
     let server = Served::start(&["--design", POLL]);
     let one_way = server.load(&["--one-way", "-c", "2", "-x", "50", "-b", "10k", "-o", "4"]);

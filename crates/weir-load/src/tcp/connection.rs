@@ -5,8 +5,8 @@
 pub mod model;
 
 use super::{
-    content::{Amiss, Content, Sending, Wrong},
-    engine::Moves,
+    content::{Amiss, Content, Wrong},
+    moves::{Moves, Sending},
     pattern::Pattern,
     system::Socket,
 };

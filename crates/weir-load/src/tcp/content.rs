@@ -13,7 +13,7 @@
 
 use super::{
     LoadError,
-    engine::Moves,
+    moves::{Moves, Sending},
     pattern::Pattern,
     system::{self, Socket},
 };
@@ -250,15 +250,6 @@ pub fn bytes_of_file(path: &Path) -> Result<u64, LoadError> {
     SentFile::open(path, FileBy::default()).map(|file| file.bytes)
 }
 
-/// What one call was to send, and sent; `None` where there was no room.
-#[derive(Debug)]
-pub(super) struct Sending {
-    pub(super) asked: usize,
-    pub(super) taken: Option<usize>,
-    /// What became of it is told later.
-    pub(super) under_way: bool,
-}
-
 /// What went wrong with bytes.
 #[derive(Debug)]
 pub(super) enum Amiss {
@@ -312,11 +303,12 @@ impl<'a> Content<'a> {
         if let Some((file, _)) = &self.file {
             return file.send(socket, offset, unsent, moves.room());
         }
-        moves.send(socket, number, unsent, |bytes| {
+        let sending = moves.send(socket, number, unsent, |bytes| {
             if !self.unchanged {
                 pattern.fill(offset, bytes);
             }
-        })
+        });
+        sending.map_err(Amiss::Socket)
     }
 
     /// Whether what was taken of a file was there.

@@ -21,6 +21,7 @@ mod connection;
 mod content;
 mod counts;
 mod engine;
+mod moves;
 mod part;
 pub mod pattern;
 pub mod refusal;

@@ -1,11 +1,11 @@
 //! The course of a load, seen from the thread that leads it.
 
 use super::{
-    Conduct, LoadError, LoadReport, LoadSpec, Pace, Part, Progress, SourceRange, Times, Window,
-    assemble,
+    Conduct, Engine, EngineUsed, LoadError, LoadReport, LoadSpec, Pace, Part, Progress,
+    SourceRange, Times, Window, assemble,
     content::SentFile,
     counts::Live,
-    engine::{EngineUsed, Moves},
+    moves::{Moves, Needs},
     part::{Holds, Reading, Seen},
     sources::Sources,
     system::{self, WakeEvent},
@@ -25,7 +25,7 @@ use std::{
     thread,
     time::Duration,
 };
-use weir::counters::os::ThreadId;
+use weir::{Unavailable, counters::os::ThreadId};
 
 /// What whoever started a load may want to show.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ fn run(
     mut watch: impl FnMut(Event<'_>),
 ) -> Result<Part, LoadError> {
     spec.check()?;
-    let (engine, used) = EngineUsed::choose(spec)?;
+    let (engine, used) = choose(spec)?;
     let settings = settings_with(spec, &used)?;
     if spec.gives_way {
         sys::give_way().map_err(LoadError::Priority)?;
@@ -99,8 +99,17 @@ fn run(
     };
     let mut all_moves = Vec::new();
     for number in 0..spec.threads {
-        let (thread, file) = (spec.number_of_thread(number), shared.file.as_ref());
-        all_moves.push(Moves::open(engine, spec, thread, file)?);
+        let longest = shared.file.as_ref().map_or(spec.sizes.most.into(), SentFile::bytes);
+        let needs = Needs {
+            run: spec.run,
+            connections: spec.dealt_in_all(spec.number_of_thread(number)),
+            window_bytes: longest.saturating_mul(spec.outstanding.into()),
+            answered: spec.conduct == Conduct::Messages
+                && !spec.one_way
+                && !spec.half_close
+                && spec.file.is_none(),
+        };
+        all_moves.push(Moves::open(engine, &needs)?);
     }
     let wake_events = all_moves.iter().map(Moves::wake_event).collect();
     thread::scope(|scope| {
@@ -155,13 +164,39 @@ fn sent_file(spec: &LoadSpec) -> Result<Option<SentFile>, LoadError> {
     spec.file.as_deref().map(|path| SentFile::open(path, spec.file_by)).transpose()
 }
 
+/// Which engine a load uses: the one that it asks for; else a ring where it can be used and the loop is closed.
+///
+/// # Errors
+/// If the one asked for cannot be used, or none.
+fn choose(spec: &LoadSpec) -> Result<(Engine, EngineUsed), Unavailable> {
+    if let Some(engine) = spec.engine {
+        engine.availability()?;
+        return Ok((engine, EngineUsed::of(engine, None)));
+    }
+    let reason = if spec.pace != Pace::Closed {
+        "an open loop, whose rate is given".into()
+    } else if spec.conduct != Conduct::Messages {
+        "connections that are not to be fast".into()
+    } else {
+        match Engine::Uring.availability() {
+            Ok(()) => {
+                let reason = "the faster one where the next message follows an answer".into();
+                return Ok((Engine::Uring, EngineUsed::of(Engine::Uring, Some(reason))));
+            }
+            Err(why) => why.to_string(),
+        }
+    };
+    Engine::Readiness.availability()?;
+    Ok((Engine::Readiness, EngineUsed::of(Engine::Readiness, Some(reason))))
+}
+
 /// The settings that a load would have, without connecting.
 ///
 /// # Errors
 /// As [`load`], as far as that can be known beforehand.
 pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadError> {
     spec.check()?;
-    let (_, used) = EngineUsed::choose(spec)?;
+    let (_, used) = choose(spec)?;
     settings_with(spec, &used)
 }
 

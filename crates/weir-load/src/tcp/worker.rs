@@ -14,7 +14,7 @@ use super::{
     connection::Stream,
     content::{Content, SentFile},
     counts::{Causes, Live},
-    engine::Moves,
+    moves::Moves,
     schedule::Schedule,
     sources::Sources,
     spans::Spans,

@@ -3,12 +3,7 @@
 use super::{DUE_AT_ONCE, End, Slot, State, TURN, Worker};
 use crate::{
     clock::now_ns,
-    tcp::{
-        Conduct, Pace,
-        content::{Amiss, Sending},
-        run::NEVER,
-        system::Socket,
-    },
+    tcp::{Conduct, Pace, content::Amiss, moves::Sending, run::NEVER, system::Socket},
 };
 use std::{cmp::Reverse, io, sync::atomic::Ordering::Relaxed};
 
