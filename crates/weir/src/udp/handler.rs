@@ -3,7 +3,7 @@
 use crate::{
     limits::Limits,
     rio::{Peer, Span},
-    socket::{Link, PeerError, context::Origin},
+    socket::{Link, Meta, PeerError, context::Origin},
     udp::{
         loops::Loops,
         outbox::{Checked, Exits, Outbox},
@@ -12,6 +12,7 @@ use crate::{
 use std::{
     any::Any,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -35,6 +36,10 @@ pub struct Datagram<'a> {
     pub received_at: Option<Duration>,
     /// Whether it was longer than the slice, and its end is lost.
     pub truncated: bool,
+    /// What its packet said besides, where asked for.
+    pub meta: Meta,
+    /// Where it came together with others (receive offload): bytes of each of them but the last.
+    pub segment: Option<NonZeroU16>,
     /// What its frame said, where the provider sees frames (`xdp`, `packet-any-port`): the Ethernet address of the
     /// sender, and the port of ours.
     pub link: Option<Link>,

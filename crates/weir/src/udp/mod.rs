@@ -48,7 +48,7 @@ pub use worker::Worker;
 use crate::{Error, Unavailable, design::designs, options::Options};
 pub use crate::{
     design::{About, Contract},
-    socket::Ecn,
+    socket::{Ecn, Meta},
 };
 use handler::{Boxed, MakeHandler};
 

@@ -10,6 +10,7 @@
 
 use super::handler::ReplyBuffer;
 use crate::{
+    Error, Unavailable,
     counters::Counters,
     lifecycle::Lifecycle,
     limits::Limits,
@@ -38,7 +39,8 @@ pub struct Transmit<'a> {
     /// is bound to, where the system does not let it be chosen ([`DatagramSocket::names_source`]).
     pub source: Option<IpAddr>,
     /// How its packets are marked, where the system lets that be said
-    /// ([`datagrams_can_be_marked`]).
+    /// ([`datagrams_can_be_marked`]). Its traffic class is the mark alone then, whatever
+    /// [`SocketOptions::traffic_class`](crate::socket::SocketOptions::traffic_class) says.
     pub ecn: Option<Ecn>,
     /// Bytes of each datagram where the contents are several, of which the last may be shorter; `None` for one.
     pub segment_size: Option<usize>,
@@ -273,6 +275,8 @@ pub(super) struct Exits {
     longest: usize,
     /// Bytes that are sent in one piece, at most.
     slice_bytes: usize,
+    /// Whether datagrams come by sockets, and not by frames.
+    receives_by_sockets: bool,
     /// Not held: who is woken at its end may hold a socket.
     server: Weak<Lifecycle>,
     /// Held by whoever sends, so that no socket is open any longer once the server was stopped.
@@ -326,6 +330,7 @@ impl Exits {
         addresses: &[SocketAddr],
         senders: &[DatagramSocket],
         (limits, longest, slice_bytes): (Limits, usize, usize),
+        receives_by_sockets: bool,
         server: &Arc<Lifecycle>,
     ) -> Arc<Self> {
         let exit = |(place, &address): (usize, &SocketAddr)| {
@@ -338,6 +343,7 @@ impl Exits {
             limits,
             longest,
             slice_bytes,
+            receives_by_sockets,
             server: Arc::downgrade(server),
             sending: RwLock::default(),
             sent: AtomicU64::new(0),
@@ -363,6 +369,36 @@ impl Exits {
             sent: 0,
         })?;
         send_span(&socket, bytes, span, to, counters)
+    }
+
+    /// Has each socket that can receive from a group do so, or no more; answers how many those are.
+    pub(super) fn change_group(
+        &self,
+        change: impl Fn(&DatagramSocket) -> io::Result<()>,
+        group: IpAddr,
+    ) -> Result<(), Error> {
+        let of_family = |exit: &&Exit| exit.address.is_ipv4() == group.is_ipv4();
+        let bound = |exit: &&Exit| exit.address.ip().is_unspecified() || exit.address.ip() == group;
+        let mut sockets = self.all.iter().filter(of_family).filter(bound).peekable();
+        if !self.receives_by_sockets {
+            let reason =
+                "this provider receives frames, and frames to a group are left to the kernel";
+            let why = Unavailable::new("receiving from a group", reason);
+            return Err(why.advise("use a provider with sockets").into());
+        }
+        if !group.is_multicast() || sockets.peek().is_none() {
+            let problem = format!(
+                "{group} is not allowed; allowed: the address of a group (224.0.0.0/4, ff00::/8), where the server is \
+                 bound to every address of its family or to that of the group"
+            );
+            return Err(Error::option("join", problem));
+        }
+        let failed = |e| Error::io(format!("joining or leaving {group}"), e);
+        sockets.try_for_each(|exit| {
+            let socket = exit.socket.as_ref().and_then(WeakSocket::upgrade);
+            let socket = socket.ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
+            change(&socket).map_err(failed)
+        })
     }
 
     /// Has nobody send any more, after the server was asked to stop.
@@ -505,7 +541,7 @@ mod tests {
     fn exits(addresses: &[&str], longest: usize, slice_bytes: usize) -> Arc<Exits> {
         let limits = Limits { transmits_outstanding: 8, ..Limits::SINK };
         let addresses: Vec<SocketAddr> = addresses.iter().map(|at| at.parse().unwrap()).collect();
-        Exits::new(&addresses, &[], (limits, longest, slice_bytes), &Arc::default())
+        Exits::new(&addresses, &[], (limits, longest, slice_bytes), true, &Arc::default())
     }
 
     fn to(destination: &str) -> Transmit<'static> {
@@ -541,7 +577,7 @@ mod tests {
         let source = Some("2001:db8::1".parse().unwrap());
         let from = Transmit { source, segment_size: Some(4), ..to("192.0.2.1:9") };
         assert!(matches!(exits.check(None, &from), Err(NotTaken::Source(_))));
-        let silent = Exits::new(&[], &[], (Limits::SINK, 9, 9), &Arc::default());
+        let silent = Exits::new(&[], &[], (Limits::SINK, 9, 9), true, &Arc::default());
         assert!(matches!(silent.check(None, &to("192.0.2.1:9")), Err(NotTaken::NotAllowed)));
     }
 
