@@ -1,6 +1,6 @@
 //! Sending to anybody at any time, and not only in answer to who has written.
 //!
-//! A handler is lent an [`Outbox`], and other threads have a [`SharedOutbox`]. Both send by the server's own sockets, so
+//! A handler is lent an [`Outbox`](super::Outbox), and other threads have a [`SharedOutbox`]. Both send by the server's own sockets, so
 //! that what they send comes from the address and port that clients know. Both are closed until
 //! [`Limits::transmits_outstanding`] opens them.
 //!
@@ -8,7 +8,6 @@
 //! where it has any. What another thread sends leaves at once, by a call on that thread: a socket takes datagrams from
 //! several threads, so nobody has to be woken for it.
 
-use super::handler::ReplyBuffer;
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -27,7 +26,6 @@ use std::{
         Arc, PoisonError, RwLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
 };
 
 /// A datagram to be sent, or several of one size to one peer. Its terms are those of quinn-udp.
@@ -105,111 +103,6 @@ pub enum NotTaken {
     /// What the system answered, the first time if it was several times. Would-block: the socket's send buffer is full.
     #[error("sending a datagram: {0}")]
     Failed(#[source] io::Error),
-}
-
-/// Where a handler puts datagrams that go to anybody: [`Replies::outbox`](super::Replies::outbox), and the calls that have
-/// nothing to answer.
-///
-/// ```
-/// use std::net::SocketAddr;
-/// use weir::{limits::Limits, udp::{Blocking, Datagram, Replies, Server, Transmit}};
-///
-/// let upstream = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-/// let to: SocketAddr = upstream.local_addr().unwrap();
-/// let limits = Limits { transmits_outstanding: 64, ..Limits::SINK };
-/// let server = Server::bind("127.0.0.1:0".parse().unwrap())
-///     .limits(limits)
-///     .start(Blocking::default(), move |_thread| {
-///         move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
-///             let _ = replies.outbox().send(Transmit::new(to, datagram.bytes));
-///         }
-///     })
-///     .unwrap();
-/// let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-/// client.send_to(b"passed on", server.local_addresses()[0]).unwrap();
-/// let mut buffer = [0; 16];
-/// let (bytes, from) = upstream.recv_from(&mut buffer).unwrap();
-/// assert_eq!((&buffer[..bytes], from), (&b"passed on"[..], server.local_addresses()[0]));
-/// let _ = server.stop();
-/// ```
-#[derive(Debug)]
-pub struct Outbox<'a> {
-    buffer: &'a mut ReplyBuffer,
-}
-
-impl<'a> Outbox<'a> {
-    pub(super) fn new(buffer: &'a mut ReplyBuffer) -> Self {
-        Self { buffer }
-    }
-
-    /// Sends a copy of the contents when the handler returns, by the first of the server's sockets that can send there.
-    /// What finds no room then is dropped, and counted: where [`Limits::transmits_outstanding`] are under way as
-    /// `replies_refused`, where the socket's send buffer is full as `send_errors`. What was sent counts among `replies`.
-    ///
-    /// # Errors
-    /// [`NotTaken`]; counted among `replies_refused`.
-    pub fn send(&mut self, transmit: Transmit<'_>) -> Result<(), NotTaken> {
-        self.put(None, transmit)
-    }
-
-    /// The same by a socket of one's choice, by its place among the server's addresses ([`Datagram::socket`]).
-    ///
-    /// # Errors
-    /// [`NotTaken`]; counted.
-    ///
-    /// [`Datagram::socket`]: super::Datagram::socket
-    pub fn send_by(&mut self, socket: u32, transmit: Transmit<'_>) -> Result<(), NotTaken> {
-        self.put(Some(socket), transmit)
-    }
-
-    /// How many more datagrams, or spans of several, may be put in before the handler returns.
-    pub fn room(&self) -> usize {
-        self.buffer.room_for_transmits()
-    }
-
-    /// Has the handler of this thread called then ([`Handler::on_time`](super::Handler::on_time)), or at once if that is
-    /// past. It replaces a time that was asked for before: who has several keeps them, and asks for the first. While none is
-    /// asked for nothing is done for it.
-    pub fn call_at(&mut self, time: Instant) {
-        self.buffer.call_at = Some(time);
-    }
-
-    /// Takes that back.
-    pub fn call_never(&mut self) {
-        self.buffer.call_at = None;
-    }
-
-    /// When the handler will be called.
-    pub fn called_at(&self) -> Option<Instant> {
-        self.buffer.call_at
-    }
-
-    /// An outbox for other threads.
-    pub fn shared(&self) -> SharedOutbox {
-        SharedOutbox { exits: Arc::clone(&self.buffer.exits) }
-    }
-
-    fn put(&mut self, by: Option<u32>, transmit: Transmit<'_>) -> Result<(), NotTaken> {
-        let buffer = &mut *self.buffer;
-        let taken = buffer.exits.check(by, &transmit).and_then(|checked| {
-            match checked.spans(transmit.contents).len() <= buffer.room_for_transmits() {
-                true => Ok(checked),
-                false => Err(NotTaken::Full),
-            }
-        });
-        match taken {
-            Ok(checked) => {
-                for bytes in checked.spans(transmit.contents) {
-                    buffer.put_transmit(bytes, &checked);
-                }
-                Ok(())
-            }
-            Err(why) => {
-                buffer.refused += transmit.datagrams() as u64;
-                Err(why)
-            }
-        }
-    }
 }
 
 /// An outbox for other threads than the server's: it may be cloned, kept, and used when the server has ended, which it
@@ -309,7 +202,10 @@ pub(super) struct Checked {
 
 impl Checked {
     /// The contents in pieces: one where they are a datagram, with or without bytes.
-    fn spans<'c>(&self, contents: &'c [u8]) -> impl ExactSizeIterator<Item = &'c [u8]> + use<'c> {
+    pub(super) fn spans<'c>(
+        &self,
+        contents: &'c [u8],
+    ) -> impl ExactSizeIterator<Item = &'c [u8]> + use<'c> {
         let piece = self.piece.max(1);
         (0..contents.len().div_ceil(piece).max(1)).map(move |number| {
             let start = number * piece;
@@ -406,7 +302,11 @@ impl Exits {
         drop(self.sending.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn check(&self, by: Option<u32>, transmit: &Transmit<'_>) -> Result<Checked, NotTaken> {
+    pub(super) fn check(
+        &self,
+        by: Option<u32>,
+        transmit: &Transmit<'_>,
+    ) -> Result<Checked, NotTaken> {
         let Transmit { destination, source, ecn, segment_size, contents } = *transmit;
         if self.limits.transmits_outstanding == 0 {
             return Err(NotTaken::NotAllowed);

@@ -2,8 +2,8 @@
 
 use super::{
     Handler,
-    handler::{Datagram, Replies, ReplyBuffer},
-    outbox::{Outbox, send_span},
+    handler::{Datagram, Outbox, Replies, ReplyBuffer},
+    outbox::send_span,
 };
 use crate::{
     Error,
