@@ -134,8 +134,14 @@ fn privilege_is_given_up_and_traffic_and_the_end_need_none() {
 #[test]
 fn privilege_is_given_up_by_the_kernel_s_threads_of_a_provider_too() {
     let provider = weir::rio::uring::Uring::polling(weir::rio::uring::Polling::KernelThread);
-    let needs =
-        weir::rio::Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1, offload: false };
+    let needs = weir::rio::Needs {
+        payload: 1,
+        receives: 1,
+        sends: 0,
+        per_dequeue: 1,
+        offload: false,
+        meta: false,
+    };
     if let Err(unavailable) = weir::rio::Provider::<weir::rio::HandOver>::layout(&provider, &needs)
     {
         return common::cannot_run(&unavailable.to_string());

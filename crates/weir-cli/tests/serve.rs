@@ -391,3 +391,33 @@ fn an_echo_that_goes_round_is_dropped_and_counted() {
     let (code, report) = server.end();
     assert_eq!((code, &report["counters"]["loops_dropped"]), (Some(0), &1.into()), "{report}");
 }
+
+#[test]
+#[cfg(target_os = "linux")] // elsewhere a traffic class is not a program's to choose
+fn how_answers_are_sent_and_which_groups_are_heard_is_asked_for_by_flags() {
+    let join = "239.255.77.4%1";
+    let flags = ["--echo", "-S", "0xb8", "--ttl", "9", "--path-mtu", "discover", "--join", join];
+    let settings = settings(&[&["--bind", "0.0.0.0:0"], &flags[..]].concat());
+    let of = |name: &str| settings[name].as_str().map(str::to_owned);
+    let expected =
+        [("traffic-class", "184"), ("hops", "9"), ("path-mtu", "discover"), ("groups", join)];
+    for (name, value) in expected {
+        assert_eq!(of(name).as_deref(), Some(value), "{name} of {settings}");
+    }
+}
+
+#[test]
+fn what_those_flags_do_not_take_is_explained() {
+    for (words, part) in [
+        (&["--echo", "--tos", "256"][..], "0 to 255"),
+        (&["--echo", "--ttl", "0"][..], "1..=255"),
+        (&["--echo", "--path-mtu", "never"][..], "use system, fragment, discover or probe"),
+        (&["--join", "192.0.2.1"][..], "224.0.0.0/4"),
+        (&["--join", "239.1.2.3%eth0"][..], "a device's index"),
+        (&["--join", "239.1.2.3", "--bind", "127.0.0.1:0"][..], "bound to every address"),
+    ] {
+        let failed = output(&[&["serve", "udp"], words].concat());
+        assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));
+        assert!(errors(&failed).contains(part), "{words:?}: {}", errors(&failed));
+    }
+}

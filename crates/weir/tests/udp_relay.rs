@@ -50,7 +50,7 @@ fn relays(design: &str, loopback: SocketAddr) {
     let serving = thread::spawn(move || serve(&upstream));
     let clients: Vec<_> = (0..CLIENTS).map(|_| socket(loopback)).collect();
     let mut buffer = [0; 2048];
-    let mut ports = vec![None; CLIENTS];
+    let mut ports = [None; CLIENTS];
     for round in 0..10_usize {
         for (number, client) in clients.iter().enumerate() {
             let question: Vec<_> = (0..=(round * 150)).map(|i| (i * 7 + number) as u8).collect();

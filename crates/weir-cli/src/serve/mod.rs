@@ -21,7 +21,7 @@ mod window;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Read as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use clap::{Args, Subcommand};
 use weir::counters::os::KernelEntries;
 use weir::limits::Limits;
 use weir::memory::{Commit, NumaNode, PageKind, RegionOptions};
-use weir::socket::{OFFLOADED_BYTES, ReceiveBuffer, SocketOptions};
+use weir::socket::{OFFLOADED_BYTES, PathMtu, ReceiveBuffer, SocketOptions};
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
 use weir_lab::udp::plan::{Held, Work};
 use weir_lab::wire;
@@ -186,6 +186,25 @@ pub struct ServeUdp {
     #[arg(long, requires = "echo", value_parser = parse_size)]
     reply_size: Option<usize>,
 
+    /// Traffic class of replies: six bits of differentiated services and two of congestion, as 184 or 0xb8 (IP_TOS,
+    /// IPV6_TCLASS) [default: the system's].
+    #[arg(short = 'S', long, requires = "echo", value_name = "CLASS", value_parser = parse_class)]
+    tos: Option<u8>,
+
+    /// Hops that replies may take, 1 to 255 (IP_TTL, IPV6_UNICAST_HOPS) [default: the system's].
+    #[arg(long, requires = "echo", value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
+    ttl: Option<u8>,
+
+    /// What becomes of replies that are longer than a packet of their path: system, for what the system does; fragment;
+    /// discover, which sends none in fragments (DF) and learns what the path takes; or probe, which does not learn.
+    #[arg(long, requires = "echo", default_value = "system", value_parser = parse_path_mtu)]
+    path_mtu: PathMtu,
+
+    /// Receive what is sent to this group (multicast), by the device with this index (see `ip link`; without one the
+    /// system chooses), on a wildcard address of --bind or the group's own. May be repeated.
+    #[arg(long, value_name = "GROUP[%INDEX]", value_parser = parse_group)]
+    join: Vec<(IpAddr, u32)>,
+
     /// Report and count replies that failed on their way (ICMP).
     #[arg(long, requires = "echo")]
     peer_errors: bool,
@@ -318,6 +337,30 @@ fn parse_limit(text: &str) -> Result<Duration, String> {
 
 fn parse_pages(text: &str) -> Result<PageKind, String> {
     text.parse().map_err(|()| "use auto, normal or huge".into())
+}
+
+/// Reads a traffic class, in decimal or in hexadecimal digits.
+fn parse_class(text: &str) -> Result<u8, String> {
+    let class = match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    class.map_err(|_| "use 0 to 255, or 0x00 to 0xff".into())
+}
+
+fn parse_path_mtu(text: &str) -> Result<PathMtu, String> {
+    text.parse().map_err(|()| "use system, fragment, discover or probe".into())
+}
+
+/// Reads a group, and the index of a device.
+fn parse_group(text: &str) -> Result<(IpAddr, u32), String> {
+    let (group, index) = text.split_once('%').unwrap_or((text, "0"));
+    let group = group.parse().ok().filter(IpAddr::is_multicast);
+    group.zip(index.parse().ok()).ok_or_else(|| {
+        "use the address of a group, 224.0.0.0/4 or ff00::/8, and perhaps a device's index behind it, as in \
+         239.1.2.3%2"
+            .into()
+    })
 }
 
 fn parse_commit(text: &str) -> Result<Commit, String> {
@@ -511,12 +554,18 @@ fn start(
             send_offload: !args.no_send_offload,
             busy_poll: args.busy_poll,
             peer_errors: args.peer_errors,
+            traffic_class: args.tos,
+            hops: args.ttl,
+            path_mtu: args.path_mtu,
             ..SocketOptions::default()
         })
         .give_up_privilege(true)
         .limits(limits(args));
     for address in others {
         server = server.and_bind(*address);
+    }
+    for (group, interface) in &args.join {
+        server = server.join(*group, *interface);
     }
     let of_handlers = Arc::clone(audit);
     let hold = args.hold.map(|held| Arc::new(Hold::new(held)));

@@ -465,6 +465,8 @@ mod tests {
             socket: 0,
             received_at: None,
             truncated: false,
+            meta: weir::udp::Meta::NONE,
+            segment: None,
             link: Some(link),
         }
     }

@@ -497,7 +497,14 @@ struct PerDatagram {
 fn rio(core: usize) -> Result<PerDatagram, Error> {
     let provider = PlainSockets;
     let per_dequeue = 1000;
-    let needs = rio::Needs { payload: 1024, receives: 4096, sends: 0, per_dequeue, offload: false };
+    let needs = rio::Needs {
+        payload: 1024,
+        receives: 4096,
+        sends: 0,
+        per_dequeue,
+        offload: false,
+        meta: false,
+    };
     let layout = rio::Provider::<HandOver>::layout(&provider, &needs)?;
     let region = Region::new(layout, needs.receives, RegionOptions::default())?;
     let opened = rio::Provider::<HandOver>::open(&provider, &[loopback().into()], &region, &needs)?;

@@ -226,7 +226,8 @@ fn post<P: Provider<HandOver, Cq: Send, Rq: Send>>(
     posts: u32,
 ) -> [f64; 2] {
     let receives = posts * form.threads as u32;
-    let needs = Needs { payload: 64, receives, sends: 0, per_dequeue: 64, offload: false };
+    let needs =
+        Needs { payload: 64, receives, sends: 0, per_dequeue: 64, offload: false, meta: false };
     let layout = provider.layout(&needs).expect("it was asked whether it can run");
     let region = Region::new(layout, receives, RegionOptions::default()).expect("memory");
     let queues = if form.own { form.threads } else { 1 };

@@ -168,8 +168,14 @@ fn run<T: Threading>(polling: Polling, outstanding: u32, spin: Duration) -> Samp
 where
     Uring: Provider<T>,
 {
-    let needs =
-        Needs { payload: 1024, receives: outstanding, sends: 0, per_dequeue: 1000, offload: false };
+    let needs = Needs {
+        payload: 1024,
+        receives: outstanding,
+        sends: 0,
+        per_dequeue: 1000,
+        offload: false,
+        meta: false,
+    };
     let provider = Uring::polling(polling);
     let layout = Provider::<T>::layout(&provider, &needs).expect("io_uring is allowed");
     let region = Region::new(layout, outstanding, RegionOptions::default()).expect("memory");

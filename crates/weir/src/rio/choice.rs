@@ -180,7 +180,14 @@ impl Choice {
     /// Why it cannot.
     pub fn availability_for(self, handed_over: bool) -> Result<(), Unavailable> {
         // Small needs: what is asked is whether it runs at all.
-        let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1, offload: false };
+        let needs = Needs {
+            payload: 1,
+            receives: 1,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
         with_provider!(self, |provider| {
             match handed_over {
                 true => Provider::<HandOver>::layout(&provider, &needs).map(drop),

@@ -94,6 +94,8 @@ pub struct Needs {
     /// Whether a socket asks for receive offload. Then `payload` is at least
     /// [`OFFLOADED_BYTES`](crate::socket::OFFLOADED_BYTES).
     pub offload: bool,
+    /// Whether a socket asks for the traffic class or the hops of a datagram.
+    pub meta: bool,
 }
 
 /// Whether queues stay on the thread that started them or move between threads.

@@ -1,15 +1,17 @@
 //! What is known of a datagram beside its bytes, where it lies: in the cache line in front of them.
 //!
 //! ```text
-//! | local address 16 | time 8 | MAC 6 | port 2 | kinds 1, unused 3 | source 28 | payload ...
-//! 0                  16       24      30       32                  36          64
+//! | local address 16 | time 8 | MAC 6 | port 2 | kinds 2 | class 1 | hops 1 | source 28 | payload ...
+//! 0                  16       24      30       32        34        35       36          64
 //! ```
+//!
+//! Who sees no frames may know of an interface: its index is where else a MAC is.
 //!
 //! So a completion stays small, and an address is only decoded where somebody asks for it, as with the buffer for the
 //! remote address of RIOReceiveEx. The source is a sockaddr_in or sockaddr_in6 of Linux, on every system: io_uring puts
 //! it there by itself. Whatever else lies in the line, reading it is safe and yields some address.
 
-use super::{Arrival, Ecn, Link, Peer, Span};
+use super::{Arrival, Ecn, Link, Meta, Peer, Span};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
     num::NonZeroU16,
@@ -33,6 +35,10 @@ const TIME: usize = 16;
 const MAC: usize = 24;
 const PORT: usize = 30;
 const KINDS: usize = 32;
+const MORE_KINDS: usize = 33;
+const CLASS: usize = 34;
+const HOPS: usize = 35;
+const INTERFACE: usize = MAC;
 
 // What else the line says.
 const LOCAL_V4: u8 = 1 << 0;
@@ -41,6 +47,11 @@ const TIMED: u8 = 1 << 2;
 const LINKED: u8 = 1 << 3;
 /// From here on two bits: the mark of a datagram that is to be sent.
 const MARK: u32 = 4;
+
+// And that is in the other byte.
+const CLASSED: u8 = 1 << 0;
+const HOPPED: u8 = 1 << 1;
+const BY_INTERFACE: u8 = 1 << 2;
 
 // Address families, as in Linux.
 const AF_INET: u16 = 2;
@@ -108,6 +119,9 @@ pub(crate) trait Origin {
     /// What its frame said, where frames are seen.
     fn link(&self) -> Option<Link>;
 
+    /// What else was asked for.
+    fn meta(&self) -> Meta;
+
     /// How it is to be marked when it is sent: what was received says nothing of that.
     #[inline]
     fn mark(&self) -> Option<Ecn> {
@@ -137,7 +151,7 @@ pub(crate) trait Origin {
         let Received { segment, truncated, .. } = self.received();
         let len = self.received().len();
         let (from, local, at, link) = (self.source(), self.local(), self.at(), self.link());
-        Arrival { len, from, local, truncated, at, segment, link }
+        Arrival { len, from, local, truncated, at, segment, link, meta: self.meta() }
     }
 }
 
@@ -148,7 +162,10 @@ impl Origin for Arrival {
             len: self.len as u32,
             segment: self.segment,
             truncated: self.truncated,
-            says_more: self.local.is_some() | self.at.is_some() | self.link.is_some(),
+            says_more: self.local.is_some()
+                | self.at.is_some()
+                | self.link.is_some()
+                | (self.meta != Meta::NONE),
         }
     }
 
@@ -170,6 +187,11 @@ impl Origin for Arrival {
     #[inline]
     fn link(&self) -> Option<Link> {
         self.link
+    }
+
+    #[inline]
+    fn meta(&self) -> Meta {
+        self.meta
     }
 }
 
@@ -219,6 +241,16 @@ impl Origin for InPlace<'_> {
         (self.kinds() & LINKED != 0).then_some(link)
     }
 
+    fn meta(&self) -> Meta {
+        let kinds = if self.received.says_more { self.line[MORE_KINDS] } else { 0 };
+        let is = |kind: u8| kinds & kind != 0;
+        Meta {
+            interface: is(BY_INTERFACE).then(|| u32::from_ne_bytes(at(self.line, INTERFACE))),
+            traffic_class: is(CLASSED).then_some(self.line[CLASS]),
+            hops: is(HOPPED).then_some(self.line[HOPS]),
+        }
+    }
+
     fn mark(&self) -> Option<Ecn> {
         Ecn::from_bits(self.kinds() >> MARK)
     }
@@ -259,11 +291,20 @@ pub(crate) fn write(line: &mut Line, arrival: &Arrival) -> Received {
 /// Writes where a datagram is to go into the line in front of its payload, as if it had come from there.
 pub(crate) fn write_destination(line: &mut Line, to: &Peer) -> Received {
     let Peer { address: from, local, link, ecn } = *to;
-    let arrival = Arrival { len: 0, from, local, truncated: false, at: None, segment: None, link };
+    let arrival = Arrival {
+        len: 0,
+        from,
+        local,
+        truncated: false,
+        at: None,
+        segment: None,
+        link,
+        meta: Meta::NONE,
+    };
     let mut received = write(line, &arrival);
     if let Some(ecn) = ecn {
         if !received.says_more {
-            line[KINDS] = 0;
+            (line[KINDS], line[MORE_KINDS]) = (0, 0);
         }
         line[KINDS] |= (ecn as u8) << MARK;
         received.says_more = true;
@@ -314,6 +355,21 @@ fn write_more(line: &mut Line, arrival: &Arrival) {
         line[PORT..][..2].copy_from_slice(&local_port.to_ne_bytes());
     }
     line[KINDS] = kinds;
+    let mut more = 0;
+    if let Some(class) = arrival.meta.traffic_class {
+        more |= CLASSED;
+        line[CLASS] = class;
+    }
+    if let Some(hops) = arrival.meta.hops {
+        more |= HOPPED;
+        line[HOPS] = hops;
+    }
+    // A frame's device is the provider's to know.
+    if let (Some(interface), None) = (arrival.meta.interface, arrival.link) {
+        more |= BY_INTERFACE;
+        line[INTERFACE..][..4].copy_from_slice(&interface.to_ne_bytes());
+    }
+    line[MORE_KINDS] = more;
 }
 
 #[cfg(test)]
@@ -336,10 +392,16 @@ mod tests {
         );
         let at = prop::option::of(any::<u64>().prop_map(Duration::from_nanos));
         let size = (any::<u32>(), any::<u16>(), any::<bool>());
-        (any_source(), local, link, at, size).prop_map(|(from, local, link, at, size)| {
-            let (len, segment) = (size.0 as usize, NonZeroU16::new(size.1));
-            Arrival { len, from, local, truncated: size.2, at, segment, link }
-        })
+        let meta = any::<(Option<u32>, Option<u8>, Option<u8>)>();
+        (any_source(), local, link, at, size, meta).prop_map(
+            |(from, local, link, at, size, meta)| {
+                let (len, segment) = (size.0 as usize, NonZeroU16::new(size.1));
+                let (interface, traffic_class, hops) = meta;
+                let interface = interface.filter(|_| link.is_none());
+                let meta = Meta { interface, traffic_class, hops };
+                Arrival { len, from, local, truncated: size.2, at, segment, link, meta }
+            },
+        )
     }
 
     proptest! {
@@ -375,6 +437,7 @@ mod tests {
             let line: Line = line.try_into().unwrap();
             let arrival = Received { says_more, ..Received::new(1, false) }.with(&line).arrival();
             prop_assert!(says_more || (arrival.local, arrival.at, arrival.link) == (None, None, None));
+            prop_assert!(says_more || arrival.meta == Meta::NONE);
         }
     }
 

@@ -17,7 +17,8 @@ mod gauge;
 pub(crate) mod native;
 mod span;
 
-use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters};
+use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters, options::named};
+use socket2::InterfaceIndexOrAddress;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -57,6 +58,11 @@ pub struct SocketOptions {
     pub local_address: bool,
     /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
     pub receive_time: bool,
+    /// Ask for the traffic class of each datagram (IP_RECVTOS, IPV6_RECVTCLASS): how it was to be treated on its way, and
+    /// whether it met congestion ([`Meta::ecn`]).
+    pub receive_traffic_class: bool,
+    /// Ask for the hops that were left to each datagram (IP_RECVTTL, IPV6_RECVHOPLIMIT).
+    pub receive_hops: bool,
     /// Let the system put several datagrams of one sender and of one size into one buffer (UDP_GRO,
     /// Linux 5.0): see [`Arrival::segment`]. A buffer must have room for
     /// [`OFFLOADED_BYTES`]; what finds no room is lost.
@@ -65,6 +71,16 @@ pub struct SocketOptions {
     /// as it can (UDP_SEGMENT, Linux 4.18). The peer receives the same datagrams in the same order. Where the system
     /// cannot, each leaves by itself: see [`DatagramSocket::send_offload_obtained`].
     pub send_offload: bool,
+    /// The traffic class that datagrams are sent with (IP_TOS, IPV6_TCLASS): six bits of differentiated services and two of
+    /// congestion. `None` for the system's.
+    pub traffic_class: Option<u8>,
+    /// The hops that datagrams to one peer may take (IP_TTL, IPV6_UNICAST_HOPS); `None` for the system's.
+    pub hops: Option<u8>,
+    /// The hops that datagrams to a group may take (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS); `None` for the system's: one.
+    pub group_hops: Option<u8>,
+    /// What becomes of datagrams that are longer than a packet of their path (IP_MTU_DISCOVER, IPV6_MTU_DISCOVER;
+    /// IP_DONTFRAGMENT on Windows).
+    pub path_mtu: PathMtu,
     /// Hear of datagrams sent that met an error on their way (IP_RECVERR, IPV6_RECVERR): see
     /// [`PeerError`].
     pub peer_errors: bool,
@@ -85,11 +101,33 @@ impl Default for SocketOptions {
             only_v6: false,
             local_address: false,
             receive_time: false,
+            receive_traffic_class: false,
+            receive_hops: false,
             receive_offload: false,
             send_offload: true,
+            traffic_class: None,
+            hops: None,
+            group_hops: None,
+            path_mtu: PathMtu::System,
             peer_errors: false,
             busy_poll: None,
         }
+    }
+}
+
+named! {
+    /// What becomes of a datagram that is longer than a packet of its path.
+    #[derive(Default)]
+    pub enum PathMtu {
+        /// What the system does.
+        #[default]
+        System = "system",
+        /// It is sent in fragments, also by routers.
+        Fragment = "fragment",
+        /// It is not sent, and no router may cut it (DF); its length is checked against what is known of the path.
+        Discover = "discover",
+        /// The same, but only the device's own packets are checked: for who finds out the path's by himself.
+        Probe = "probe",
     }
 }
 
@@ -123,6 +161,26 @@ impl Shard {
 
 /// The longest time that busy polling may be asked for.
 pub const MOST_BUSY_POLL: Duration = Duration::from_secs(1);
+
+/// Whether sockets here can tell the traffic class of a datagram and the hops that were left to it, by trying.
+///
+/// # Errors
+/// Why they cannot.
+pub fn meta_can_be_told() -> Result<(), Unavailable> {
+    let options = SocketOptions {
+        receive_traffic_class: true,
+        receive_hops: true,
+        ..SocketOptions::default()
+    };
+    can_bind("the traffic class and hops of datagrams", options)
+}
+
+impl SocketOptions {
+    /// Whether more control data comes with a datagram than an address and a time.
+    pub(crate) fn asks_for_meta(&self) -> bool {
+        self.receive_traffic_class | self.receive_hops
+    }
+}
 
 /// Whether sockets here can poll their device's queue, by trying.
 ///
@@ -252,6 +310,32 @@ pub struct Arrival {
     pub segment: Option<NonZeroU16>,
     /// What its frame said, where the provider sees frames.
     pub link: Option<Link>,
+    /// What else was asked for.
+    pub meta: Meta,
+}
+
+/// What a datagram's packet said beside its addresses, as far as it was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Meta {
+    /// The index of the device that it came by, with [`SocketOptions::local_address`]. Not told on Windows, nor where frames
+    /// are seen.
+    pub interface: Option<u32>,
+    /// Its traffic class, with [`SocketOptions::receive_traffic_class`]: six bits of differentiated services (RFC 2474) and two of
+    /// congestion (RFC 3168).
+    pub traffic_class: Option<u8>,
+    /// The hops that were left to it (TTL), with [`SocketOptions::receive_hops`].
+    pub hops: Option<u8>,
+}
+
+impl Meta {
+    /// Nothing is known.
+    pub const NONE: Self = Self { interface: None, traffic_class: None, hops: None };
+
+    /// How it was marked by its sender, or by routers on its way.
+    pub fn ecn(&self) -> Option<Ecn> {
+        self.traffic_class.and_then(Ecn::from_bits)
+    }
 }
 
 /// What a frame says beside the datagram in it. Known on AF_XDP alone.
@@ -448,6 +532,37 @@ impl DatagramSocket {
     /// or only where [`SocketOptions::local_address`] was asked for.
     pub fn names_source(&self) -> bool {
         self.native().can_name_source()
+    }
+
+    /// Receives what is sent to a group from now on, by the device with this index (0: one of the system's choice), which
+    /// also is told that somebody here does (IGMP, MLD).
+    ///
+    /// # Errors
+    /// What the system answered; that the group is none, or of another family than the socket.
+    pub fn join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        let socket = self.native().socket();
+        match (group, self.local_address.is_ipv4()) {
+            (IpAddr::V4(group), true) => {
+                socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
+            }
+            (IpAddr::V6(group), false) => socket.join_multicast_v6(&group, interface),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Receives no more of what is sent to a group that was joined by this device.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn leave(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        let socket = self.native().socket();
+        match (group, self.local_address.is_ipv4()) {
+            (IpAddr::V4(group), true) => {
+                socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
+            }
+            (IpAddr::V6(group), false) => socket.leave_multicast_v6(&group, interface),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
     }
 
     /// The same socket, for whoever may use it only as long as another keeps it open.

@@ -3,15 +3,16 @@
 use crate::{
     limits::Limits,
     rio::{Peer, Span},
-    socket::{Link, PeerError, context::Origin},
+    socket::{Link, Meta, PeerError, context::Origin},
     udp::{
         loops::Loops,
-        outbox::{Checked, Exits, Outbox},
+        outbox::{Checked, Exits, NotTaken, SharedOutbox, Transmit},
     },
 };
 use std::{
     any::Any,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -35,6 +36,10 @@ pub struct Datagram<'a> {
     pub received_at: Option<Duration>,
     /// Whether it was longer than the slice, and its end is lost.
     pub truncated: bool,
+    /// What its packet said besides, where asked for.
+    pub meta: Meta,
+    /// Where it came together with others (receive offload): bytes of each of them but the last.
+    pub segment: Option<NonZeroU16>,
     /// What its frame said, where the provider sees frames (`xdp`, `packet-any-port`): the Ethernet address of the
     /// sender, and the port of ours.
     pub link: Option<Link>,
@@ -265,6 +270,111 @@ impl<'a> Replies<'a> {
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
         self.reply_buffer.refused += 1;
         Err(why)
+    }
+}
+
+/// Where a handler puts datagrams that go to anybody: [`Replies::outbox`], and the calls that have
+/// nothing to answer.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use weir::{limits::Limits, udp::{Blocking, Datagram, Replies, Server, Transmit}};
+///
+/// let upstream = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+/// let to: SocketAddr = upstream.local_addr().unwrap();
+/// let limits = Limits { transmits_outstanding: 64, ..Limits::SINK };
+/// let server = Server::bind("127.0.0.1:0".parse().unwrap())
+///     .limits(limits)
+///     .start(Blocking::default(), move |_thread| {
+///         move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+///             let _ = replies.outbox().send(Transmit::new(to, datagram.bytes));
+///         }
+///     })
+///     .unwrap();
+/// let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+/// client.send_to(b"passed on", server.local_addresses()[0]).unwrap();
+/// let mut buffer = [0; 16];
+/// let (bytes, from) = upstream.recv_from(&mut buffer).unwrap();
+/// assert_eq!((&buffer[..bytes], from), (&b"passed on"[..], server.local_addresses()[0]));
+/// let _ = server.stop();
+/// ```
+#[derive(Debug)]
+pub struct Outbox<'a> {
+    buffer: &'a mut ReplyBuffer,
+}
+
+impl<'a> Outbox<'a> {
+    pub(super) fn new(buffer: &'a mut ReplyBuffer) -> Self {
+        Self { buffer }
+    }
+
+    /// Sends a copy of the contents when the handler returns, by the first of the server's sockets that can send there.
+    /// What finds no room then is dropped, and counted: where [`Limits::transmits_outstanding`] are under way as
+    /// `replies_refused`, where the socket's send buffer is full as `send_errors`. What was sent counts among `replies`.
+    ///
+    /// # Errors
+    /// [`NotTaken`]; counted among `replies_refused`.
+    pub fn send(&mut self, transmit: Transmit<'_>) -> Result<(), NotTaken> {
+        self.put(None, transmit)
+    }
+
+    /// The same by a socket of one's choice, by its place among the server's addresses ([`Datagram::socket`]).
+    ///
+    /// # Errors
+    /// [`NotTaken`]; counted.
+    ///
+    /// [`Datagram::socket`]: Datagram::socket
+    pub fn send_by(&mut self, socket: u32, transmit: Transmit<'_>) -> Result<(), NotTaken> {
+        self.put(Some(socket), transmit)
+    }
+
+    /// How many more datagrams, or spans of several, may be put in before the handler returns.
+    pub fn room(&self) -> usize {
+        self.buffer.room_for_transmits()
+    }
+
+    /// Has the handler of this thread called then ([`Handler::on_time`]), or at once if that is
+    /// past. It replaces a time that was asked for before: who has several keeps them, and asks for the first. While none is
+    /// asked for nothing is done for it.
+    pub fn call_at(&mut self, time: Instant) {
+        self.buffer.call_at = Some(time);
+    }
+
+    /// Takes that back.
+    pub fn call_never(&mut self) {
+        self.buffer.call_at = None;
+    }
+
+    /// When the handler will be called.
+    pub fn called_at(&self) -> Option<Instant> {
+        self.buffer.call_at
+    }
+
+    /// An outbox for other threads.
+    pub fn shared(&self) -> SharedOutbox {
+        SharedOutbox::new(&self.buffer.exits)
+    }
+
+    fn put(&mut self, by: Option<u32>, transmit: Transmit<'_>) -> Result<(), NotTaken> {
+        let buffer = &mut *self.buffer;
+        let taken = buffer.exits.check(by, &transmit).and_then(|checked| {
+            match checked.spans(transmit.contents).len() <= buffer.room_for_transmits() {
+                true => Ok(checked),
+                false => Err(NotTaken::Full),
+            }
+        });
+        match taken {
+            Ok(checked) => {
+                for bytes in checked.spans(transmit.contents) {
+                    buffer.put_transmit(bytes, &checked);
+                }
+                Ok(())
+            }
+            Err(why) => {
+                buffer.refused += transmit.datagrams() as u64;
+                Err(why)
+            }
+        }
     }
 }
 

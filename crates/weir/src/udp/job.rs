@@ -18,7 +18,7 @@ use crate::{
     wake::Waker,
 };
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     sync::{
         Arc, OnceLock,
@@ -41,6 +41,8 @@ pub struct Job<H> {
     pub region: RegionOptions,
     pub(super) expected_bytes: Option<usize>,
     pub(super) on_panic: OnPanic,
+    /// Groups to receive from, each with the index of a device.
+    pub(super) groups: Vec<(IpAddr, u32)>,
     pub(super) make_handler: MakeHandler<H>,
     pub(super) shared: Arc<Lifecycle>,
     started: Vec<Thread>,
@@ -80,6 +82,7 @@ impl<H: Handler> Job<H> {
             region: Spec::REGION,
             expected_bytes: None,
             on_panic: OnPanic::End,
+            groups: Vec::new(),
             make_handler,
             shared: Arc::default(),
             started: Vec::new(),
@@ -99,6 +102,11 @@ impl<H: Handler> Job<H> {
     /// Whether a socket is asked to receive several datagrams at once.
     pub fn receive_offload(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.options.receive_offload)
+    }
+
+    /// Whether a socket is asked for the traffic class or the hops of a datagram.
+    pub fn asks_for_meta(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.options.asks_for_meta())
     }
 
     /// For how long a socket is asked to poll its device's queue.
@@ -170,10 +178,15 @@ impl<H: Handler> Job<H> {
     /// By what the server sends.
     fn exits(&mut self) -> Arc<Exits> {
         let of = (self.limits, self.payload_bytes, self.slice_bytes());
+        let by_sockets = !self.sockets.is_empty();
         let Self { local_addresses, senders, shared, exits, .. } = self;
         // The threads keep the sockets open, as long as they live.
         let senders = std::mem::take(senders);
-        Arc::clone(exits.get_or_insert_with(|| Exits::new(local_addresses, &senders, of, shared)))
+        Arc::clone(
+            exits.get_or_insert_with(|| {
+                Exits::new(local_addresses, &senders, of, by_sockets, shared)
+            }),
+        )
     }
 
     /// Names the sockets of all addresses in their order; several times where each address has
@@ -271,6 +284,11 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running<H>, Error> {
+        let exits = self.exits();
+        let join = |(group, interface): (IpAddr, u32)| {
+            exits.change_group(|socket| socket.join(group, interface), group)
+        };
+        let joined = std::mem::take(&mut self.groups).into_iter().try_for_each(join);
         // Every thread answers once: that it is ready, or at its end why it could not.
         let answers = self.ready.1.iter().take(self.started.len());
         let first_error = answers.filter_map(Result::err).next();
@@ -279,9 +297,8 @@ impl<H: Handler> Job<H> {
         let gauges = self.sockets.drain(..).map(|(_, socket)| socket.gauge()).collect();
         let polls = self.busy_poll().is_some();
         let shared = Arc::clone(&self.shared);
-        let exits = self.exits();
         let running = Running::new(shared, started, local_addresses, gauges, polls, exits);
-        match first_error {
+        match first_error.or(joined.err()) {
             None => Ok(running),
             // Dropping it stops it. Nobody wants its handlers, of a type that may be in boxes here.
             Some(error) => {

@@ -37,9 +37,9 @@ mod server;
 mod spec;
 mod worker;
 
-pub use handler::{Datagram, Handler, OnPanic, Refused, Replies};
+pub use handler::{Datagram, Handler, OnPanic, Outbox, Refused, Replies};
 pub use job::Job;
-pub use outbox::{NotTaken, Outbox, SharedCounts, SharedOutbox, Transmit};
+pub use outbox::{NotTaken, SharedCounts, SharedOutbox, Transmit};
 pub use running::{Final, Running, Slices, ThreadFinal};
 pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, OUTSTANDING_BYTES, Server};
 pub use spec::Spec;
@@ -48,7 +48,7 @@ pub use worker::Worker;
 use crate::{Error, Unavailable, design::designs, options::Options};
 pub use crate::{
     design::{About, Contract},
-    socket::Ecn,
+    socket::{Ecn, Meta},
 };
 use handler::{Boxed, MakeHandler};
 

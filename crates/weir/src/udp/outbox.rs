@@ -1,6 +1,6 @@
 //! Sending to anybody at any time, and not only in answer to who has written.
 //!
-//! A handler is lent an [`Outbox`], and other threads have a [`SharedOutbox`]. Both send by the server's own sockets, so
+//! A handler is lent an [`Outbox`](super::Outbox), and other threads have a [`SharedOutbox`]. Both send by the server's own sockets, so
 //! that what they send comes from the address and port that clients know. Both are closed until
 //! [`Limits::transmits_outstanding`] opens them.
 //!
@@ -8,8 +8,8 @@
 //! where it has any. What another thread sends leaves at once, by a call on that thread: a socket takes datagrams from
 //! several threads, so nobody has to be woken for it.
 
-use super::handler::ReplyBuffer;
 use crate::{
+    Error, Unavailable,
     counters::Counters,
     lifecycle::Lifecycle,
     limits::Limits,
@@ -26,7 +26,6 @@ use std::{
         Arc, PoisonError, RwLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
 };
 
 /// A datagram to be sent, or several of one size to one peer. Its terms are those of quinn-udp.
@@ -38,7 +37,8 @@ pub struct Transmit<'a> {
     /// is bound to, where the system does not let it be chosen ([`DatagramSocket::names_source`]).
     pub source: Option<IpAddr>,
     /// How its packets are marked, where the system lets that be said
-    /// ([`datagrams_can_be_marked`]).
+    /// ([`datagrams_can_be_marked`]). Its traffic class is the mark alone then, whatever
+    /// [`SocketOptions::traffic_class`](crate::socket::SocketOptions::traffic_class) says.
     pub ecn: Option<Ecn>,
     /// Bytes of each datagram where the contents are several, of which the last may be shorter; `None` for one.
     pub segment_size: Option<usize>,
@@ -105,111 +105,6 @@ pub enum NotTaken {
     Failed(#[source] io::Error),
 }
 
-/// Where a handler puts datagrams that go to anybody: [`Replies::outbox`](super::Replies::outbox), and the calls that have
-/// nothing to answer.
-///
-/// ```
-/// use std::net::SocketAddr;
-/// use weir::{limits::Limits, udp::{Blocking, Datagram, Replies, Server, Transmit}};
-///
-/// let upstream = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-/// let to: SocketAddr = upstream.local_addr().unwrap();
-/// let limits = Limits { transmits_outstanding: 64, ..Limits::SINK };
-/// let server = Server::bind("127.0.0.1:0".parse().unwrap())
-///     .limits(limits)
-///     .start(Blocking::default(), move |_thread| {
-///         move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
-///             let _ = replies.outbox().send(Transmit::new(to, datagram.bytes));
-///         }
-///     })
-///     .unwrap();
-/// let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-/// client.send_to(b"passed on", server.local_addresses()[0]).unwrap();
-/// let mut buffer = [0; 16];
-/// let (bytes, from) = upstream.recv_from(&mut buffer).unwrap();
-/// assert_eq!((&buffer[..bytes], from), (&b"passed on"[..], server.local_addresses()[0]));
-/// let _ = server.stop();
-/// ```
-#[derive(Debug)]
-pub struct Outbox<'a> {
-    buffer: &'a mut ReplyBuffer,
-}
-
-impl<'a> Outbox<'a> {
-    pub(super) fn new(buffer: &'a mut ReplyBuffer) -> Self {
-        Self { buffer }
-    }
-
-    /// Sends a copy of the contents when the handler returns, by the first of the server's sockets that can send there.
-    /// What finds no room then is dropped, and counted: where [`Limits::transmits_outstanding`] are under way as
-    /// `replies_refused`, where the socket's send buffer is full as `send_errors`. What was sent counts among `replies`.
-    ///
-    /// # Errors
-    /// [`NotTaken`]; counted among `replies_refused`.
-    pub fn send(&mut self, transmit: Transmit<'_>) -> Result<(), NotTaken> {
-        self.put(None, transmit)
-    }
-
-    /// The same by a socket of one's choice, by its place among the server's addresses ([`Datagram::socket`]).
-    ///
-    /// # Errors
-    /// [`NotTaken`]; counted.
-    ///
-    /// [`Datagram::socket`]: super::Datagram::socket
-    pub fn send_by(&mut self, socket: u32, transmit: Transmit<'_>) -> Result<(), NotTaken> {
-        self.put(Some(socket), transmit)
-    }
-
-    /// How many more datagrams, or spans of several, may be put in before the handler returns.
-    pub fn room(&self) -> usize {
-        self.buffer.room_for_transmits()
-    }
-
-    /// Has the handler of this thread called then ([`Handler::on_time`](super::Handler::on_time)), or at once if that is
-    /// past. It replaces a time that was asked for before: who has several keeps them, and asks for the first. While none is
-    /// asked for nothing is done for it.
-    pub fn call_at(&mut self, time: Instant) {
-        self.buffer.call_at = Some(time);
-    }
-
-    /// Takes that back.
-    pub fn call_never(&mut self) {
-        self.buffer.call_at = None;
-    }
-
-    /// When the handler will be called.
-    pub fn called_at(&self) -> Option<Instant> {
-        self.buffer.call_at
-    }
-
-    /// An outbox for other threads.
-    pub fn shared(&self) -> SharedOutbox {
-        SharedOutbox { exits: Arc::clone(&self.buffer.exits) }
-    }
-
-    fn put(&mut self, by: Option<u32>, transmit: Transmit<'_>) -> Result<(), NotTaken> {
-        let buffer = &mut *self.buffer;
-        let taken = buffer.exits.check(by, &transmit).and_then(|checked| {
-            match checked.spans(transmit.contents).len() <= buffer.room_for_transmits() {
-                true => Ok(checked),
-                false => Err(NotTaken::Full),
-            }
-        });
-        match taken {
-            Ok(checked) => {
-                for bytes in checked.spans(transmit.contents) {
-                    buffer.put_transmit(bytes, &checked);
-                }
-                Ok(())
-            }
-            Err(why) => {
-                buffer.refused += transmit.datagrams() as u64;
-                Err(why)
-            }
-        }
-    }
-}
-
 /// An outbox for other threads than the server's: it may be cloned, kept, and used when the server has ended, which it
 /// then says. It does not keep the server's sockets open.
 #[derive(Debug, Clone)]
@@ -273,6 +168,8 @@ pub(super) struct Exits {
     longest: usize,
     /// Bytes that are sent in one piece, at most.
     slice_bytes: usize,
+    /// Whether datagrams come by sockets, and not by frames.
+    receives_by_sockets: bool,
     /// Not held: who is woken at its end may hold a socket.
     server: Weak<Lifecycle>,
     /// Held by whoever sends, so that no socket is open any longer once the server was stopped.
@@ -305,7 +202,10 @@ pub(super) struct Checked {
 
 impl Checked {
     /// The contents in pieces: one where they are a datagram, with or without bytes.
-    fn spans<'c>(&self, contents: &'c [u8]) -> impl ExactSizeIterator<Item = &'c [u8]> + use<'c> {
+    pub(super) fn spans<'c>(
+        &self,
+        contents: &'c [u8],
+    ) -> impl ExactSizeIterator<Item = &'c [u8]> + use<'c> {
         let piece = self.piece.max(1);
         (0..contents.len().div_ceil(piece).max(1)).map(move |number| {
             let start = number * piece;
@@ -326,6 +226,7 @@ impl Exits {
         addresses: &[SocketAddr],
         senders: &[DatagramSocket],
         (limits, longest, slice_bytes): (Limits, usize, usize),
+        receives_by_sockets: bool,
         server: &Arc<Lifecycle>,
     ) -> Arc<Self> {
         let exit = |(place, &address): (usize, &SocketAddr)| {
@@ -338,6 +239,7 @@ impl Exits {
             limits,
             longest,
             slice_bytes,
+            receives_by_sockets,
             server: Arc::downgrade(server),
             sending: RwLock::default(),
             sent: AtomicU64::new(0),
@@ -365,12 +267,46 @@ impl Exits {
         send_span(&socket, bytes, span, to, counters)
     }
 
+    /// Has each socket that can receive from a group do so, or no more; answers how many those are.
+    pub(super) fn change_group(
+        &self,
+        change: impl Fn(&DatagramSocket) -> io::Result<()>,
+        group: IpAddr,
+    ) -> Result<(), Error> {
+        let of_family = |exit: &&Exit| exit.address.is_ipv4() == group.is_ipv4();
+        let bound = |exit: &&Exit| exit.address.ip().is_unspecified() || exit.address.ip() == group;
+        let mut sockets = self.all.iter().filter(of_family).filter(bound).peekable();
+        if !self.receives_by_sockets {
+            let reason =
+                "this provider receives frames, and frames to a group are left to the kernel";
+            let why = Unavailable::new("receiving from a group", reason);
+            return Err(why.advise("use a provider with sockets").into());
+        }
+        if !group.is_multicast() || sockets.peek().is_none() {
+            let problem = format!(
+                "{group} is not allowed; allowed: the address of a group (224.0.0.0/4, ff00::/8), where the server is \
+                 bound to every address of its family or to that of the group"
+            );
+            return Err(Error::option("join", problem));
+        }
+        let failed = |e| Error::io(format!("joining or leaving {group}"), e);
+        sockets.try_for_each(|exit| {
+            let socket = exit.socket.as_ref().and_then(WeakSocket::upgrade);
+            let socket = socket.ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
+            change(&socket).map_err(failed)
+        })
+    }
+
     /// Has nobody send any more, after the server was asked to stop.
     pub(super) fn close(&self) {
         drop(self.sending.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn check(&self, by: Option<u32>, transmit: &Transmit<'_>) -> Result<Checked, NotTaken> {
+    pub(super) fn check(
+        &self,
+        by: Option<u32>,
+        transmit: &Transmit<'_>,
+    ) -> Result<Checked, NotTaken> {
         let Transmit { destination, source, ecn, segment_size, contents } = *transmit;
         if self.limits.transmits_outstanding == 0 {
             return Err(NotTaken::NotAllowed);
@@ -505,7 +441,7 @@ mod tests {
     fn exits(addresses: &[&str], longest: usize, slice_bytes: usize) -> Arc<Exits> {
         let limits = Limits { transmits_outstanding: 8, ..Limits::SINK };
         let addresses: Vec<SocketAddr> = addresses.iter().map(|at| at.parse().unwrap()).collect();
-        Exits::new(&addresses, &[], (limits, longest, slice_bytes), &Arc::default())
+        Exits::new(&addresses, &[], (limits, longest, slice_bytes), true, &Arc::default())
     }
 
     fn to(destination: &str) -> Transmit<'static> {
@@ -541,7 +477,7 @@ mod tests {
         let source = Some("2001:db8::1".parse().unwrap());
         let from = Transmit { source, segment_size: Some(4), ..to("192.0.2.1:9") };
         assert!(matches!(exits.check(None, &from), Err(NotTaken::Source(_))));
-        let silent = Exits::new(&[], &[], (Limits::SINK, 9, 9), &Arc::default());
+        let silent = Exits::new(&[], &[], (Limits::SINK, 9, 9), true, &Arc::default());
         assert!(matches!(silent.check(None, &to("192.0.2.1:9")), Err(NotTaken::NotAllowed)));
     }
 

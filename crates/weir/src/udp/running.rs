@@ -19,7 +19,7 @@ use crate::{
 };
 use std::{
     marker::PhantomData,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
@@ -197,6 +197,23 @@ impl<H> Running<H> {
     /// not look.
     pub fn on_end(&self, waker: Waker) {
         self.server.shared.add_waker(waker);
+    }
+
+    /// Receives what is sent to a group from now on ([`Server::join`](super::Server::join)).
+    ///
+    /// # Errors
+    /// [`Error::Option`] if the server has no socket for that; [`Error::Unavailable`] if its provider receives frames;
+    /// [`Error::Io`] with the system's answer.
+    pub fn join(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
+        self.server.exits.change_group(|socket| socket.join(group, interface), group)
+    }
+
+    /// Receives no more of what is sent to a group that was joined by this device.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn leave(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
+        self.server.exits.change_group(|socket| socket.leave(group, interface), group)
     }
 
     /// Calls `tell` with the reason when the server fails, on the thread that met it, which must not be held up; at once if

@@ -7,11 +7,14 @@ use crate::{
     memory::RegionOptions,
     options::OptionInfo,
     socket::{
-        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, leaves_ipv4, named_once,
+        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, leaves_ipv4, named_once,
         replies_from_local_address,
     },
 };
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 /// A UDP server to be started.
 ///
@@ -26,6 +29,7 @@ pub struct Server {
     expected_bytes: Option<usize>,
     gives_up_privilege: bool,
     on_panic: OnPanic,
+    groups: Vec<(IpAddr, u32)>,
 }
 
 /// Longest datagram received whole unless told otherwise: the originals' buffer size.
@@ -57,6 +61,7 @@ impl Server {
             expected_bytes: None,
             gives_up_privilege: false,
             on_panic: OnPanic::End,
+            groups: Vec::new(),
         }
     }
 
@@ -135,6 +140,13 @@ impl Server {
     /// What becomes of it where its handler panics [default: it ends].
     pub fn on_panic(mut self, on_panic: OnPanic) -> Self {
         self.on_panic = on_panic;
+        self
+    }
+
+    /// Receives what is sent to a group, by the device with this index (0: one of the system's choice), at each address that
+    /// is every one of its family or the group's own. [`Running::join`] and [`Running::leave`] change that while it runs.
+    pub fn join(mut self, group: IpAddr, interface: u32) -> Self {
+        self.groups.push((group, interface));
         self
     }
 
@@ -235,6 +247,7 @@ impl Server {
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
         job.on_panic = self.on_panic;
+        job.groups.clone_from(&self.groups);
         job.give_up_privilege(self.gives_up_privilege);
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
@@ -243,6 +256,21 @@ impl Server {
         }
         if transmits_outstanding > 0 {
             job.state("transmits-outstanding", transmits_outstanding);
+        }
+        for (name, asked) in [
+            ("traffic-class", options.traffic_class),
+            ("hops", options.hops),
+            ("group-hops", options.group_hops),
+        ] {
+            if let Some(asked) = asked {
+                job.state(name, asked);
+            }
+        }
+        if options.path_mtu != PathMtu::System {
+            job.state("path-mtu", options.path_mtu);
+        }
+        for (group, interface) in &self.groups {
+            job.state("groups", format!("{group}%{interface}"));
         }
         job.state("busy-poll-us", polls_us.unwrap_or(0));
         job.state("slice-bytes", job.slice_bytes());

@@ -2,8 +2,8 @@
 
 use super::{
     Handler,
-    handler::{Datagram, Replies, ReplyBuffer},
-    outbox::{Outbox, send_span},
+    handler::{Datagram, Outbox, Replies, ReplyBuffer},
+    outbox::send_span,
 };
 use crate::{
     Error,
@@ -11,7 +11,9 @@ use crate::{
     lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
     memory::{Region, Slice},
     pause, privilege,
-    socket::{DatagramSocket, Mode, Peer, Received, Span, Unsent, WeakSocket, context::Origin},
+    socket::{
+        DatagramSocket, Meta, Mode, Peer, Received, Span, Unsent, WeakSocket, context::Origin,
+    },
     wake::Waker,
 };
 use std::{
@@ -310,12 +312,23 @@ impl<H: Handler> Worker<H> {
             self.counters.wrong_size.one();
         }
         let (source, truncated) = (came.source(), received.truncated);
-        let (local, received_at, link) = match came.says_more() {
-            false => (None, None, None),
-            true => (came.local(), came.at(), came.link()),
+        let (local, received_at, link, meta) = match came.says_more() {
+            false => (None, None, None, Meta::NONE),
+            true => (came.local(), came.at(), came.link(), came.meta()),
         };
-        let datagram =
-            Datagram { bytes: &mut *bytes, source, local, socket, received_at, truncated, link };
+        let segment = came.received().segment;
+        let bytes_of_it = &mut *bytes;
+        let datagram = Datagram {
+            bytes: bytes_of_it,
+            source,
+            local,
+            socket,
+            received_at,
+            truncated,
+            meta,
+            segment,
+            link,
+        };
         let mut replies = Replies::new(&mut self.reply_buffer, came, socket, len);
         self.calling = true;
         self.handler.on_datagram(datagram, &mut replies);

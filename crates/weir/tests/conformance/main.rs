@@ -15,7 +15,9 @@ mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
 mod gathering;
+mod groups;
 mod hooks;
+mod meta;
 mod offload;
 mod once;
 mod outbox;
@@ -44,6 +46,8 @@ pub fn main() {
         replies::CHECKS,
         outbox::CHECKS,
         hooks::CHECKS,
+        meta::CHECKS,
+        groups::CHECKS,
         settings::CHECKS,
         sharing::CHECKS,
         stopping::CHECKS,

@@ -15,7 +15,7 @@ use weir::rio::{
 
 /// What is asked of the queues here.
 pub const NEEDS: Needs =
-    Needs { payload: 256, receives: 8, sends: 4, per_dequeue: 8, offload: false };
+    Needs { payload: 256, receives: 8, sends: 4, per_dequeue: 8, offload: false, meta: false };
 
 /// A provider with both kinds of queues; those that are handed over may leave their thread.
 pub trait Both:

@@ -25,6 +25,7 @@ pub(super) const NOTHING: Arrival = Arrival {
     at: None,
     segment: None,
     link: None,
+    meta: crate::socket::Meta::NONE,
 };
 
 /// A header and what it points at, except the slice and the control data.

@@ -9,7 +9,7 @@ use crate::{
 use std::{collections::BTreeMap, net::UdpSocket, num::NonZeroU16, thread};
 
 const NEEDS: Needs =
-    Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50, offload: false };
+    Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50, offload: false, meta: false };
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 struct Bench<T: Sharing> {

@@ -165,6 +165,7 @@ impl Net {
             at: endpoint.options.receive_time.then(|| Duration::from_nanos(self.taken)),
             segment: None,
             link: None,
+            meta: crate::socket::Meta::NONE,
         };
         rio::received(slice, &arrival)
     }

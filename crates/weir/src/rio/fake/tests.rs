@@ -19,7 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-const NEEDS: Needs = Needs { payload: 64, receives: 8, sends: 4, per_dequeue: 16, offload: false };
+const NEEDS: Needs =
+    Needs { payload: 64, receives: 8, sends: 4, per_dequeue: 16, offload: false, meta: false };
 
 type Queues<K, T> = Started<FakeCompletions<K, T>, FakeRequests<K, T>>;
 

@@ -1,6 +1,6 @@
 //! Message headers, addresses and control data of Linux, as its calls read and write them.
 
-use crate::socket::{Arrival, Peer};
+use crate::socket::{Arrival, Meta, Peer};
 use std::{
     mem::{self, MaybeUninit},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
@@ -9,8 +9,8 @@ use std::{
 };
 
 /// Room for the control data of one receive or send: packet information (IPv6, the larger), a
-/// time stamp, and the size of a segment, each with its header.
-pub(crate) const CONTROL_BYTES: usize = 128;
+/// time stamp, traffic class, hops, and the size of a segment, each with its header.
+pub(crate) const CONTROL_BYTES: usize = 144;
 
 /// Control data, aligned as the kernel's headers want it.
 #[repr(C, align(8))]
@@ -51,6 +51,7 @@ pub(super) unsafe fn arrival(header: &libc::msghdr, len: usize) -> Arrival {
         at: None,
         segment: None,
         link: None,
+        meta: Meta::NONE,
     };
     if header.msg_controllen > 0 {
         // SAFETY: the caller vouches for the control data, of msg_controllen bytes.
@@ -59,7 +60,7 @@ pub(super) unsafe fn arrival(header: &libc::msghdr, len: usize) -> Arrival {
     arrival
 }
 
-/// Reads packet information, time stamp and size of the segments from the control data of a header.
+/// Reads packet information, time stamp, traffic class, hops and size of the segments from the control data of a header.
 ///
 /// # Safety
 /// `msg_control` points at `msg_controllen` bytes that the kernel filled.
@@ -77,17 +78,33 @@ pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) 
                     // SAFETY: the kernel puts an in_pktinfo behind this header.
                     unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
                 arrival.local = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+                arrival.meta.interface = u32::try_from(info.ipi_ifindex).ok();
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 let info: libc::in6_pktinfo =
                     // SAFETY: the kernel puts an in6_pktinfo behind this header.
                     unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
                 arrival.local = Some(IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)));
+                arrival.meta.interface = Some(info.ipi6_ifindex);
             }
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                 // SAFETY: the kernel puts a timespec behind this header.
                 let at: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
                 arrival.at = Some(Duration::new(at.tv_sec as u64, at.tv_nsec as u32));
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                // SAFETY: the kernel puts a byte behind this header.
+                arrival.meta.traffic_class = Some(unsafe { data.read() });
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                // SAFETY: the kernel puts an int behind this header.
+                let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                arrival.meta.traffic_class = u8::try_from(class).ok();
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                // SAFETY: the kernel puts an int behind this header.
+                let hops = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                arrival.meta.hops = u8::try_from(hops).ok();
             }
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 // SAFETY: the kernel puts an int behind this header.

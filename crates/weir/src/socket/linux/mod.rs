@@ -8,6 +8,7 @@ mod joined;
 mod joins;
 mod message;
 mod receive_buffer;
+mod sending;
 
 pub use batch::Headers;
 pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
@@ -17,7 +18,7 @@ pub(crate) use message::{
     name_source, read_control,
 };
 
-use super::{Arrival, Endpoint, Mode, Peer, Shard};
+use super::{Arrival, Endpoint, Meta, Mode, Peer, Shard};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -80,6 +81,12 @@ impl Native {
         if let Some(bytes) = options.send_buffer_bytes {
             socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
         }
+        // A socket has what is sent to the groups that it joined, and not what others joined (those that share its address,
+        // say). Where that cannot be asked for (IPv6 before Linux 4.20) it is as the system does it.
+        let _ = socket.set_multicast_all_v4(false);
+        if address.is_ipv6() {
+            let _ = socket.set_multicast_all_v6(false);
+        }
         if options.reuse_port {
             socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
         }
@@ -97,6 +104,21 @@ impl Native {
             set_flag(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
                 .map_err(refused("SO_TIMESTAMPNS"))?;
         }
+        sending::ask(&socket, address, &options).map_err(|(what, e)| refused(what)(e))?;
+        // A socket of IPv6 may receive IPv4 as well, whose packets have options of their own.
+        let both = [
+            (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
+        ];
+        let families = if address.is_ipv6() { 2 } else { 1 };
+        for (level, traffic_class, hops) in &both[..families] {
+            if options.receive_traffic_class {
+                set_flag(&socket, *level, *traffic_class).map_err(refused("IP_RECVTOS"))?;
+            }
+            if options.receive_hops {
+                set_flag(&socket, *level, *hops).map_err(refused("IP_RECVTTL"))?;
+            }
+        }
         if options.receive_offload {
             set_flag(&socket, libc::SOL_UDP, libc::UDP_GRO).map_err(|e| {
                 Unavailable::new("receive offload", format!("the socket option UDP_GRO: {e}"))
@@ -112,7 +134,10 @@ impl Native {
         if let Some(shard) = options.steer_by_core {
             steer_by_core(&socket, shard).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
-        let control = options.local_address || options.receive_time || options.receive_offload;
+        let control = options.local_address
+            || options.receive_time
+            || options.receive_offload
+            || options.asks_for_meta();
         let joins = options.send_offload.then(|| Joins::ask(&socket));
         Ok(Self { socket, control, errors, busy_poll, receive_buffer, joins })
     }
@@ -132,6 +157,11 @@ impl Native {
     /// Whether a datagram leaves from the address that its peer says.
     pub(super) fn can_name_source(&self) -> bool {
         true
+    }
+
+    /// The socket, for what every system has.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -253,6 +283,7 @@ impl Native {
             at: None,
             segment: None,
             link: None,
+            meta: Meta::NONE,
         }))
     }
 

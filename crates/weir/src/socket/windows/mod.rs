@@ -10,13 +10,14 @@
 mod batch;
 mod control;
 mod send;
+mod sending;
 
 pub use batch::Headers;
 pub(crate) use control::{CONTROL_BYTES, Control};
 pub(super) use send::MARKS;
 pub use send::replies_from_local_address;
 
-use super::{Arrival, Endpoint, Mode, PeerError, ReceiveBuffer, Shard};
+use super::{Arrival, Endpoint, Meta, Mode, PeerError, ReceiveBuffer, Shard};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -100,6 +101,14 @@ impl Native {
             )
             .into());
         }
+        if options.asks_for_meta() {
+            return Err(Unavailable::new(
+                "the traffic class and hops of datagrams",
+                "weir does not ask Windows for them yet",
+            )
+            .advise("leave them off")
+            .into());
+        }
         if options.receive_offload {
             return Err(Unavailable::new("receive offload", "it is not supported on Windows yet")
                 .advise("leave it off")
@@ -154,6 +163,7 @@ impl Native {
                 socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
             }
         }
+        sending::ask(&socket, address, &options)?;
         if let Some(bytes) = options.send_buffer_bytes {
             socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
         }
@@ -182,6 +192,11 @@ impl Native {
     /// Whether its datagrams carry control data (the local address).
     pub fn has_control(&self) -> bool {
         self.receive_message.is_some()
+    }
+
+    /// The socket, for what every system has.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -308,7 +323,16 @@ impl Native {
             address => address,
         });
         let from = from.as_socket().unwrap_or(NOBODY);
-        Arrival { len, from, local, truncated, at: None, segment: None, link: None }
+        Arrival {
+            len,
+            from,
+            local,
+            truncated,
+            at: None,
+            segment: None,
+            link: None,
+            meta: Meta::NONE,
+        }
     }
 
     /// Starts a receive, for whoever takes its packet from a port. Answers Winsock's code where there will be none; after

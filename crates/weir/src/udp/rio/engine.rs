@@ -57,7 +57,8 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
 ) -> Result<Ready<P::Opened>, Error> {
     let sends = job.limits.sends();
     let (payload, offload) = (job.slice_bytes(), job.receive_offload());
-    let needs = Needs { payload, receives: outstanding, sends, per_dequeue, offload };
+    let meta = job.asks_for_meta();
+    let needs = Needs { payload, receives: outstanding, sends, per_dequeue, offload, meta };
     let ready = open_at(job, provider, &job.endpoints, needs, gather)?;
     job.bound(ready.opened.local_addresses());
     job.watch(ready.opened.sockets());

@@ -161,6 +161,7 @@ impl RioSharded {
             sends,
             per_dequeue: self.dequeue_max,
             offload: job.receive_offload(),
+            meta: job.asks_for_meta(),
         };
         let mut shards = Vec::new();
         for (number, core) in (0..).zip(&pins) {

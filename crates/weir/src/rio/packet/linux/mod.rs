@@ -77,6 +77,12 @@ impl Packet {
                 "do not ask for them",
             );
         }
+        if options.asks_for_meta() {
+            return refuse(
+                "traffic class and hops of packets are not told yet",
+                "do not ask for them",
+            );
+        }
         if options.busy_poll.is_some() {
             return refuse("a ring is not polled busily", "leave it off");
         }

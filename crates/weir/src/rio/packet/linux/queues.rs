@@ -129,6 +129,7 @@ impl Receiver {
             at: None,
             segment: None,
             link: Some(Link { mac: *mac, local_port: to.port() }),
+            meta: crate::socket::Meta::NONE,
         };
         rest.start = this.end;
         if rest.start == rest.end {

@@ -20,7 +20,7 @@ use std::{
 type Rig<T> = wire_tests::Rig<T, Packet>;
 
 const NEEDS: Needs =
-    Needs { payload: 1500, receives: 64, sends: 0, per_dequeue: 32, offload: false };
+    Needs { payload: 1500, receives: 64, sends: 0, per_dequeue: 32, offload: false, meta: false };
 
 fn on_a_wire(test: impl FnOnce(&Wire) + Send + 'static) {
     let can_run = || Choice::PacketAnyPort.availability();

@@ -273,8 +273,14 @@ mod tests {
     }
 
     fn rig(window: u32) -> Rig {
-        let needs =
-            Needs { payload: 100, receives: SLICES, sends: 0, per_dequeue: 1, offload: false };
+        let needs = Needs {
+            payload: 100,
+            receives: SLICES,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
         let region =
             Region::new(super::super::frame::layout(&needs), SLICES, RegionOptions::default())
                 .unwrap();

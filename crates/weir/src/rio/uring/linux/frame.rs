@@ -1,7 +1,7 @@
 //! Where in a slice the kernel writes what.
 //!
 //! ```text
-//! | unused | header 16 | source 28 | control 0, 80 or 96 | payload ... |
+//! | unused | header 16 | source 28 | control 0, 80 or 144 | payload ... |
 //! slice    buffer                                      64-byte aligned
 //! ```
 //!
@@ -14,7 +14,7 @@ use crate::{
     memory::{Region, Slice},
     rio::{self, Needs, Received},
     socket::{
-        Arrival,
+        Arrival, Meta,
         context::{CONTEXT_BYTES, SOURCE, SOURCE_BYTES},
         native,
     },
@@ -34,9 +34,9 @@ const _: () = assert!(NAME_BYTES == SOURCE_BYTES && SOURCE + NAME_BYTES == CONTE
 /// stamp (32). A multiple of 8, so that it is aligned when the payload is.
 const CONTROL_BYTES: usize = 80;
 
-/// The same with the size of each of several datagrams (24 more). Only slices for receive offload
-/// have room for it, which are large: it would cost the others a cache line.
-const CONTROL_BYTES_OFFLOAD: usize = 96;
+/// The same with the size of each of several datagrams, a traffic class and hops (24 more each). Only slices for receive
+/// offload, which are large, and those for who asks for that have room for it: it would cost the others a cache line.
+const CONTROL_BYTES_MORE: usize = 144;
 
 /// Bytes in front of the payload, for so much control data.
 const fn headroom(control: usize) -> usize {
@@ -48,7 +48,7 @@ pub(super) const ALIGN: usize = 64;
 
 /// How slices must be cut.
 pub(super) fn layout(needs: &Needs) -> crate::memory::Layout {
-    let control = if needs.offload { CONTROL_BYTES_OFFLOAD } else { CONTROL_BYTES };
+    let control = if needs.offload | needs.meta { CONTROL_BYTES_MORE } else { CONTROL_BYTES };
     crate::memory::Layout::packed(headroom(control), needs.payload, ALIGN)
 }
 
@@ -71,7 +71,7 @@ impl Frame {
         let control = match control {
             false => 0,
             true if layout.headroom == headroom(CONTROL_BYTES) => CONTROL_BYTES,
-            true => CONTROL_BYTES_OFFLOAD,
+            true => CONTROL_BYTES_MORE,
         };
         let begin = layout.headroom - HEADER_BYTES - NAME_BYTES - control;
         Self {
@@ -134,8 +134,16 @@ impl Frame {
         let name = &buffer[HEADER_BYTES..][..NAME_BYTES];
         // SAFETY: `name` is that many initialised bytes.
         let from = unsafe { native::decode(name.as_ptr(), name.len()) };
-        let mut arrival =
-            Arrival { len, from, local: None, truncated, at: None, segment: None, link: None };
+        let mut arrival = Arrival {
+            len,
+            from,
+            local: None,
+            truncated,
+            at: None,
+            segment: None,
+            link: None,
+            meta: Meta::NONE,
+        };
         if control_bytes > 0 {
             self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);
         }
@@ -169,7 +177,14 @@ mod tests {
 
     #[test]
     fn payloads_are_aligned_and_buffers_end_with_their_slice() {
-        let needs = Needs { payload: 1000, receives: 3, sends: 0, per_dequeue: 1, offload: false };
+        let needs = Needs {
+            payload: 1000,
+            receives: 3,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
         let region = Region::new(layout(&needs), 3, RegionOptions::default()).unwrap();
         for control in [false, true] {
             let frame = Frame::new(&region, control);
@@ -205,7 +220,14 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        let needs = Needs { payload: 100, receives: 1, sends: 0, per_dequeue: 1, offload: false };
+        let needs = Needs {
+            payload: 100,
+            receives: 1,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
         let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
         let frame = Frame::new(&region, false);
         for from in ["127.0.0.1:7", "[::1%3]:8"] {

@@ -78,7 +78,14 @@ impl Uring {
     fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
         let unavailable = |reason: String| Unavailable::new(self.what(), reason);
         // Two slices: the second is there for the sweep that finds nothing more.
-        let needs = Needs { payload: 1, receives: 2, sends: 0, per_dequeue: 2, offload: false };
+        let needs = Needs {
+            payload: 1,
+            receives: 2,
+            sends: 0,
+            per_dequeue: 2,
+            offload: false,
+            meta: false,
+        };
         let region = Region::new(frame::layout(&needs), 2, RegionOptions::default())
             .map_err(|e| unavailable(e.to_string()))?;
         let small = Self { window: 2, ..*self };

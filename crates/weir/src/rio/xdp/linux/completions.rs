@@ -309,6 +309,7 @@ fn understand<T: Sharing>(
         at: None,
         segment: None,
         link: Some(packet.link()),
+        meta: crate::socket::Meta::NONE,
     };
     // Over the headers, which nobody needs any more.
     Some((socket as u32, rio::received(slice, &arrival)))

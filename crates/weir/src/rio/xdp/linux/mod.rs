@@ -158,6 +158,12 @@ impl Xdp {
         if endpoint.options.receive_offload {
             return refuse("a frame holds one datagram", "do not ask for receive offload");
         }
+        if endpoint.options.asks_for_meta() {
+            return refuse(
+                "the traffic class and hops of frames are not told yet",
+                "do not ask for them",
+            );
+        }
         if endpoint.options.peer_errors {
             return refuse("errors of peers are not reported here yet", "do not ask for them");
         }

@@ -27,8 +27,14 @@ type Order = fn(&dyn Fn(), &dyn Fn() -> bool) -> bool;
 
 impl World {
     fn new() -> Arc<Self> {
-        let needs =
-            Needs { payload: 64, receives: SLICES, sends: 0, per_dequeue: 1, offload: false };
+        let needs = Needs {
+            payload: 64,
+            receives: SLICES,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
         let layout = frame::layout(&needs);
         let region = Region::new(layout, SLICES, RegionOptions::default()).unwrap();
         let (buffers, table) = Buffers::new(SLICES, SLICES, Frame::new(&region, false));

@@ -58,7 +58,7 @@ struct Rig<T: Sharing> {
 
 /// What the tests ask for where they do not care.
 const NEEDS: Needs =
-    Needs { payload: 200, receives: 64, sends: 0, per_dequeue: 32, offload: false };
+    Needs { payload: 200, receives: 64, sends: 0, per_dequeue: 32, offload: false, meta: false };
 
 fn loopback() -> Endpoint {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()

@@ -192,8 +192,14 @@ fn local_address_and_time_where_asked<T: Sharing>(polling: Polling) {
 }
 
 fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
-    let needs =
-        Needs { payload: 64, receives: 150_000, sends: 0, per_dequeue: 1000, offload: false };
+    let needs = Needs {
+        payload: 64,
+        receives: 150_000,
+        sends: 0,
+        per_dequeue: 1000,
+        offload: false,
+        meta: false,
+    };
     let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
     assert_eq!(rig.post(150_000), 150_000);
     assert_eq!(rig.requests[0].outstanding(), (150_000, 0));

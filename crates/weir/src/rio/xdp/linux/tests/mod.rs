@@ -38,4 +38,4 @@ fn on_a_wire_of(queues: u32, test: impl FnOnce(&Wire) + Send + 'static) {
 
 /// What the tests ask for where they do not care.
 const NEEDS: Needs =
-    Needs { payload: 1500, receives: 64, sends: 16, per_dequeue: 32, offload: false };
+    Needs { payload: 1500, receives: 64, sends: 16, per_dequeue: 32, offload: false, meta: false };
