@@ -8,14 +8,14 @@ use super::{
 use crate::{
     Error,
     counters::stream::Counters,
-    lifecycle::{Answer, Readiness, contain, text_of},
+    lifecycle::{Answer, Answers, contain, text_of},
     stream::Stream,
     timer::Wheel,
     wake::Waker,
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -47,7 +47,7 @@ impl<H: Handler> Worker<H> {
         server: Arc<Server<H>>,
         counters: Arc<Counters>,
         calls: Arc<crate::counters::Counters>,
-        ready: Option<mpsc::Sender<Readiness>>,
+        ready: Option<Answers>,
     ) -> Self {
         Self {
             index,

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
+    lifecycle::{Answer, Answers, Lifecycle, contain, text_of},
     memory::{Region, Slice},
     privilege,
     socket::{DatagramSocket, Peer, Received, Span, Unsent, context::Origin},
@@ -18,7 +18,7 @@ use std::{
     io,
     num::NonZeroU16,
     panic::resume_unwind,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 /// A socket, with its place among the server's addresses.
@@ -51,7 +51,7 @@ impl<H: Handler> Worker<H> {
         reply_buffer: ReplyBuffer,
         expected_bytes: Option<usize>,
         shared: Arc<Lifecycle>,
-        ready: mpsc::Sender<Readiness>,
+        ready: Answers,
     ) -> Self {
         Self {
             index,
