@@ -8,6 +8,7 @@ mod layers;
 mod measuring_cost;
 mod same_program;
 mod systems;
+mod ten_lines;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ enum Chore {
     /// Check that no files of a crate import each other in a circle.
     Circles,
     Imports(imports::Imports),
+    TenLines(ten_lines::TenLines),
     /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
     SameProgram(same_program::SameProgram),
     /// What measuring costs: designs as they are measured, against the same designs in a program that measures nothing.
@@ -38,6 +40,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Layers => layers::check(),
         Chore::Circles => circles::check(),
         Chore::Imports(chore) => chore.run(),
+        Chore::TenLines(chore) => chore.run(),
         Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
         Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),
     }

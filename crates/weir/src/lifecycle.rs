@@ -15,7 +15,7 @@ use std::{
     ops::RangeInclusive,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc,
     },
@@ -24,20 +24,51 @@ use std::{
 };
 
 /// What a thread answers once: that it has started, or why it could not.
-pub(crate) type Readiness = Result<(), Error>;
+type Readiness = Result<(), Error>;
+
+/// The answers of the threads, for whoever waits for them. In place of a channel, whose every form would be compiled into
+/// each program.
+#[derive(Default, Clone)]
+pub(crate) struct Answers(Arc<(Mutex<Answered>, Condvar)>);
+
+#[derive(Default)]
+struct Answered {
+    threads: usize,
+    first_error: Option<Error>,
+}
+
+impl Answers {
+    fn take(&self, readiness: Readiness) {
+        let (answered, changed) = &*self.0;
+        let mut answered = lock(answered);
+        answered.threads += 1;
+        if let Err(error) = readiness {
+            answered.first_error.get_or_insert(error);
+        }
+        changed.notify_all();
+    }
+
+    /// Waits until so many threads have answered, or one that it could not start.
+    pub(crate) fn first_error_of(&self, threads: usize) -> Option<Error> {
+        let (answered, changed) = &*self.0;
+        let wanting = |now: &mut Answered| now.threads < threads && now.first_error.is_none();
+        let answered = changed.wait_while(lock(answered), wanting);
+        answered.unwrap_or_else(PoisonError::into_inner).first_error.take()
+    }
+}
 
 /// How a thread answers, once.
-pub(crate) struct Answer(Option<mpsc::Sender<Readiness>>);
+pub(crate) struct Answer(Option<Answers>);
 
 impl Answer {
     /// To whoever waits for it; `None` where nobody does.
-    pub(crate) fn to(ready: Option<mpsc::Sender<Readiness>>) -> Self {
+    pub(crate) fn to(ready: Option<Answers>) -> Self {
         Self(ready)
     }
 
     pub(crate) fn give(&mut self, readiness: Readiness) {
         if let Some(ready) = self.0.take() {
-            let _ = ready.send(readiness);
+            ready.take(readiness);
         }
     }
 
@@ -321,6 +352,28 @@ mod tests {
         ask();
         let told: Vec<_> = told.try_iter().collect();
         assert!(told.len() == 2 && told.iter().all(|text| text.contains("first")), "{told:?}");
+    }
+
+    #[test]
+    fn who_waits_hears_the_first_error_or_that_all_have_started() {
+        let answers = Answers::default();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| Answer::to(Some(answers.clone())).give(Ok(())));
+            }
+            assert!(answers.first_error_of(2).is_none());
+        });
+        let mut late = Answer::to(Some(answers.clone()));
+        let shared = Lifecycle::default();
+        let mut failed = Answer::to(Some(answers.clone()));
+        failed.end(Some(Error::option("a", "1")), &shared);
+        let error = answers.first_error_of(4).expect("the fourth thread is not waited for");
+        assert!(shared.stopping() && error.to_string().contains("option a"));
+        late.end(Some(Error::option("b", "2")), &shared);
+        assert!(answers.first_error_of(4).is_some_and(|error| error.to_string().contains("b")));
+        // Who has answered already tells a later error the server.
+        late.end(Some(Error::option("c", "3")), &shared);
+        assert!(shared.take_failure().is_some());
     }
 
     #[test]

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     Error,
-    lifecycle::{Readiness, failure_of, live, lock},
+    lifecycle::{Answers, failure_of, live, lock},
     memory::{Layout, Region},
 };
 use std::{
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, OnceLock},
     thread,
 };
 
@@ -31,7 +31,7 @@ pub struct Job<H> {
     /// How many threads read.
     threads: usize,
     started: Vec<Thread>,
-    ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
+    ready: Answers,
 }
 
 /// What a thread does from its start to its end.
@@ -65,7 +65,7 @@ impl<H: Handler> Job<H> {
             common: Arc::new(common),
             threads: 1,
             started: Vec::new(),
-            ready: mpsc::channel(),
+            ready: Answers::default(),
         }
     }
 
@@ -128,7 +128,7 @@ impl<H: Handler> Job<H> {
             positions,
             self.device.direction(),
             Sampling::one_in(self.reads.sample_every, index as u64 + 1),
-            self.ready.0.clone(),
+            self.ready.clone(),
         );
         let (counters, calls) = (Arc::clone(&worker.counters), Arc::clone(&worker.calls));
         let common = Arc::clone(&self.common);
@@ -161,8 +161,7 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running<H>, Error> {
-        let answers = self.ready.1.iter().take(self.started.len());
-        let first_error = answers.filter_map(Result::err).next();
+        let first_error = self.ready.first_error_of(self.started.len());
         let started = std::mem::take(&mut self.started);
         let running = Running::new(Arc::clone(&self.common), started);
         match first_error {

@@ -10,15 +10,10 @@ use super::{
 use crate::{
     Error,
     counters::device::Counters,
-    lifecycle::{Answer, Readiness},
+    lifecycle::{Answer, Answers},
     wake::Waker,
 };
-use std::{
-    io,
-    num::NonZeroU64,
-    sync::{Arc, mpsc},
-    time::Instant,
-};
+use std::{io, num::NonZeroU64, sync::Arc, time::Instant};
 
 /// One thread of a run.
 pub struct Worker<H> {
@@ -50,7 +45,7 @@ impl<H: Handler> Worker<H> {
         positions: Positions,
         direction: Direction,
         sampling: Sampling,
-        ready: mpsc::Sender<Readiness>,
+        ready: Answers,
     ) -> Self {
         let expected = common.expected;
         Self {

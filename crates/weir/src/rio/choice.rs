@@ -198,37 +198,43 @@ impl Choice {
 }
 
 /// Calls `$body` with the provider that `$choice` names, as `$provider`: once compiled for each type of
-/// provider that this system has, not for each name. Of the others it says why they cannot run.
+/// provider that this build has, not for each name. Of the others it says why they cannot run.
 macro_rules! with_provider {
     ($choice:expr, |$provider:ident| $body:expr) => {
         match $crate::rio::Choice::provider($choice) {
             $crate::rio::Chosen::Batch($provider) => $body,
             #[cfg(target_os = "linux")]
             $crate::rio::Chosen::Uring($provider) => $body,
-            #[cfg(target_os = "linux")]
-            $crate::rio::Chosen::Xdp($provider) => $body,
-            #[cfg(target_os = "linux")]
-            $crate::rio::Chosen::Packet($provider) => $body,
             #[cfg(not(target_os = "linux"))]
             $crate::rio::Chosen::Uring(absent) => {
-                Err($crate::rio::of_linux(absent.name(), "io_uring").into())
+                Err($crate::rio::absent_here(absent.name(), "io_uring").into())
             }
-            #[cfg(not(target_os = "linux"))]
+            #[cfg(all(target_os = "linux", feature = "xdp"))]
+            $crate::rio::Chosen::Xdp($provider) => $body,
+            #[cfg(all(target_os = "linux", feature = "xdp"))]
+            $crate::rio::Chosen::Packet($provider) => $body,
+            #[cfg(not(all(target_os = "linux", feature = "xdp")))]
             $crate::rio::Chosen::Xdp(absent) => {
-                Err($crate::rio::of_linux(absent.name(), "AF_XDP").into())
+                Err($crate::rio::absent_here(absent.name(), "AF_XDP").into())
             }
-            #[cfg(not(target_os = "linux"))]
+            #[cfg(not(all(target_os = "linux", feature = "xdp")))]
             $crate::rio::Chosen::Packet(absent) => {
-                Err($crate::rio::of_linux(absent.name(), "AF_PACKET").into())
+                Err($crate::rio::absent_here(absent.name(), "AF_PACKET").into())
             }
         }
     };
 }
 pub(crate) use with_provider;
 
-/// Why a provider cannot run where its mechanism is not.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn of_linux(name: &str, mechanism: &str) -> Unavailable {
-    let reason = format!("{mechanism} is a mechanism of Linux");
-    Unavailable::new(format!("provider {name}"), reason).advise("use provider batch")
+/// Why a provider cannot run that this build has not: its mechanism is Linux's, where the feature `xdp` may be missing.
+#[cfg(not(all(target_os = "linux", feature = "xdp")))]
+pub(crate) fn absent_here(name: &str, mechanism: &str) -> Unavailable {
+    let (reason, advice) = match cfg!(target_os = "linux") {
+        true => (
+            "weir was built without its feature xdp".into(),
+            "build it with that feature, or use provider batch",
+        ),
+        false => (format!("{mechanism} is a mechanism of Linux"), "use provider batch"),
+    };
+    Unavailable::new(format!("provider {name}"), reason).advise(advice)
 }

@@ -57,8 +57,8 @@ mod wire_tests;
 pub mod xdp;
 
 pub use crate::socket::{CONTEXT_BYTES, Peer, Received, Span, Unsent};
-#[cfg(not(target_os = "linux"))]
-pub(crate) use choice::of_linux;
+#[cfg(not(all(target_os = "linux", feature = "xdp")))]
+pub(crate) use choice::absent_here;
 pub use choice::{AboutProvider, Choice};
 pub(crate) use choice::{Chosen, with_provider};
 pub use requests::Refused;

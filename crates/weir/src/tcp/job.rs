@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Error,
     counters::stream::Counters,
-    lifecycle::{Readiness, failure_of, live, lock},
+    lifecycle::{Answers, failure_of, live, lock},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
     stream::{Listener, StreamOptions},
@@ -17,7 +17,7 @@ use crate::{
 use std::{
     net::SocketAddr,
     ops::RangeInclusive,
-    sync::{Arc, OnceLock, atomic::AtomicU64, mpsc},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
     thread,
     time::Instant,
 };
@@ -34,7 +34,7 @@ pub struct Job<H> {
     pub limits: Limits,
     server: Arc<Server<H>>,
     started: usize,
-    ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
+    ready: Answers,
     local_addresses: Vec<SocketAddr>,
     /// [`Listener::bind`], except in a test.
     bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
@@ -48,7 +48,7 @@ impl<H: Handler> Server<H> {
     pub(super) fn spawn(
         self: &Arc<Self>,
         stack_bytes: Option<usize>,
-        ready: Option<mpsc::Sender<Readiness>>,
+        ready: Option<Answers>,
         body: Body<H>,
     ) -> Result<(), Error> {
         let mut threads = lock(&self.threads);
@@ -106,7 +106,7 @@ impl<H: Handler> Job<H> {
             limits,
             server,
             started: 0,
-            ready: mpsc::channel(),
+            ready: Answers::default(),
             local_addresses: Vec::new(),
             bind: Listener::bind,
         }
@@ -269,7 +269,7 @@ impl<H: Handler> Job<H> {
         &mut self,
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        self.server.spawn(None, Some(self.ready.0.clone()), Box::new(body))?;
+        self.server.spawn(None, Some(self.ready.clone()), Box::new(body))?;
         self.started += 1;
         Ok(())
     }
@@ -285,8 +285,7 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running, Error> {
-        let answers = self.ready.1.iter().take(self.started);
-        let first_error = answers.filter_map(Result::err).next();
+        let first_error = self.ready.first_error_of(self.started);
         self.started = 0;
         let local_addresses = std::mem::take(&mut self.local_addresses);
         let running = Running::new(Arc::clone(&self.server.common), local_addresses);

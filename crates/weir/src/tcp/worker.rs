@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error,
     counters::stream::Counters,
-    lifecycle::{Answer, Readiness, contain, text_of},
+    lifecycle::{Answer, Answers, contain, text_of},
     pause,
     stream::Stream,
     timer::Clock,
@@ -18,7 +18,7 @@ use crate::{
 use std::{
     cell::Cell,
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -54,7 +54,7 @@ impl<H: Handler> Worker<H> {
         server: Arc<Server<H>>,
         counters: Arc<Counters>,
         calls: Arc<crate::counters::Counters>,
-        ready: Option<mpsc::Sender<Readiness>>,
+        ready: Option<Answers>,
     ) -> Self {
         Self {
             index,

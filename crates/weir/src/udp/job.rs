@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    lifecycle::{Lifecycle, Readiness, failure_of, live, lock},
+    lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
     socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
@@ -23,7 +23,6 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -48,7 +47,7 @@ pub struct Job<H> {
     started: Vec<Thread>,
     /// The sockets, as far as there are any.
     sockets: Vec<Placed>,
-    ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
+    ready: Answers,
     local_addresses: Vec<SocketAddr>,
     /// The limit on replies per second, made with the first thread.
     rate: Option<Arc<Rate>>,
@@ -87,7 +86,7 @@ impl<H: Handler> Job<H> {
             shared: Arc::default(),
             started: Vec::new(),
             sockets: Vec::new(),
-            ready: mpsc::channel(),
+            ready: Answers::default(),
             local_addresses: Vec::new(),
             rate: None,
             senders: Vec::new(),
@@ -260,7 +259,7 @@ impl<H: Handler> Job<H> {
             ReplyBuffer::new(self.limits, rate, self.payload_bytes, &self.local_addresses, exits),
             self.expected_bytes,
             Arc::clone(&self.shared),
-            self.ready.0.clone(),
+            self.ready.clone(),
         );
         worker.survives = self.on_panic == OnPanic::Drop;
         worker.hearing = hearing.cloned().collect();
@@ -290,8 +289,7 @@ impl<H: Handler> Job<H> {
         };
         let joined = std::mem::take(&mut self.groups).into_iter().try_for_each(join);
         // Every thread answers once: that it is ready, or at its end why it could not.
-        let answers = self.ready.1.iter().take(self.started.len());
-        let first_error = answers.filter_map(Result::err).next();
+        let first_error = self.ready.first_error_of(self.started.len());
         let started = std::mem::take(&mut self.started);
         let local_addresses = std::mem::take(&mut self.local_addresses);
         let gauges = self.sockets.drain(..).map(|(_, socket)| socket.gauge()).collect();

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    lifecycle::{Answer, Lifecycle, Readiness, contain, text_of},
+    lifecycle::{Answer, Answers, Lifecycle, contain, text_of},
     memory::{Region, Slice},
     pause, privilege,
     socket::{
@@ -21,7 +21,7 @@ use std::{
     io,
     num::NonZeroU16,
     panic::resume_unwind,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -61,7 +61,7 @@ impl<H: Handler> Worker<H> {
         reply_buffer: ReplyBuffer,
         expected_bytes: Option<usize>,
         shared: Arc<Lifecycle>,
-        ready: mpsc::Sender<Readiness>,
+        ready: Answers,
     ) -> Self {
         Self {
             index,

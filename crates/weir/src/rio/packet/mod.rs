@@ -19,10 +19,10 @@
 //! Origin: packet(7); Documentation/networking/packet_mmap.rst of the kernel; TPACKET_V3, Linux 3.2; segments told by
 //! PACKET_VNET_HDR on a ring, Linux 4.6.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "xdp"))]
 mod linux;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "xdp"))]
 pub use linux::{PacketCompletions, PacketOpened, PacketRequests};
 
 /// Registered I/O on AF_PACKET, of the datagrams to every port of an address.

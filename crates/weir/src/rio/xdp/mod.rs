@@ -35,12 +35,12 @@
 //!
 //! Origin: AF_XDP, Linux 4.18; need-wakeup, Linux 5.4; links for programs on devices, Linux 5.9.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "xdp"))]
 mod linux;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "xdp"))]
 pub use linux::{XdpCompletions, XdpOpened, XdpRequests};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "xdp"))]
 pub(super) use linux::{device_named, hold, is_fragment, parse_packet, place_in};
 
 /// How frames get from the device into slices, and who serves the device.
