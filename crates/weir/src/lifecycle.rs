@@ -125,12 +125,17 @@ pub(crate) struct Lifecycle {
     /// When it was first asked to stop, or failed.
     pub(crate) ended: OnceLock<Instant>,
     failure: Mutex<Option<Error>>,
+    /// Called with the failure, once there is one.
+    on_failure: Mutex<Option<OnFailure>>,
     wakers: Mutex<Vec<Waker>>,
     effective: Mutex<Settings>,
     pub(crate) tunables: Mutex<Vec<Tunable>>,
     /// The memory that was made, to account for at the end.
     pub(crate) regions: Mutex<Vec<Arc<Region>>>,
 }
+
+/// What is to be done when a server fails.
+pub(crate) type OnFailure = Box<dyn FnOnce(&Error) + Send>;
 
 /// Settings in effect, in the order in which they were first stated: a name with all that was stated of it. Threads
 /// and addresses that are alike obtain the same, which is stated once; where they differ each value is.
@@ -180,7 +185,25 @@ impl Lifecycle {
 
     pub(crate) fn fail(&self, error: Error) {
         lock(&self.failure).get_or_insert(error);
+        self.tell_of_failure();
         self.stop();
+    }
+
+    /// Has this called with the failure, by the thread that fails, or at once where it has failed; in the place of what was to be
+    /// called before.
+    pub(crate) fn on_failure(&self, call: OnFailure) {
+        *lock(&self.on_failure) = Some(call);
+        self.tell_of_failure();
+    }
+
+    fn tell_of_failure(&self) {
+        let failure = lock(&self.failure);
+        let Some(failure) = &*failure else { return };
+        let call = lock(&self.on_failure).take();
+        if let Some(call) = call {
+            // The server ends whatever it does.
+            let _ = contain(|| call(failure));
+        }
     }
 
     /// States a setting that is in effect.
