@@ -216,21 +216,24 @@ impl Lifecycle {
     }
 
     pub(crate) fn fail(&self, error: Error) {
-        let mut failure = lock(&self.failure);
-        if failure.is_none() {
-            let told = std::mem::take(&mut *lock(&self.on_failure));
-            told.into_iter().for_each(|tell| tell(&error));
-            *failure = Some(error);
-        }
-        drop(failure);
+        lock(&self.failure).get_or_insert(error);
+        self.tell_of_failure();
         self.stop();
     }
 
-    /// Has somebody told why it fails, or at once why it failed.
-    pub(crate) fn on_failure(&self, tell: OnFailure) {
-        match &*lock(&self.failure) {
-            Some(error) => tell(error),
-            None => lock(&self.on_failure).push(tell),
+    /// Has this called with the failure, by the thread that fails, or at once where it has failed.
+    pub(crate) fn on_failure(&self, call: OnFailure) {
+        lock(&self.on_failure).push(call);
+        self.tell_of_failure();
+    }
+
+    fn tell_of_failure(&self) {
+        let failure = lock(&self.failure);
+        let Some(failure) = &*failure else { return };
+        let calls = std::mem::take(&mut *lock(&self.on_failure));
+        for call in calls {
+            // The server ends whatever it does.
+            let _ = contain(|| call(failure));
         }
     }
 

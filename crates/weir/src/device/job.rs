@@ -173,7 +173,7 @@ impl<H: Handler> Job<H> {
                 // Whoever sleeps until all are ready finds that it is over.
                 self.common.shared.stop();
                 self.common.open();
-                let _ = running.stop();
+                drop(running);
                 Err(error)
             }
         }

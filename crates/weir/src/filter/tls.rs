@@ -431,6 +431,7 @@ impl<H: Handler> Handler for Secured<H> {
         Asks {
             pause: asks.pause || self.stalled || !self.cipher.is_empty(),
             holds: asks.holds || !self.cipher.is_empty() || !self.input.is_empty(),
+            hears: false, // its end of sending is the end of TLS
             ..asks.at(self.due)
         }
     }

@@ -311,6 +311,12 @@ contract! {
         /// Accepts no more. What is under way may still come.
         fn stop_accepting(&mut self);
 
+        /// Takes in a connection that was made by other means, as if it had been accepted.
+        ///
+        /// # Errors
+        /// There is no place for it, or what the system answered.
+        fn adopt(&mut self, stream: &crate::stream::Stream) -> io::Result<StreamId>;
+
         /// Receives: until told not to, or once for each time that it is asked ([`Receiving`]). Answers
         /// whether there is a slice, where one must be posted.
         #[must_use]

@@ -48,25 +48,24 @@ impl Listener {
             socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;
         }
         // What is accepted inherits these.
-        if let Some(bytes) = options.receive_buffer_bytes {
-            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
-        }
-        if let Some(bytes) = options.send_buffer_bytes {
-            socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
-        }
-        socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
-        if let Some(Keepalive { idle, interval, tries }) = options.keepalive {
-            let whole = |time: Duration| Duration::from_secs(time.as_secs_f64().ceil() as u64);
-            let keepalive = TcpKeepalive::new().with_time(whole(idle));
-            let keepalive = keepalive.with_interval(whole(interval)).with_retries(tries);
-            socket.set_tcp_keepalive(&keepalive).map_err(refused("SO_KEEPALIVE"))?;
-        }
+        configure(&socket, options).map_err(|(what, e)| refused(what)(e))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
         // Two sockets may be bound to one address (SO_REUSEADDR), but only one may listen.
         socket.listen(backlog).map_err(|source| Error::Bind { address, source })?;
         // Accepting that waits asks for it by poll(2), so that waiting and trying need one socket.
         socket.set_nonblocking(true).map_err(refused("O_NONBLOCK"))?;
+        Ok(Self(socket))
+    }
+
+    pub fn adopt(socket: Socket) -> Result<Self, Error> {
+        // SO_ACCEPTCONN.
+        match socket.is_listener() {
+            Ok(true) => {}
+            Ok(false) => return Err(Error::option("listener", "the socket does not listen")),
+            Err(e) => return Err(Error::io("SO_ACCEPTCONN", e)),
+        }
+        socket.set_nonblocking(true).map_err(|e| Error::io("O_NONBLOCK", e))?;
         Ok(Self(socket))
     }
 
@@ -160,6 +159,25 @@ impl AsRawFd for Listener {
     }
 }
 
+/// Asks for what connections are to have. An error comes with the name of what was refused.
+fn configure(socket: &Socket, options: StreamOptions) -> Result<(), (&'static str, io::Error)> {
+    let refused = |what| move |e| (what, e);
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+    }
+    socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
+    if let Some(Keepalive { idle, interval, tries }) = options.keepalive {
+        let whole = |time: Duration| Duration::from_secs(time.as_secs_f64().ceil() as u64);
+        let keepalive = TcpKeepalive::new().with_time(whole(idle));
+        let keepalive = keepalive.with_interval(whole(interval)).with_retries(tries);
+        socket.set_tcp_keepalive(&keepalive).map_err(refused("SO_KEEPALIVE"))?;
+    }
+    Ok(())
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Stream(OwnedFd);
@@ -171,6 +189,20 @@ impl AsRawFd for Stream {
 }
 
 impl Stream {
+    pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        configure(&socket, options).map_err(|(_, e)| e)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&to.into()) {
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(e) => return Err(e),
+        }
+        // As what is accepted: who tries says so with each call.
+        socket.set_nonblocking(false)?;
+        Ok(Self::adopt(socket.into()))
+    }
+
     /// A connection that was accepted by other means than [`Listener::accept`].
     pub fn adopt(fd: OwnedFd) -> super::Stream {
         super::Stream { native: Arc::new(Self(fd)) }

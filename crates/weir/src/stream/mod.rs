@@ -27,7 +27,7 @@ pub enum Mode {
 use crate::{Error, Unavailable, counters::Counters};
 use std::{
     fmt, io,
-    net::{Shutdown, SocketAddr},
+    net::{Shutdown, SocketAddr, TcpListener},
     sync::Arc,
     time::Duration,
 };
@@ -158,6 +158,18 @@ impl Listener {
         Ok(Self { native: Arc::new(native), local_address })
     }
 
+    /// A socket of the standard library's that listens already: inherited, or bound with options of its own. What is
+    /// accepted inherits those.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered; [`Error::Option`] where it does not listen.
+    pub fn from_std(listener: TcpListener) -> Result<Self, Error> {
+        let native = native::Listener::adopt(listener.into())?;
+        let local_address =
+            native.local_address().map_err(|e| Error::io("asking for the local address", e))?;
+        Ok(Self { native: Arc::new(native), local_address })
+    }
+
     /// The address it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
@@ -197,6 +209,20 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Begins to connect to this address, and does not wait for it: the connection stands, or has failed, when it is
+    /// told as ready to send, and [`take_error`](Self::take_error) says which. It is of no other use before.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn connect(
+        to: SocketAddr,
+        options: StreamOptions,
+        counters: &Counters,
+    ) -> io::Result<Self> {
+        counters.kernel_entries.one();
+        native::Stream::connect(to, options)
+    }
+
     /// Receives into `buffer`, which is not empty: how many bytes, 0 for the peer's end, `None`
     /// where nothing is there ([`Mode::Try`]), or nothing came in time ([`Mode::Wait`]).
     ///

@@ -96,21 +96,22 @@ impl Listener {
             socket.set_only_v6(options.only_v6).map_err(refused("IPV6_V6ONLY"))?;
         }
         // What is accepted inherits these.
-        if let Some(bytes) = options.receive_buffer_bytes {
-            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
-        }
-        if let Some(bytes) = options.send_buffer_bytes {
-            socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
-        }
-        socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
-        let keepalive = match options.keepalive {
-            Some(asked) => keep_alive(&socket, asked).map_err(refused("SO_KEEPALIVE"))?,
-            None => "never".into(),
-        };
+        let keepalive = configure(&socket, options).map_err(|(what, e)| refused(what)(e))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         socket
             .listen(backlog(options.backlog))
             .map_err(|source| Error::Bind { address, source })?;
+        let number = socket.as_raw_socket();
+        let socket = RwLock::new(Some(socket));
+        Ok(Self { socket, number, changes: Changes::default(), keepalive })
+    }
+
+    pub fn adopt(socket: Socket) -> Result<Self, Error> {
+        socket.set_nonblocking(true).map_err(|e| Error::io("FIONBIO", e))?;
+        let keepalive = match socket.keepalive() {
+            Ok(true) => "as it was given".into(),
+            _ => "never".into(),
+        };
         let number = socket.as_raw_socket();
         let socket = RwLock::new(Some(socket));
         Ok(Self { socket, number, changes: Changes::default(), keepalive })
@@ -346,7 +347,37 @@ enum Received {
     Interrupted,
 }
 
+/// Asks for what connections are to have, and says when the system asks a silent peer. An error comes with the name of
+/// what was refused.
+fn configure(socket: &Socket, options: StreamOptions) -> Result<String, (&'static str, io::Error)> {
+    let refused = |what| move |e| (what, e);
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+    }
+    socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
+    match options.keepalive {
+        Some(asked) => keep_alive(socket, asked).map_err(refused("SO_KEEPALIVE")),
+        None => Ok("never".into()),
+    }
+}
+
 impl Stream {
+    /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
+    pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        configure(&socket, options).map_err(|(_, e)| e)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&to.into()) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        Self::adopt(socket)
+    }
+
     /// A connection that was accepted by other means than [`Listener::accept`].
     pub fn adopt(socket: Socket) -> io::Result<super::Stream> {
         socket.set_nonblocking(true)?;

@@ -1,6 +1,6 @@
 //! What the threads of a server share, and what each leaves behind.
 
-use super::{Limits, handler::MakeHandler, refused::RefusedStreams};
+use super::{Limits, handler::MakeHandler, mail::Mailbox, refused::RefusedStreams};
 use crate::{
     counters::{
         self,
@@ -8,6 +8,7 @@ use crate::{
         stream::{Counters, Snapshot},
     },
     lifecycle::{Lifecycle, lock},
+    stream::Listener,
     timer,
 };
 use std::{
@@ -33,6 +34,11 @@ pub(super) struct Common {
     /// Connections that are not, and were told so.
     pub(super) refused: Arc<RefusedStreams>,
     timers: Mutex<timer::Counts>,
+    /// Sockets that listened before the server did: dropping them does not end that.
+    pub(super) given: Vec<Listener>,
+    /// Where connections are handed in that others have made, and which of them is next.
+    pub(super) doors: Mutex<Vec<Arc<Mailbox>>>,
+    pub(super) next_door: AtomicU32,
 }
 
 /// What they share, with who handles the connections.
@@ -96,7 +102,7 @@ impl Threads {
 }
 
 impl Common {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, given: Vec<Listener>) -> Self {
         Self {
             shared: Lifecycle::default(),
             limits,
@@ -107,6 +113,9 @@ impl Common {
             threads: Mutex::default(),
             refused: RefusedStreams::new(limits.linger),
             timers: Mutex::default(),
+            given,
+            doors: Mutex::default(),
+            next_door: AtomicU32::new(0),
         }
     }
 
@@ -173,6 +182,7 @@ impl Common {
             finals.extend(running.into_iter().map(|(index, thread)| thread.join(index)));
         }
         finals.sort_unstable_by_key(|thread| thread.index);
+        self.given.iter().for_each(Listener::end_accepting);
         self.refused.end();
         (finals, lock(&self.threads).gone.clone())
     }

@@ -5,7 +5,7 @@
 use super::{
     Asks, Handler, Limits, Output, Reason, WhenFull, Worker,
     handler::{Echo, Queue},
-    mail::Reach,
+    mail::{Given, Reach},
 };
 use crate::{
     lifecycle::{contain, text_of},
@@ -43,6 +43,8 @@ pub struct Connection<H> {
     receive_paused: bool,
     /// The handler still has output to come: its end is waited for.
     pub(super) holds: bool,
+    /// The handler asked to receive on whatever becomes of sending.
+    hears: bool,
     /// Its turn has not come: it is not served yet.
     waits: bool,
     /// The end of sending (a FIN) was sent to the peer.
@@ -74,8 +76,17 @@ pub struct Wants {
 impl<H: Handler> Connection<H> {
     /// A connection that was accepted from `peer`.
     pub fn open(worker: &mut Worker<H>, peer: SocketAddr) -> Self {
+        Self::open_given(worker, peer, None)
+    }
+
+    /// A connection with `peer`, with the handler that it was given, if any.
+    pub(super) fn open_given(
+        worker: &mut Worker<H>,
+        peer: SocketAddr,
+        given: Option<Given>,
+    ) -> Self {
         let now = worker.clock.now();
-        let handler = worker.make_handler(peer);
+        let handler = worker.make_handler(peer, given);
         let unmade = || Box::new(Reason::Panicked("it could not be made".into()));
         let reason = handler.is_none().then(unmade);
         let mut connection = Self {
@@ -93,6 +104,7 @@ impl<H: Handler> Connection<H> {
             alarm: Moment::NEVER,
             receive_paused: false,
             holds: false,
+            hears: false,
             waits: false,
             fin_sent: false,
             paused: false,
@@ -138,7 +150,7 @@ impl<H: Handler> Connection<H> {
         worker.counters.bytes_received.add(bytes.len() as u64);
         self.last_received = worker.clock.now();
         self.has_received = true;
-        if self.finished || self.stopped || self.is_over() {
+        if self.is_deaf() || self.is_over() {
             worker.counters.bytes_discarded.add(bytes.len() as u64);
             return 0;
         }
@@ -235,7 +247,7 @@ impl<H: Handler> Connection<H> {
 
     /// The peer has sent all that it will.
     pub fn ended(&mut self, worker: &mut Worker<H>) {
-        if std::mem::replace(&mut self.ended, true) || self.finished || self.stopped {
+        if std::mem::replace(&mut self.ended, true) || self.is_deaf() {
             return;
         }
         self.call(worker, Echo::Nothing, |handler, output| handler.on_end(output));
@@ -274,6 +286,12 @@ impl<H: Handler> Connection<H> {
         self.ended
     }
 
+    /// Whether what comes from the peer is dropped.
+    #[inline]
+    pub(super) fn is_deaf(&self) -> bool {
+        self.stopped || (self.finished && !(self.hears && self.reason.is_none()))
+    }
+
     /// Whether the end of sending (a FIN) was sent to the peer.
     pub fn is_fin_sent(&self) -> bool {
         self.fin_sent
@@ -289,8 +307,8 @@ impl<H: Handler> Connection<H> {
     #[inline]
     fn receives(&self, limits: &Limits) -> bool {
         // What comes when it has finished is dropped, whatever its handler asked for.
-        let held = (self.receive_paused || self.waits) && !self.finished && !self.stopped;
-        !self.ended && !held && !self.is_full(limits)
+        let held = (self.receive_paused || self.waits) && !self.is_deaf();
+        !self.ended && !held && (self.hears || !self.is_full(limits))
     }
 
     /// What is to be done next.
@@ -355,7 +373,7 @@ impl<H: Handler> Connection<H> {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
         let silence = if self.has_received { limits.idle } else { limits.silent };
         // While nothing is received from it, its silence is the server's own doing.
-        let heard = (!self.fin_sent && self.receives(limits))
+        let heard = (!(self.fin_sent && self.is_deaf()) && self.receives(limits))
             .then(|| {
                 silence
                     .map(|time| (after(self.last_received, time), (|| Reason::Silent) as fn() -> _))
@@ -363,7 +381,7 @@ impl<H: Handler> Connection<H> {
             .flatten();
         let stalled = if !self.queue.is_empty() || self.lent > 0 {
             limits.stalled
-        } else if self.fin_sent && !self.ended {
+        } else if self.fin_sent && !self.ended && self.is_deaf() {
             Some(limits.linger)
         } else {
             None
@@ -483,6 +501,7 @@ impl<H: Handler> Connection<H> {
         }
         self.receive_paused = asks.pause;
         self.holds = asks.holds;
+        self.hears = asks.hears;
         self.finished |= self.stopped && !self.holds;
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Handle, Mail, Reason, Refused,
-    mail::{Mailbox, Reach},
+    mail::{Given, Mailbox, Reach},
 };
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -132,8 +132,8 @@ macro_rules! passed_on {
 }
 pub(crate) use passed_on;
 
-/// Makes the handler of each connection from the address of its peer.
-pub(super) type MakeHandler<H> = Box<dyn Fn(SocketAddr) -> H + Send + Sync>;
+/// Makes the handler of each connection from the address of its peer; of an outgoing one from what it was given.
+pub(super) type MakeHandler<H> = Box<dyn Fn(SocketAddr, Option<Given>) -> H + Send + Sync>;
 
 /// A handler of any type.
 pub(super) struct Boxed(Box<dyn Handler>);
@@ -141,7 +141,7 @@ pub(super) struct Boxed(Box<dyn Handler>);
 impl Boxed {
     /// Makes handlers as `make_handler` does, in boxes.
     pub(super) fn made_by<H: Handler>(make_handler: MakeHandler<H>) -> MakeHandler<Self> {
-        Box::new(move |peer| Self(Box::new(make_handler(peer))))
+        Box::new(move |peer, given| Self(Box::new(make_handler(peer, given))))
     }
 }
 
@@ -168,11 +168,15 @@ pub struct Asks {
     /// That sending does not end, since output follows that it holds back. It needs a deadline, or
     /// output that waits, to bring it.
     pub holds: bool,
+    /// That receiving goes on whatever becomes of sending, for who answers to somebody else, as a proxy: while the output
+    /// is full, and when this side has finished ([`Output::finish`]). Otherwise nothing is received while it is full; and
+    /// when it has finished what comes is dropped, and the peer has [`Limits::linger`](super::Limits::linger) to close.
+    pub hears: bool,
 }
 
 impl Asks {
     /// Nothing.
-    pub const NOTHING: Self = Self { deadline: None, pause: false, holds: false };
+    pub const NOTHING: Self = Self { deadline: None, pause: false, holds: false, hears: false };
 
     /// To be called at this moment too, if any: the sooner one counts.
     #[must_use]
@@ -269,7 +273,7 @@ impl Output<'_> {
     }
 
     /// Says that nothing follows: what waits is sent, then the peer is told. What it still sends is
-    /// dropped, until it closes too.
+    /// dropped, until it closes too, unless the handler [hears](Asks::hears) on.
     pub fn finish(&mut self) {
         *self.finished = true;
     }

@@ -3,6 +3,7 @@
 use super::{
     Handler, Limits, Running, Worker,
     common::{Common, ForThreads, Server, Thread},
+    connect::{self, Connecting},
     handler::MakeHandler,
 };
 use crate::{
@@ -33,6 +34,8 @@ pub struct Job<H> {
     /// How many connections, how much for each, and how long nothing may happen.
     pub limits: Limits,
     server: Arc<Server<H>>,
+    /// Where connections are to be made.
+    connecting: Option<Arc<Connecting>>,
     started: usize,
     ready: Answers,
     local_addresses: Vec<SocketAddr>,
@@ -97,14 +100,18 @@ impl<H: Handler> Job<H> {
         buffer_bytes: usize,
         limits: Limits,
         make_handler: MakeHandler<H>,
+        connecting: Option<Arc<Connecting>>,
+        given: Vec<Listener>,
     ) -> Self {
-        let server = Arc::new(Server { common: Arc::new(Common::new(limits)), make_handler });
+        let server =
+            Arc::new(Server { common: Arc::new(Common::new(limits, given)), make_handler });
         Self {
             endpoints,
             options,
             buffer_bytes,
             limits,
             server,
+            connecting,
             started: 0,
             ready: Answers::default(),
             local_addresses: Vec::new(),
@@ -134,8 +141,8 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// [`Error::Option`] where that is not one connection.
     pub fn limit_by_threads(&self, threads: u32, connections: u32) -> Result<(), Error> {
-        // Beside them, those that accept, one for the times of all, and one for those that are refused.
-        let others = self.endpoints.len() as u32 + 2;
+        // Beside them, those that accept, one for the times of all, one for those that are refused, and one that connects.
+        let others = self.endpoints.len() as u32 + 2 + u32::from(self.connects());
         let of_system = process::threads_left()
             .map(|left| ThreadsLeft { count: left.count.saturating_sub(others), ..left });
         let asked = self.limits.threads.map(|count| {
@@ -181,6 +188,11 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_shared(&mut self, threads: usize) -> Result<Vec<Vec<Listener>>, Error> {
+        if !self.server.given.is_empty() {
+            let listeners = self.listen()?;
+            self.state("sockets-per-address", "1 for all threads: it was given");
+            return Ok(vec![listeners; threads]);
+        }
         // A server that is there already must not be joined by accident.
         let alone = StreamOptions { reuse_port: false, ..self.options };
         drop(self.listen_on(&self.endpoints, alone)?);
@@ -216,6 +228,10 @@ impl<H: Handler> Job<H> {
         options: StreamOptions,
     ) -> Result<Vec<Listener>, Error> {
         let bind = |address: &SocketAddr| {
+            let is_there = |given: &&Listener| given.local_address() == *address;
+            if let Some(given) = self.server.given.iter().find(is_there) {
+                return Ok(given.clone());
+            }
             let only_v6 = options.only_v6 || leaves_ipv4(*address, addresses);
             (self.bind)(*address, StreamOptions { only_v6, ..options })
         };
@@ -274,6 +290,11 @@ impl<H: Handler> Job<H> {
         Ok(())
     }
 
+    /// Whether connections are made besides those that are accepted.
+    pub(super) fn connects(&self) -> bool {
+        self.connecting.is_some()
+    }
+
     /// A worker without a thread, for tests.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn worker(&self) -> Worker<H> {
@@ -285,6 +306,10 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running, Error> {
+        if let Some(connecting) = self.connecting.take() {
+            let options = self.options;
+            self.spawn(move |worker| connect::run(worker, &connecting, options))?;
+        }
         let first_error = self.ready.first_error_of(self.started);
         self.started = 0;
         let local_addresses = std::mem::take(&mut self.local_addresses);
@@ -292,7 +317,7 @@ impl<H: Handler> Job<H> {
         match first_error {
             None => Ok(running),
             Some(error) => {
-                let _ = running.stop();
+                drop(running);
                 Err(error)
             }
         }

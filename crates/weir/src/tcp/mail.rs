@@ -8,25 +8,56 @@
 //! inbox closed. A connection of which no handle was asked for has no inbox.
 
 use super::Refused;
-use crate::{lifecycle::lock, wake::Waker};
+use crate::{lifecycle::lock, stream::Accepted, wake::Waker};
 use std::{
+    any::Any,
     cell::Cell,
     mem, ptr,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
-/// The slots of connections that something waits for. Each is in it once at most.
+/// The handler of an outgoing connection, on its way to it.
+pub(super) type Given = Box<dyn Any + Send>;
+
+/// A connection on its way to those that serve it.
+pub(super) struct Incoming {
+    pub(super) accepted: Accepted,
+    /// The handler that it was given, where it is an outgoing one.
+    pub(super) given: Option<Given>,
+}
+
+impl From<Accepted> for Incoming {
+    fn from(accepted: Accepted) -> Self {
+        Self { accepted, given: None }
+    }
+}
+
+/// The slots of connections that something waits for, each once at most; and connections that others have made.
 pub(crate) struct Mailbox {
-    slots: Mutex<Vec<u32>>,
-    /// Whether there are any. Changed under their lock.
+    content: Mutex<Content>,
+    /// Whether there is any. Changed under the lock.
     any: AtomicBool,
     /// Ends the wait of those that take them.
     waker: OnceLock<Waker>,
     /// Bytes that may wait for a connection.
     most: usize,
+}
+
+#[derive(Default)]
+struct Content {
+    slots: Vec<u32>,
+    /// No more than there may be connections.
+    came: Vec<Incoming>,
+    /// Nobody takes connections from it any more.
+    shut: bool,
+}
+
+/// The mailbox that the calling thread serves, as a number; 0 where it serves none.
+pub(super) fn served() -> usize {
+    SERVED.get().addr()
 }
 
 thread_local! {
@@ -37,8 +68,8 @@ thread_local! {
 impl Mailbox {
     /// One of connections for each of which so many bytes may wait. Nobody is woken yet.
     pub(super) fn new(most: usize) -> Self {
-        let (slots, any, waker) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
-        Self { slots, any, waker, most }
+        let (content, any, waker) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
+        Self { content, any, waker, most }
     }
 
     /// Whose wait ends when something comes: to be said once, before there are connections.
@@ -57,20 +88,43 @@ impl Mailbox {
         self.any.load(Relaxed)
     }
 
-    /// Moves all slots into `out`.
+    /// Moves all slots into `slots`, and gives the connections that came.
     #[cold]
-    pub(super) fn take(&self, out: &mut Vec<u32>) {
-        let mut slots = lock(&self.slots);
+    pub(super) fn take(&self, slots: &mut Vec<u32>) -> Vec<Incoming> {
+        let mut content = lock(&self.content);
         self.any.store(false, Relaxed);
-        out.append(&mut slots);
+        slots.append(&mut content.slots);
+        mem::take(&mut content.came)
+    }
+
+    /// Takes a connection, unless it is shut.
+    pub(super) fn bring(&self, incoming: Incoming) -> Result<(), Incoming> {
+        let mut content = lock(&self.content);
+        if content.shut {
+            return Err(incoming);
+        }
+        content.came.push(incoming);
+        self.tell(content);
+        Ok(())
+    }
+
+    /// Takes no more connections. Gives those that came.
+    pub(super) fn shut(&self) -> Vec<Incoming> {
+        let mut content = lock(&self.content);
+        content.shut = true;
+        mem::take(&mut content.came)
     }
 
     fn post(&self, slot: u32) {
-        let mut slots = lock(&self.slots);
-        let is_first = slots.is_empty();
-        slots.push(slot);
+        let mut content = lock(&self.content);
+        content.slots.push(slot);
+        self.tell(content);
+    }
+
+    fn tell(&self, content: MutexGuard<'_, Content>) {
+        let is_first = !self.any.load(Relaxed);
         self.any.store(true, Relaxed);
-        drop(slots);
+        drop(content);
         // Whoever was first has woken them, and they have not been here since.
         if is_first
             && !ptr::eq(SERVED.get(), self)
@@ -175,7 +229,7 @@ impl Inbox {
         Ok(())
     }
 
-    fn post(&self, mut state: std::sync::MutexGuard<'_, InboxState>) {
+    fn post(&self, mut state: MutexGuard<'_, InboxState>) {
         if state.posted || state.mail.is_empty() {
             return;
         }

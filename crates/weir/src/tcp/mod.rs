@@ -34,6 +34,7 @@ mod acceptor;
 mod active;
 mod blocking;
 mod common;
+mod connect;
 mod connection;
 mod handler;
 mod job;
@@ -50,6 +51,7 @@ mod stop;
 mod worker;
 
 pub use common::{Gone, ThreadFinal, ThreadNow};
+pub use connect::{Connector, MOST_CONNECTING};
 pub use connection::{Connection, Wants};
 pub use handler::{Asks, Handler, Output};
 pub(crate) use handler::{Echo, Queue, passed_on};

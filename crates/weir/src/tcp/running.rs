@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     time::{Duration, Instant},
 };
 
@@ -116,6 +116,33 @@ impl Running {
     /// not look.
     pub fn on_end(&self, waker: Waker) {
         self.common.shared.add_waker(waker);
+    }
+
+    /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has.
+    pub fn wait(&self) {
+        let (ends, ended) = mpsc::sync_channel(1);
+        let waker = Waker::new(move || _ = ends.try_send(()));
+        self.on_end(waker.clone());
+        let _ = ended.recv();
+        self.common.shared.forget_waker(&waker);
+    }
+
+    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or to be
+    /// used in the handler of a signal of the process. [`stop`](Self::stop) is still to be called, and has less to wait
+    /// for.
+    pub fn stopper(&self) -> Waker {
+        let common = Arc::downgrade(&self.common);
+        Waker::new(move || {
+            if let Some(common) = common.upgrade() {
+                common.shared.stop();
+            }
+        })
+    }
+
+    /// Calls `call` with the server's failure when it fails, on the thread that does, before anybody is woken; at once if
+    /// it has failed. Each that was given is called, and a panic of one harms nobody.
+    pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
+        self.common.shared.on_failure(Box::new(call));
     }
 
     /// The settings that may be changed while the server runs, as they are now; empty where the design has none.

@@ -1,8 +1,18 @@
 //! The server as its user sees it.
 
-use super::{ActiveSet, Design, Handler, Job, Limits, Running, Startable, handler::MakeHandler};
-use crate::{Error, stream::StreamOptions};
-use std::{net::SocketAddr, time::Duration};
+use super::{
+    ActiveSet, Connector, Design, Handler, Job, Limits, Running, Startable, connect::Connecting,
+    handler::MakeHandler,
+};
+use crate::{
+    Error,
+    stream::{Listener, StreamOptions},
+};
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
 
 /// A TCP server to be started.
 ///
@@ -13,6 +23,9 @@ pub struct Server {
     options: StreamOptions,
     limits: Limits,
     buffer_bytes: usize,
+    connecting: Option<Arc<Connecting>>,
+    /// Sockets that listen already, each at one of the endpoints.
+    given: Vec<Listener>,
 }
 
 /// Bytes received at a time unless told otherwise: the originals' buffer size.
@@ -35,7 +48,20 @@ impl Server {
             options: StreamOptions::default(),
             limits: Limits::default(),
             buffer_bytes: DEFAULT_BUFFER_BYTES,
+            connecting: None,
+            given: Vec::new(),
         }
+    }
+
+    /// A server on a socket that listens already: one that was inherited, or bound with options that
+    /// [`StreamOptions`] has not. It keeps its own options; those of the server are for other addresses of it. All
+    /// threads of a design share it. It serves one start: when that server stops it listens no more, whoever else has it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered; [`Error::Option`] where it does not listen.
+    pub fn from_std(listener: TcpListener) -> Result<Self, Error> {
+        let listener = Listener::from_std(listener)?;
+        Ok(Self { given: vec![listener.clone()], ..Self::bind(listener.local_address()) })
     }
 
     /// Listens on this address too.
@@ -72,7 +98,61 @@ impl Server {
         design: impl Startable,
         make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
     ) -> Result<Running, Error> {
-        design.start_as(self, Box::new(make_handler))
+        design.start_as(self, Box::new(move |peer, _| make_handler(peer)))
+    }
+
+    /// The same with a connector, by which it makes connections to others: with handlers of the same type.
+    ///
+    /// ```
+    /// use weir::tcp::{Connector, Epoll, Handler, Output, Server, Reason};
+    /// # use std::net::{SocketAddr, TcpListener};
+    /// # use weir::tcp::Design;
+    /// # if Epoll::default().availability().is_err() { return }
+    ///
+    /// struct Asks(std::sync::mpsc::Sender<Vec<u8>>);
+    ///
+    /// impl Handler for Asks {
+    ///     fn on_connect(&mut self, _: SocketAddr, output: &mut Output<'_>) {
+    ///         output.send(b"what time is it?").unwrap();
+    ///     }
+    ///     fn on_receive(&mut self, bytes: &mut [u8], _: &mut Output<'_>) {
+    ///         let _ = self.0.send(bytes.to_vec());
+    ///     }
+    /// }
+    ///
+    /// # let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// # let address = other.local_addr().unwrap();
+    /// # std::thread::spawn(move || {
+    /// #     use std::io::{Read, Write};
+    /// #     let (mut stream, _) = other.accept().unwrap();
+    /// #     stream.read_exact(&mut [0; 16]).unwrap();
+    /// #     stream.write_all(b"noon").unwrap();
+    /// # });
+    /// let (answers, answer) = std::sync::mpsc::channel();
+    /// let to = std::sync::Mutex::new(answers.clone());
+    /// let connector = Connector::new();
+    /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
+    ///     .start_connecting(Epoll::default(), &connector, move |_| Asks(to.lock().unwrap().clone()))
+    ///     .unwrap();
+    /// connector.connect(address, Asks(answers)).unwrap();
+    /// assert_eq!(answer.recv().unwrap(), b"noon");
+    /// # assert!(server.stop().failure.is_none());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); [`Error::Option`] where the connector belongs to another server.
+    pub fn start_connecting<H: Handler>(
+        &self,
+        design: impl Startable,
+        connector: &Connector<H>,
+        make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
+    ) -> Result<Running, Error> {
+        let server = Self { connecting: Some(connector.shared()), ..self.clone() };
+        let make: MakeHandler<H> = Box::new(move |peer, given| match given {
+            Some(given) => *given.downcast().expect("the connector takes handlers of this type"),
+            None => make_handler(peer),
+        });
+        design.start_as(&server, make)
     }
 
     pub(super) fn start_design<D: Design, H: Handler>(
@@ -86,7 +166,7 @@ impl Server {
             let problem = format!("{} has no active set: {why}", D::ABOUT.name);
             return Err(Error::option("active", problem));
         }
-        let job = self.job(make_handler)?;
+        let job = self.job_made(make_handler)?;
         let (provider, parks) = (design.provider(), design.parks_threads());
         job.shared().state_design(D::ABOUT.name, Some(provider), parks, design.values());
         if let Some(most) = self.limits.active {
@@ -103,6 +183,10 @@ impl Server {
         &self,
         make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
     ) -> Result<Job<H>, Error> {
+        self.job_made(Box::new(move |peer, _| make_handler(peer)))
+    }
+
+    fn job_made<H: Handler>(&self, make_handler: MakeHandler<H>) -> Result<Job<H>, Error> {
         if !self.options.reuse_port {
             crate::socket::named_once(&self.endpoints)?;
         }
@@ -119,7 +203,9 @@ impl Server {
             self.options,
             self.buffer_bytes,
             self.limits,
-            Box::new(make_handler),
+            make_handler,
+            self.connecting.clone(),
+            self.given.clone(),
         );
         job.state("buffer-bytes", self.buffer_bytes);
         job.state("no-delay", self.options.no_delay);

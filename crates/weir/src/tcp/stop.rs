@@ -2,8 +2,8 @@
 //! the server stopped is still handled; then the handler is told, and once nothing waits to be sent, the connection wants
 //! to end sending ([`Connection::wants`]) and is over when the peer has ended, too.
 
-use super::{Connection, Handler, Reason, Worker, handler::Echo};
-use crate::stream::Stream;
+use super::{Connection, Handler, Reason, Worker, handler::Echo, mail::Incoming};
+use crate::stream::{Accepted, Stream};
 use std::{io, num::NonZeroUsize};
 
 impl<H: Handler> Connection<H> {
@@ -11,7 +11,7 @@ impl<H: Handler> Connection<H> {
     /// already; then the handler is told, and it finishes.
     pub fn finish_after(&mut self, worker: &mut Worker<H>, bytes: usize) {
         self.left = NonZeroUsize::new(bytes);
-        if self.left.is_some() || self.finished || self.stopped {
+        if self.left.is_some() || self.is_deaf() {
             return;
         }
         if self.has_mail() {
@@ -51,4 +51,21 @@ pub(super) fn finish_at<H: Handler>(
     let left = in_all.map(|in_all| in_all.saturating_sub(received));
     let left = left.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
     finish_after(worker, connection, stream, left);
+}
+
+/// A thread takes in no more connections that others have made; those that came are closed.
+pub(super) fn shut_door<H: Handler>(worker: &mut Worker<H>) {
+    for incoming in worker.mailbox.shut() {
+        turn_away(worker, incoming, Reason::Stopped);
+    }
+}
+
+/// Closes a connection that was admitted and that nobody can serve.
+pub(super) fn turn_away<H: Handler>(worker: &mut Worker<H>, incoming: Incoming, reason: Reason) {
+    let Incoming { accepted: Accepted { stream, peer }, given } = incoming;
+    let mut connection = Connection::open_given(worker, peer, given);
+    connection.fail(reason);
+    if connection.close(worker).is_abrupt() {
+        stream.reset_when_closed();
+    }
 }

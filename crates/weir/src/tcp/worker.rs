@@ -4,12 +4,12 @@ use super::{
     Handler, Limits, Reason,
     common::{ForThreads, Server},
     handler::Spare,
-    mail::Mailbox,
+    mail::{Given, Incoming, Mailbox},
 };
 use crate::{
     Error,
     counters::stream::Counters,
-    lifecycle::{Answer, Answers, contain, text_of},
+    lifecycle::{Answer, Answers, contain, lock, text_of},
     pause,
     stream::Stream,
     timer::Clock,
@@ -213,14 +213,42 @@ impl<H: Handler> Worker<H> {
     }
 
     /// A handler for this peer. Where it cannot be made the server ends: `None`.
-    pub(super) fn make_handler(&self, peer: SocketAddr) -> Option<H> {
-        let made = contain(|| (self.server.make_handler)(peer));
+    pub(super) fn make_handler(&self, peer: SocketAddr, given: Option<Given>) -> Option<H> {
+        let made = contain(|| (self.server.make_handler)(peer, given));
         made.inspect_err(|panic| {
             let message = text_of(&**panic);
             let thread = self.index;
             self.server.shared.fail(Error::HandlerPanicked { thread, message });
         })
         .ok()
+    }
+
+    /// Connections that others have made are handed in by this thread's mailbox, too, until it is shut: the thread, whose
+    /// wait `waker` ends, takes them in. To be said before the thread is [`ready`](Self::ready).
+    pub(super) fn open_door(&self, waker: Waker) {
+        self.mailbox.wakes(waker);
+        self.open_door_of(&self.mailbox);
+    }
+
+    /// The same of a mailbox that several threads share, and that knows its waker.
+    pub(super) fn open_door_of(&self, mailbox: &Arc<Mailbox>) {
+        lock(&self.server.doors).push(Arc::clone(mailbox));
+    }
+
+    /// Hands in a connection, by this door where it is one, or gives it back: then all are shut.
+    pub(super) fn bring(&self, incoming: Incoming, door: usize) -> Result<(), Incoming> {
+        let doors = lock(&self.server.doors);
+        let is_meant = |mailbox: &Arc<Mailbox>| Arc::as_ptr(mailbox).addr() == door;
+        let next = || self.server.next_door.fetch_add(1, Relaxed) as usize;
+        let first = doors.iter().position(is_meant).unwrap_or_else(next);
+        let mut incoming = incoming;
+        for at in 0..doors.len() {
+            match doors[(first + at) % doors.len()].bring(incoming) {
+                Ok(()) => return Ok(()),
+                Err(back) => incoming = back,
+            }
+        }
+        Err(incoming)
     }
 
     /// The moment that the server's time runs from.

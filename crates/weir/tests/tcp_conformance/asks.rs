@@ -236,7 +236,7 @@ impl Handler for Rests {
     }
 
     fn asks(&self) -> Asks {
-        Asks { deadline: self.until, pause: self.until.is_some(), holds: false }
+        Asks { deadline: self.until, pause: self.until.is_some(), ..Asks::NOTHING }
     }
 }
 
@@ -323,7 +323,7 @@ impl Handler for Late {
     }
 
     fn asks(&self) -> Asks {
-        Asks { deadline: self.due, pause: false, holds: !self.kept.is_empty() }
+        Asks { deadline: self.due, holds: !self.kept.is_empty(), ..Asks::NOTHING }
     }
 }
 

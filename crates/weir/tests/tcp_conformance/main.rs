@@ -29,9 +29,11 @@ mod filters;
 mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
+mod given;
 mod handles;
 mod limits;
 mod machine;
+mod outgoing;
 #[path = "../suite/programs.rs"]
 mod programs;
 mod sharing;
@@ -63,6 +65,8 @@ pub fn main() {
         limits::CHECKS,
         asks::CHECKS,
         handles::CHECKS,
+        outgoing::CHECKS,
+        given::CHECKS,
         filters::CHECKS,
         active::CHECKS,
         beside::CHECKS,

@@ -13,12 +13,15 @@
 //!
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
-use super::connections::{Connections, Pair};
+use super::connections::{Connections, Pair, Sizes};
 use crate::{
     Error,
     design::design,
     stream::{self, Accepted, Listener, Mode},
-    tcp::{ActiveSet, Connection, Handler, IdleHolds, Job, Limits, Reason, Running, Worker},
+    tcp::{
+        ActiveSet, Connection, Handler, IdleHolds, Job, Limits, Reason, Running, Worker,
+        mail::Incoming,
+    },
     timer::TICK,
     wake::Waker,
 };
@@ -45,15 +48,14 @@ design! {
 
 impl Blocking {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        let stack_bytes = self.stack as usize * 1024;
-        let buffer_bytes = job.buffer_bytes;
+        let sizes = Sizes { stack: self.stack as usize * 1024, buffer: job.buffer_bytes };
         job.limit_by_threads(2, 1)?;
-        let connections = Arc::new(Connections::new(job.limits.output_bytes));
+        let connections = Arc::new(Connections::new(job.limits.output_bytes, sizes, handle));
+        let mut connects = job.connects();
         for listener in job.listen()? {
             let connections = Arc::clone(&connections);
-            job.spawn(move |worker| {
-                run(worker, &listener, &connections, stack_bytes, buffer_bytes)
-            })?;
+            let opens = std::mem::take(&mut connects);
+            job.spawn(move |worker| run(worker, &listener, &connections, opens))?;
         }
         job.run()
     }
@@ -63,14 +65,16 @@ fn run<H: Handler>(
     worker: &mut Worker<H>,
     listener: &Listener,
     connections: &Arc<Connections<H>>,
-    stack_bytes: usize,
-    buffer_bytes: usize,
+    opens: bool,
 ) -> Result<(), Error> {
     let ending = listener.clone();
-    worker.ready(Some(Waker::new(move || ending.end_accepting())));
     connections.serve(worker);
     // Whatever ends this thread, those of the connections end with it.
     let _end = connections.end_when_dropped(worker.limits.stop);
+    if opens {
+        connections.open_door(worker)?;
+    }
+    worker.ready(Some(Waker::new(move || ending.end_accepting())));
     while !worker.stopping() {
         worker.calls.waits.one();
         let accepted = match listener.accept(Mode::Wait, &worker.calls) {
@@ -88,7 +92,7 @@ fn run<H: Handler>(
             Err(e) => return Err(Error::io("accepting a connection", e)),
         };
         if worker.admit(&accepted.stream) {
-            handle(worker, connections, accepted, stack_bytes, buffer_bytes);
+            handle(worker, connections, accepted.into());
         }
     }
     Ok(())
@@ -101,14 +105,13 @@ type Loop<H> = fn(&mut Worker<H>, &Pair<H>, usize);
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
     connections: &Arc<Connections<H>>,
-    accepted: Accepted,
-    stack_bytes: usize,
-    buffer_bytes: usize,
+    incoming: Incoming,
 ) {
-    let Accepted { stream, peer } = accepted;
+    let Incoming { accepted: Accepted { stream, peer }, given } = incoming;
+    let Sizes { stack, buffer } = connections.sizes;
     let limits = worker.limits;
     let timeouts = stream.set_timeouts(limits.silent, look_after(&limits));
-    let connection = Connection::open(worker, peer);
+    let connection = Connection::open_given(worker, peer, given);
     let pair = Pair::join(connection, stream, connections);
     pair.connection(worker).place(worker, pair.number());
     if let Err(e) = timeouts {
@@ -117,9 +120,9 @@ fn handle<H: Handler>(
     let loops: [Loop<H>; 2] = [receive, send];
     for body in loops {
         let (its, all) = (Arc::clone(&pair), Arc::clone(connections));
-        let started = worker.spawn(stack_bytes, move |worker| {
+        let started = worker.spawn(stack, move |worker| {
             all.serve(worker);
-            body(worker, &its, buffer_bytes);
+            body(worker, &its, buffer);
             its.leave(worker);
             Ok(())
         });

@@ -6,7 +6,11 @@ use crate::{
     counters::Counters,
     lifecycle::lock,
     stream::Stream,
-    tcp::{Connection, Handler, Reason, Worker, stop},
+    tcp::{
+        Connection, Handler, Reason, Worker,
+        mail::Incoming,
+        stop::{self, shut_door},
+    },
     timer::{Moment, TICK},
 };
 use std::{
@@ -27,6 +31,20 @@ pub(super) struct Connections<H: Handler> {
     cut_off: AtomicBool,
     /// Calls that handlers asked for, and what handles have left.
     pub(super) times: Times,
+    pub(super) sizes: Sizes,
+    /// Takes in a connection that others have made.
+    take_in: TakeIn<H>,
+}
+
+type TakeIn<H> = fn(&mut Worker<H>, &Arc<Connections<H>>, Incoming);
+
+/// What each connection has, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// For each of its two threads.
+    pub(super) stack: usize,
+    /// To receive into.
+    pub(super) buffer: usize,
 }
 
 struct ByNumber<H: Handler> {
@@ -43,12 +61,14 @@ impl<H: Handler> ByNumber<H> {
 
 impl<H: Handler> Connections<H> {
     /// None yet; for each so many bytes may wait that handles have left.
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize, sizes: Sizes, take_in: TakeIn<H>) -> Self {
         Self {
             members: Mutex::new(ByNumber { open: Vec::new(), free: Vec::new() }),
             left: Condvar::new(),
             cut_off: AtomicBool::new(false),
             times: Times::new(most),
+            sizes,
+            take_in,
         }
     }
 
@@ -75,6 +95,39 @@ impl<H: Handler> Connections<H> {
     pub(super) fn wait_for_one_to_leave(&self, timeout: Duration) {
         let members = lock(&self.members);
         drop(self.left.wait_timeout(members, timeout).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Starts the thread that calls handlers while the threads of their connections are in the system, and that takes in the
+    /// connections that others have made, where it does not run.
+    pub(super) fn start_times(self: &Arc<Self>, worker: &Worker<H>) -> Result<(), Error> {
+        self.times.start(worker, || {
+            let connections = Arc::clone(self);
+            move |worker: &mut Worker<H>| {
+                connections.serve(worker);
+                let call = |number, worker: &mut _| {
+                    connections.member(number).is_none_or(|pair| pair.call(worker))
+                };
+                let take_in = |incoming, worker: &mut _| connections.take_in(incoming, worker);
+                connections.times.keep(worker, call, take_in);
+                shut_door(worker);
+            }
+        })
+    }
+
+    /// Connections that others have made are taken in from now on.
+    pub(super) fn open_door(self: &Arc<Self>, worker: &Worker<H>) -> Result<(), Error> {
+        self.start_times(worker)?;
+        worker.open_door_of(&self.times.mailbox);
+        Ok(())
+    }
+
+    /// Takes in a connection that others have made.
+    fn take_in(self: &Arc<Self>, incoming: Incoming, worker: &mut Worker<H>) {
+        (self.take_in)(worker, self, incoming);
+        if worker.stopping() {
+            // Whoever told the others may have done so before.
+            self.everyone().iter().for_each(|pair| _ = pair.finish());
+        }
     }
 
     /// The calling thread calls handlers of these connections.
@@ -312,24 +365,10 @@ impl<H: Handler> Pair<H> {
             self.connections.times.set(self.number, due);
         }
         if (is_sooner || connection.is_known())
-            && let Err(error) = self.start_times(worker)
+            && let Err(error) = self.connections.start_times(worker)
         {
             connection.fail(Reason::Failed(io::Error::other(error)));
         }
-    }
-
-    /// Starts the thread that calls its handler while both of its own are in the system.
-    fn start_times(&self, worker: &Worker<H>) -> Result<(), Error> {
-        self.connections.times.start(worker, || {
-            let connections = Arc::clone(&self.connections);
-            move |worker: &mut Worker<H>| {
-                connections.serve(worker);
-                let call = |number, worker: &mut _| {
-                    connections.member(number).is_none_or(|pair| pair.call(worker))
-                };
-                connections.times.keep(worker, call);
-            }
-        })
     }
 
     /// Tells the other thread.
@@ -401,7 +440,8 @@ impl<H: Handler> Pair<H> {
                 return true;
             }
             // Told that nothing follows, the peer is to close too.
-            let left = connection.is_fin_sent().then(|| {
+            let lingers = connection.is_fin_sent() && connection.is_deaf();
+            let left = lingers.then(|| {
                 let since = *told_at.get_or_insert_with(Instant::now);
                 worker.limits.linger.saturating_sub(since.elapsed())
             });
@@ -460,7 +500,8 @@ mod tests {
         let job = Server::bind(peer).job(|_| |_: &mut [u8], _: &mut Output<'_>| ()).unwrap();
         let mut worker = job.worker();
         let connection = Connection::open(&mut worker, peer);
-        let connections = Arc::new(Connections::new(1));
+        let sizes = Sizes { stack: 0, buffer: 1 };
+        let connections = Arc::new(Connections::new(1, sizes, |_, _, _| ()));
         let pair = Pair::join(connection, stream, &connections);
         assert!(pair.finish());
         assert!(!pair.wait_to_receive(&mut worker), "it is over");

@@ -5,7 +5,10 @@
 use crate::{
     Error,
     lifecycle::lock,
-    tcp::{Handler, Worker, mail::Mailbox},
+    tcp::{
+        Handler, Worker,
+        mail::{Incoming, Mailbox},
+    },
     timer::Moment,
     wake::Waker,
 };
@@ -98,18 +101,21 @@ impl Times {
         started
     }
 
-    /// What the thread does: `call` calls the handler of a connection, and answers whether it could. No lock is held
-    /// meanwhile.
+    /// What the thread does: `call` calls the handler of a connection, and answers whether it could; `take_in` takes in a
+    /// connection that others have made. No lock is held meanwhile.
     pub(super) fn keep<H: Handler>(
         &self,
         worker: &mut Worker<H>,
         call: impl Fn(u32, &mut Worker<H>) -> bool,
+        take_in: impl Fn(Incoming, &mut Worker<H>),
     ) {
         let mut due = Vec::new();
         while self.wait(worker) {
             worker.clock.expired(Instant::now(), &mut due);
             if self.mailbox.any() {
-                self.mailbox.take(&mut due);
+                for incoming in self.mailbox.take(&mut due) {
+                    take_in(incoming, worker);
+                }
             }
             while let Some(number) = due.pop() {
                 // One that is at work is asked again a little later: the others need not wait for it.

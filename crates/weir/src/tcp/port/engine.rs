@@ -25,8 +25,10 @@ use crate::{
     },
     stream::{self, Accepted, Listener, Mode, Stream},
     tcp::{
-        Connection, Handler, Job, Limits, Reason, Running, Worker, active::Active, mail::Mailbox,
-        stop,
+        Connection, Handler, Job, Limits, Reason, Running, Worker,
+        active::Active,
+        mail::{Incoming, Mailbox},
+        stop::{self, shut_door},
     },
     timer::{Clock, Moment, Tick},
 };
@@ -366,6 +368,7 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         next: Vec::new(),
     };
     if thread.worker.index == 0 {
+        thread.worker.open_door_of(&server.mailbox);
         server.accepts.rearm(&mut thread.taker);
         let calls = Arc::clone(&thread.worker.calls);
         thread.taker.commit(&calls).map_err(|e| Error::io("starting accepts", e))?;
@@ -444,7 +447,9 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     fn take_mail(&mut self) {
         if self.server.mailbox.any() {
             let mut slots = Vec::new();
-            self.server.mailbox.take(&mut slots);
+            for incoming in self.server.mailbox.take(&mut slots) {
+                self.take_in(incoming);
+            }
             slots.into_iter().for_each(|slot| self.with(slot, |_, _| ()));
         }
     }
@@ -529,10 +534,10 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     }
 
     /// Takes in a connection that was admitted.
-    pub(super) fn take_in(&mut self, accepted: Accepted) {
-        let Accepted { stream, peer } = accepted;
+    pub(super) fn take_in(&mut self, incoming: impl Into<Incoming>) {
+        let Incoming { accepted: Accepted { stream, peer }, given } = incoming.into();
         let server = self.server;
-        let mut connection = Connection::open(self.worker, peer);
+        let mut connection = Connection::open_given(self.worker, peer, given);
         let slot = server.connections.claim();
         let mut place = lock(server.connections.get(slot));
         let id = match server.port.associate(stream.clone(), Key(slot.into())) {
@@ -1368,6 +1373,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
     /// Stops the port, and cuts off the connections that are still open.
     pub(super) fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
         let Self { port, connections, pool, timers, .. } = self;
+        shut_door(worker);
         let stopped = port.stop(Instant::now() + GIVING_BACK);
         let mut timers = timers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         for slot in 0..connections.slots() {

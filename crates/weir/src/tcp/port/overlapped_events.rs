@@ -33,6 +33,7 @@ use crate::{
     tcp::{
         ActiveSet, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
         ready::groups::{self, Group, Groups},
+        stop::{shut_door, turn_away},
     },
 };
 use std::{sync::Arc, time::Instant};
@@ -114,6 +115,7 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     let mut taken = Taken::new(1);
     let mut taker = port.worker()?;
+    worker.open_door(port.poster(STOP));
     worker.ready(Some(port.poster(STOP)));
     accepts.rearm(&mut taker);
     // At the end those that wait to be accepted are refused, and accepts that are outstanding come back.
@@ -133,10 +135,12 @@ fn run<H: Handler>(
                 accepts.done(listener, &mut taker);
             }
         }
+        groups::deal_what_came(worker, groups, &start_group);
         if worker.stopping() {
             accepts.shut();
         }
     }
+    shut_door(worker);
     drop(taker);
     let _ = port.stop(Instant::now() + GIVING_BACK); // nothing is outstanding any more
     Ok(())
@@ -178,7 +182,7 @@ fn start_group<H: Handler>(
         // What was handed over at the last moment is cut off too.
         its.close();
         for accepted in its.came() {
-            groups::turn_away(worker, accepted, Reason::Stopped);
+            turn_away(worker, accepted, Reason::Stopped);
         }
         result.and(server.end(worker))
     })?;

@@ -63,8 +63,9 @@ fn run<H: Handler>(
     let mut listening = false;
     // Of each listening socket, whether connections may wait that no message will tell of.
     let mut waiting = vec![false; listeners.len()];
-    worker.ready(Some(set.waker()));
     worker.mailbox.serve();
+    worker.open_door(set.waker());
+    worker.ready(Some(set.waker()));
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
             listening = !listening;

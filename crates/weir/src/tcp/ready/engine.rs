@@ -13,7 +13,8 @@ use crate::{
         Connection, Handler, Reason, Wants, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
         active::Active,
-        stop,
+        mail::Incoming,
+        stop::{self, shut_door},
     },
     timer::{Moment, Tick},
 };
@@ -30,8 +31,9 @@ pub(super) fn run<H: Handler>(
     mut thread: ReadyThread<H>,
 ) -> Result<(), Error> {
     let mut listening = false;
-    worker.ready(Some(set.waker()));
     worker.mailbox.serve();
+    worker.open_door(set.waker());
+    worker.ready(Some(set.waker()));
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
             listening = !listening;
@@ -144,15 +146,15 @@ impl<H: Handler> ReadyThread<H> {
         Ok(true)
     }
 
-    /// Takes in a connection that was accepted.
+    /// Takes in a connection that was accepted, or made by others.
     pub(super) fn take_in(
         &mut self,
         worker: &mut Worker<H>,
         set: &mut impl Streams,
-        accepted: Accepted,
+        incoming: impl Into<Incoming>,
     ) {
-        let Accepted { stream, peer } = accepted;
-        let connection = Connection::open(worker, peer);
+        let Incoming { accepted: Accepted { stream, peer }, given } = incoming.into();
+        let connection = Connection::open_given(worker, peer, given);
         let interest = Interest::RECEIVE;
         let open = ReadyConnection { connection, stream, interest, armed: Tick::MAX, again: false };
         let slot = self.table.insert(open);
@@ -335,7 +337,9 @@ impl<H: Handler> ReadyThread<H> {
             }
         }
         if worker.mailbox.any() {
-            worker.mailbox.take(&mut self.due);
+            for incoming in worker.mailbox.take(&mut self.due) {
+                self.take_in(worker, set, incoming);
+            }
             while let Some(slot) = self.due.pop() {
                 self.settle(worker, set, slot);
             }
@@ -371,6 +375,7 @@ impl<H: Handler> ReadyThread<H> {
 
     /// Cuts off what is still open when the time to stop is over.
     pub(super) fn cut_off(&mut self, worker: &mut Worker<H>, set: &mut impl Streams) {
+        shut_door(worker);
         for slot in 0..self.table.slots() {
             if self.table.get_mut(slot).is_some() {
                 self.fail(worker, set, slot, Reason::Stopped, true);

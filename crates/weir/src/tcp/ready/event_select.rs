@@ -27,6 +27,7 @@ use crate::{
     tcp::{
         ActiveSet, Handler, Job, Running, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
+        stop::shut_door,
     },
 };
 use std::{sync::Arc, time::Instant};
@@ -70,7 +71,9 @@ fn run<H: Handler>(
     let mut acceptor = Acceptor::new();
     let groups = Arc::new(Groups::default());
     let mut listening = false;
+    worker.open_door(set.waker());
     worker.ready(Some(set.waker()));
+    let begin = |worker: &Worker<H>| start_group(worker, &groups, buffer_bytes, options);
     while !worker.stopping() {
         if acceptor.accepts() != listening {
             listening = !listening;
@@ -81,17 +84,14 @@ fn run<H: Handler>(
         set.wait(acceptor.timeout(), &worker.calls)
             .map_err(|e| Error::io("waiting for connections", e))?;
         acceptor.run_timers(Instant::now());
+        groups::deal_what_came(worker, &groups, begin);
         while let Some(token) = set.next_ready() {
             let Some(listener) = listeners.get(token.wrapping_sub(LISTENERS) as usize) else {
                 continue; // of nobody's
             };
             for _ in 0..ACCEPTED_AT_ONCE {
                 match acceptor.accept(worker, listener)? {
-                    Attempt::Accepted(accepted) => {
-                        groups::deal(worker, &groups, accepted, |worker| {
-                            start_group(worker, &groups, buffer_bytes, options)
-                        })
-                    }
+                    Attempt::Accepted(accepted) => groups::deal(worker, &groups, accepted, begin),
                     Attempt::Lost => {}
                     Attempt::Nothing => break,
                 }
@@ -99,6 +99,7 @@ fn run<H: Handler>(
         }
     }
     listeners.iter().for_each(Listener::end_accepting);
+    shut_door(worker);
     Ok(())
 }
 

@@ -8,8 +8,7 @@ use crate::{
     Error,
     lifecycle::lock,
     readiness::Events,
-    stream::Accepted,
-    tcp::{Connection, Handler, Reason, Worker},
+    tcp::{Handler, Reason, Worker, mail::Incoming, stop::turn_away},
     wake::Waker,
 };
 use std::{
@@ -34,7 +33,7 @@ pub(in crate::tcp) struct Group {
 /// Connections on their way to a group: no more than it has places.
 #[derive(Default)]
 struct Inbox {
-    came: Vec<Accepted>,
+    came: Vec<Incoming>,
     /// Its thread has gone.
     closed: bool,
 }
@@ -46,7 +45,7 @@ impl Group {
     }
 
     /// Hands a connection over, or back where there is no room.
-    fn hand_over(&self, accepted: Accepted) -> Result<(), Accepted> {
+    fn hand_over(&self, accepted: Incoming) -> Result<(), Incoming> {
         if self.taken.load(Relaxed) >= self.places {
             return Err(accepted);
         }
@@ -62,7 +61,7 @@ impl Group {
     }
 
     /// What was handed over since the last time.
-    pub(in crate::tcp) fn came(&self) -> Vec<Accepted> {
+    pub(in crate::tcp) fn came(&self) -> Vec<Incoming> {
         std::mem::take(&mut lock(&self.inbox).came)
     }
 
@@ -102,7 +101,7 @@ pub(in crate::tcp) struct Groups(Mutex<Vec<Arc<Group>>>);
 
 impl Groups {
     /// Hands a connection to the first one that has room, or back.
-    fn hand_over(&self, accepted: Accepted) -> Result<(), Accepted> {
+    fn hand_over(&self, accepted: Incoming) -> Result<(), Incoming> {
         let mut accepted = accepted;
         for group in lock(&self.0).iter() {
             match group.hand_over(accepted) {
@@ -114,7 +113,7 @@ impl Groups {
     }
 
     /// Adds a new one, with its first connection: before it has that it is not there, and cannot end.
-    fn add(&self, group: Arc<Group>, accepted: Accepted) -> Result<(), Accepted> {
+    fn add(&self, group: Arc<Group>, accepted: Incoming) -> Result<(), Incoming> {
         let mut groups = lock(&self.0);
         let handed_over = group.hand_over(accepted);
         groups.push(group);
@@ -143,37 +142,36 @@ impl Groups {
 pub(in crate::tcp) fn deal<H: Handler>(
     worker: &mut Worker<H>,
     groups: &Groups,
-    accepted: Accepted,
+    incoming: impl Into<Incoming>,
     start_group: impl FnOnce(&Worker<H>) -> Result<Arc<Group>, Error>,
 ) {
-    let Err(accepted) = groups.hand_over(accepted) else { return };
+    let Err(incoming) = groups.hand_over(incoming.into()) else { return };
     if worker.stopping() {
-        return turn_away(worker, accepted, Reason::Stopped);
+        return turn_away(worker, incoming, Reason::Stopped);
     }
     match start_group(worker) {
         Ok(group) => {
-            if let Err(back) = groups.add(group, accepted) {
+            if let Err(back) = groups.add(group, incoming) {
                 turn_away(worker, back, Reason::Stopped); // its thread has seen the end already
             }
         }
         Err(error) => {
-            worker.refuse(&accepted.stream, &error.to_string());
-            turn_away(worker, accepted, Reason::Failed(io::Error::other(error)));
+            worker.refuse(&incoming.accepted.stream, &error.to_string());
+            turn_away(worker, incoming, Reason::Failed(io::Error::other(error)));
         }
     }
 }
 
-/// Closes a connection that no group has room for.
-pub(in crate::tcp) fn turn_away<H: Handler>(
+/// Hands over the connections that came by the mailbox of the thread that accepts.
+pub(in crate::tcp) fn deal_what_came<H: Handler>(
     worker: &mut Worker<H>,
-    accepted: Accepted,
-    reason: Reason,
+    groups: &Groups,
+    start_group: impl Fn(&Worker<H>) -> Result<Arc<Group>, Error>,
 ) {
-    let Accepted { stream, peer } = accepted;
-    let mut connection = Connection::open(worker, peer);
-    connection.fail(reason);
-    if connection.close(worker).is_abrupt() {
-        stream.reset_when_closed();
+    if worker.mailbox.any() {
+        for incoming in worker.mailbox.take(&mut Vec::new()) {
+            deal(worker, groups, incoming, &start_group);
+        }
     }
 }
 

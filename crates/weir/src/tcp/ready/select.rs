@@ -52,8 +52,9 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     let mut thread =
         ReadyThread::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
-    worker.ready(Some(sets.waker()));
     worker.mailbox.serve();
+    worker.open_door(sets.waker());
+    worker.ready(Some(sets.waker()));
     while worker.serving(thread.table.len()) {
         build(&mut sets, &mut thread, listeners);
         worker.calls.waits.one();

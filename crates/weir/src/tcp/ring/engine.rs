@@ -24,8 +24,12 @@ use crate::{
     },
     stream::{self, Listener},
     tcp::{
-        Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor, active::Active,
+        Connection, Handler, Job, Reason, Running, Worker,
+        acceptor::Acceptor,
+        active::Active,
+        mail::{Given, Incoming},
         refused::Lingering,
+        stop::{shut_door, turn_away},
     },
     timer::{Moment, Tick},
 };
@@ -158,8 +162,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         queue
             .wait(Some(Duration::ZERO))
             .map_err(|e| Error::io("asking for the first connections", e))?;
-        worker.ready(Some(queue.waker()));
         worker.mailbox.serve();
+        worker.open_door(queue.waker());
+        worker.ready(Some(queue.waker()));
         let receives = match needs.receiving {
             Receiving::Shared { .. } => 1,
             Receiving::Posted { each, .. } => each as u16,
@@ -242,7 +247,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             }
         }
         if worker.mailbox.any() {
-            worker.mailbox.take(&mut self.due);
+            for incoming in worker.mailbox.take(&mut self.due) {
+                self.adopt(worker, incoming);
+            }
             while let Some(number) = self.due.pop() {
                 self.settle(worker, number);
             }
@@ -356,22 +363,46 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     }
 
     fn accepted(&mut self, worker: &mut Worker<H>, connection: StreamId, peer: SocketAddr) {
-        let StreamId { number, generation } = connection;
-        let place = number as usize;
-        if self.entries.len() <= place {
-            self.entries.resize_with(place + 1, || Entry::Free);
-        }
-        self.open += 1;
         if let Err(why) = worker.let_in() {
-            self.entries[place] = Entry::Refused;
+            *self.entry(connection) = Entry::Refused;
             let text = Worker::<H>::refusal(&why).into_bytes();
             if self.queue().send(connection, text.into()).is_err() {
                 self.close_entry(connection, false);
             }
             return;
         }
-        self.entries[place] = Entry::Open(RingConnection {
-            connection: Connection::open(worker, peer),
+        self.take_in(worker, connection, peer, None);
+    }
+
+    /// Takes in a connection that others have made.
+    fn adopt(&mut self, worker: &mut Worker<H>, incoming: Incoming) {
+        match self.queue().adopt(&incoming.accepted.stream) {
+            Ok(id) => self.take_in(worker, id, incoming.accepted.peer, incoming.given),
+            Err(e) => turn_away(worker, incoming, Reason::Failed(e)),
+        }
+    }
+
+    /// The entry of a connection that has just come.
+    fn entry(&mut self, connection: StreamId) -> &mut Entry<H> {
+        let place = connection.number as usize;
+        if self.entries.len() <= place {
+            self.entries.resize_with(place + 1, || Entry::Free);
+        }
+        self.open += 1;
+        &mut self.entries[place]
+    }
+
+    /// Takes in a connection that was admitted.
+    fn take_in(
+        &mut self,
+        worker: &mut Worker<H>,
+        connection: StreamId,
+        peer: SocketAddr,
+        given: Option<Given>,
+    ) {
+        let StreamId { number, generation } = connection;
+        *self.entry(connection) = Entry::Open(RingConnection {
+            connection: Connection::open_given(worker, peer, given),
             generation,
             armed: Tick::MAX,
             held: None,
@@ -680,6 +711,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     /// Cuts off what is still open, and gives everything back.
     fn end(&mut self, worker: &mut Worker<H>) -> Result<(), Error> {
+        shut_door(worker);
         for number in 0..self.entries.len() as u32 {
             if let Entry::Open(open) = &mut self.entries[number as usize] {
                 open.connection.fail(Reason::Stopped);
@@ -762,6 +794,9 @@ mod tests {
     impl StreamQueue for Loses {
         fn accept(&mut self) {}
         fn stop_accepting(&mut self) {}
+        fn adopt(&mut self, _: &crate::stream::Stream) -> io::Result<StreamId> {
+            unreachable!("nobody brings any")
+        }
         fn receive(&mut self, _: StreamId) -> bool {
             unreachable!("there are no connections")
         }

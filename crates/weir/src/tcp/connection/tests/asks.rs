@@ -51,7 +51,7 @@ fn a_pause_is_no_silence_and_ends_with_the_connection() {
     let (mut worker, start) = worker(with, move |_| Asking(Arc::clone(&of_handler)));
     let mut connection = Connection::open(&mut worker, peer());
     state.lock().unwrap().0 =
-        Asks { deadline: Some(start + 3 * SECOND), pause: true, holds: false };
+        Asks { deadline: Some(start + 3 * SECOND), pause: true, ..Asks::NOTHING };
     assert_eq!(connection.received(&mut worker, &mut [1]), 0);
     let wants = connection.wants(&worker.limits);
     assert_eq!(wants, Wants::default());
@@ -75,6 +75,40 @@ fn a_pause_is_no_silence_and_ends_with_the_connection() {
 }
 
 #[test]
+fn one_that_hears_on_receives_until_its_peer_ends_or_the_server_stops() {
+    let state = Arc::new(Mutex::new((Asks { hears: true, ..Asks::NOTHING }, 0)));
+    let of_handler = Arc::clone(&state);
+    let (mut worker, start) = worker(limits(), move |_| Asking(Arc::clone(&of_handler)));
+    for stops in [false, true] {
+        let mut connection = Connection::open(&mut worker, peer());
+        connection.call(&mut worker, Echo::Nothing, |_, output| {
+            output.send(&vec![0; output.room()]).unwrap();
+        });
+        assert!(connection.wants(&worker.limits).receive, "its output is full");
+        let full = connection.unsent().len();
+        connection.sent(&mut worker, full);
+        connection.call(&mut worker, Echo::Nothing, |_, output| output.finish());
+        connection.fin_sent(&worker);
+        let dropped = worker.counters.bytes_discarded.get();
+        assert_eq!(connection.received(&mut worker, &mut [1]), 0);
+        assert_eq!(worker.counters.bytes_discarded.get(), dropped, "it was heard");
+        // It may take its time.
+        assert_eq!((connection.deadline(&worker.limits), connection.is_ended()), (None, false));
+        if stops {
+            connection.finish_after(&mut worker, 0);
+            assert_eq!(connection.received(&mut worker, &mut [1]), 0);
+            assert_eq!(worker.counters.bytes_discarded.get(), dropped + 1);
+            let linger = worker.limits.linger;
+            go(&mut worker, start + linger + 2 * TICK);
+            assert_eq!(timed(&mut connection, &mut worker).as_deref(), Some(STALLED));
+        } else {
+            connection.ended(&mut worker);
+            assert!(connection.wants(&worker.limits).close);
+        }
+    }
+}
+
+#[test]
 fn sending_ends_when_nothing_is_held_back() {
     let state = Arc::new(Mutex::new((Asks::NOTHING, 0)));
     let of_handler = Arc::clone(&state);
@@ -82,7 +116,7 @@ fn sending_ends_when_nothing_is_held_back() {
     for stops in [false, true] {
         let mut connection = Connection::open(&mut worker, peer());
         state.lock().unwrap().0 =
-            Asks { deadline: Some(start + SECOND), pause: false, holds: true };
+            Asks { deadline: Some(start + SECOND), holds: true, ..Asks::NOTHING };
         if stops {
             // The default handler finishes when it is told, and has more all the same.
             connection.finish_after(&mut worker, 0);

@@ -88,7 +88,7 @@ impl UringStreamQueue {
     }
 
     /// A place for a connection, in the first ring that has one, or in one more.
-    fn take_place(&mut self) -> Option<(usize, u32)> {
+    pub(super) fn take_place(&mut self) -> Option<(usize, u32)> {
         for (at, ring) in self.rings.iter_mut().enumerate() {
             if let Some(place) = ring.take_place() {
                 return Some((at, place));

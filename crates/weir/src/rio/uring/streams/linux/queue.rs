@@ -16,6 +16,7 @@ use crate::{
         Batch, Refused, Stopped, Woken,
         streams::{Load, Receiving, StreamCompletion, StreamId, StreamNeeds, StreamQueue},
     },
+    stream::Stream,
     wake::Waker,
 };
 use std::{
@@ -147,6 +148,19 @@ impl StreamQueue for UringStreamQueue {
         for (at, token) in self.accepts.stop() {
             self.cancel(at, token);
         }
+    }
+
+    fn adopt(&mut self, stream: &Stream) -> io::Result<StreamId> {
+        let place = self.take_place();
+        let (at, place) = place.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOBUFS))?;
+        self.counters.kernel_entries.one();
+        if let Err(e) = self.rings[at].ring.set_file(place, stream.native().fd()) {
+            self.rings[at].free_place(place);
+            return Err(e);
+        }
+        self.place(at, place).state = state::OPEN;
+        self.open += 1;
+        Ok(self.id(at, place as usize))
     }
 
     #[inline]

@@ -1,0 +1,294 @@
+//! Outgoing connections: a [`Connector`] has them made, under the same limits, by the same design.
+//!
+//! One more thread of the server connects, as many at a time as are asked for, up to a bound: a connect that waits for a peer far
+//! away holds up nobody. What stands is handed to those that serve the server's connections, through their mailbox:
+//! on a server of several threads to the one that asked, where one of them did, so that two connections that speak to
+//! each other do so without waking anybody.
+
+use super::{
+    Handler, Reason, Refused, Worker,
+    mail::{Given, Incoming, served},
+    stop::turn_away,
+};
+use crate::{
+    Error,
+    lifecycle::{contain, lock},
+    readiness::{Interest, Poll, Streams as _},
+    stream::{Accepted, Stream, StreamOptions},
+    timer::Alarms,
+    wake::Waker,
+};
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    marker::PhantomData,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+/// Connections that are being made at a time, at most.
+pub const MOST_CONNECTING: usize = 4096;
+
+/// How long connecting may take unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Has a server connect to others: [`Server::start_connecting`](super::Server::start_connecting). Cheap to clone; any
+/// thread and any handler may use it.
+pub struct Connector<H> {
+    shared: Arc<Connecting>,
+    /// It takes handlers and gives none.
+    of: PhantomData<fn(H)>,
+}
+
+impl<H> Clone for Connector<H> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), of: PhantomData }
+    }
+}
+
+impl<H> fmt::Debug for Connector<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
+}
+
+impl<H: Handler> Default for Connector<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<H: Handler> Connector<H> {
+    /// One that belongs to no server yet: what it is asked for waits until it does.
+    pub fn new() -> Self {
+        Self { shared: Arc::default(), of: PhantomData }
+    }
+
+    /// How long connecting may take; 10 s unless told otherwise. For what is asked for from now on, with any clone.
+    pub fn timeout(self, time: Duration) -> Self {
+        lock(&self.shared.state).timeout = time;
+        self
+    }
+
+    /// Has the server connect to this address, and serve the connection with this handler as it serves those that it
+    /// accepts: [`on_connect`](Handler::on_connect) is called when the connection stands. Where none comes of it
+    /// [`on_close`](Handler::on_close) is called, with the reason, and nothing else. It counts as accepted, and to
+    /// [`Limits::connections`](super::Limits::connections).
+    ///
+    /// # Errors
+    /// [`Refused::Full`] where [`MOST_CONNECTING`] are being made, [`Refused::Gone`] where the server has stopped.
+    pub fn connect(&self, to: SocketAddr, handler: H) -> Result<(), Refused> {
+        let mut state = lock(&self.shared.state);
+        if state.stopped {
+            return Err(Refused::Gone);
+        }
+        if state.wanted.len() + state.under_way >= MOST_CONNECTING {
+            return Err(Refused::Full);
+        }
+        let by = Instant::now().checked_add(state.timeout);
+        state.wanted.push_back(Wanted { to, given: Box::new(handler), by, door: served() });
+        let waker = state.waker.clone();
+        drop(state);
+        waker.into_iter().for_each(|waker| waker.wake());
+        Ok(())
+    }
+
+    pub(super) fn shared(&self) -> Arc<Connecting> {
+        Arc::clone(&self.shared)
+    }
+}
+
+/// What connectors and the thread that connects share.
+#[derive(Default)]
+pub(super) struct Connecting {
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connecting")
+    }
+}
+
+struct State {
+    wanted: VecDeque<Wanted>,
+    under_way: usize,
+    timeout: Duration,
+    /// Of the thread that connects, once there is one.
+    waker: Option<Waker>,
+    stopped: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (wanted, under_way, waker, stopped) = (VecDeque::new(), 0, None, false);
+        Self { wanted, under_way, timeout: TIMEOUT, waker, stopped }
+    }
+}
+
+/// A connection that is to be made.
+struct Wanted {
+    to: SocketAddr,
+    given: Given,
+    /// Until when it may take.
+    by: Option<Instant>,
+    /// Where whoever asked for it is served.
+    door: usize,
+}
+
+impl Connecting {
+    /// A server's thread connects from now on. Says whether no other server's does.
+    fn begins(&self, waker: Waker) -> bool {
+        let mut state = lock(&self.state);
+        let first = state.waker.is_none() && !state.stopped;
+        state.waker.get_or_insert(waker);
+        first
+    }
+
+    /// The next that is to be made: it is under way from now on.
+    fn next(&self) -> Option<Wanted> {
+        let mut state = lock(&self.state);
+        let wanted = state.wanted.pop_front();
+        state.under_way += usize::from(wanted.is_some());
+        wanted
+    }
+
+    fn is_over(&self) {
+        lock(&self.state).under_way -= 1;
+    }
+
+    /// Nothing more is asked for.
+    fn stop(&self) {
+        let mut state = lock(&self.state);
+        (state.stopped, state.waker) = (true, None);
+    }
+}
+
+/// One that is being made.
+struct UnderWay {
+    stream: Stream,
+    wanted: Wanted,
+}
+
+/// The thread that connects.
+pub(super) fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    connecting: &Connecting,
+    options: StreamOptions,
+) -> Result<(), Error> {
+    let set = Poll::new()?;
+    if !connecting.begins(set.waker()) {
+        return Err(Error::option("connector", "it belongs to another server"));
+    }
+    worker.ready(Some(set.waker()));
+    let alarms = Alarms::starting(worker.since());
+    let mut thread =
+        Thread { connecting, options, set, under_way: Vec::new(), free: Vec::new(), alarms };
+    let result = thread.run(worker);
+    connecting.stop();
+    thread.give_up(worker);
+    result
+}
+
+struct Thread<'a> {
+    connecting: &'a Connecting,
+    options: StreamOptions,
+    set: Poll,
+    /// By slot.
+    under_way: Vec<Option<UnderWay>>,
+    free: Vec<u32>,
+    /// When the time of each is over.
+    alarms: Alarms,
+}
+
+impl Thread<'_> {
+    fn run<H: Handler>(&mut self, worker: &mut Worker<H>) -> Result<(), Error> {
+        let mut due = Vec::new();
+        while !worker.stopping() {
+            while let Some(wanted) = self.connecting.next() {
+                self.begin(worker, wanted);
+            }
+            worker.calls.waits.one();
+            let timeout = self.alarms.next_in(Instant::now());
+            self.set
+                .wait(timeout, &worker.calls)
+                .map_err(|e| Error::io("waiting for connections that are being made", e))?;
+            while let Some(slot) = self.set.next_ready() {
+                self.over(worker, slot, false);
+            }
+            self.alarms.expired(Instant::now(), &mut due);
+            while let Some(slot) = due.pop() {
+                self.over(worker, slot, true);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin<H: Handler>(&mut self, worker: &mut Worker<H>, wanted: Wanted) {
+        let stream = match Stream::connect(wanted.to, self.options, &worker.calls) {
+            Ok(stream) => stream,
+            Err(e) => return self.none_came(worker, wanted, Reason::Failed(e)),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.under_way.push(None);
+            self.under_way.len() as u32 - 1
+        });
+        let interest = Interest { receive: false, send: true };
+        if let Err(e) = self.set.watch(&stream, slot, interest) {
+            self.free.push(slot);
+            return self.none_came(worker, wanted, Reason::Failed(e));
+        }
+        if let Some(by) = wanted.by {
+            self.alarms.set(slot, self.alarms.moment_of(by));
+        }
+        self.under_way[slot as usize] = Some(UnderWay { stream, wanted });
+    }
+
+    /// One stands, or failed, or its time is over.
+    fn over<H: Handler>(&mut self, worker: &mut Worker<H>, slot: u32, too_late: bool) {
+        let Some(UnderWay { stream, wanted }) = self.under_way[slot as usize].take() else {
+            return;
+        };
+        self.set.forget(&stream, slot);
+        self.alarms.cancel(slot);
+        self.free.push(slot);
+        let error = match too_late {
+            true => Some(io::ErrorKind::TimedOut.into()),
+            false => stream.take_error(&worker.calls),
+        };
+        if let Some(e) = error {
+            return self.none_came(worker, wanted, Reason::Failed(e));
+        }
+        if let Err(why) = worker.let_in() {
+            return self.none_came(worker, wanted, Reason::Failed(io::Error::other(why)));
+        }
+        self.connecting.is_over();
+        let Wanted { to, given, door, .. } = wanted;
+        let accepted = Accepted { stream, peer: to };
+        let incoming = Incoming { accepted, given: Some(given) };
+        if let Err(back) = worker.bring(incoming, door) {
+            turn_away(worker, back, Reason::Stopped);
+        }
+    }
+
+    /// Nothing came of one: its handler is told.
+    fn none_came<H: Handler>(&self, worker: &Worker<H>, wanted: Wanted, reason: Reason) {
+        self.connecting.is_over();
+        if let Some(mut handler) = worker.make_handler(wanted.to, Some(wanted.given)) {
+            // Whatever it does, there is no connection that could end for it.
+            let _ = contain(|| handler.on_close(&reason));
+        }
+    }
+
+    /// The server stops: nothing comes of those that are under way, nor of those that wait.
+    fn give_up<H: Handler>(&mut self, worker: &mut Worker<H>) {
+        let under_way = std::mem::take(&mut self.under_way);
+        for UnderWay { wanted, .. } in under_way.into_iter().flatten() {
+            self.none_came(worker, wanted, Reason::Stopped);
+        }
+        while let Some(wanted) = self.connecting.next() {
+            self.none_came(worker, wanted, Reason::Stopped);
+        }
+    }
+}

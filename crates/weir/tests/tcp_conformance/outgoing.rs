@@ -1,0 +1,230 @@
+//! Outgoing connections: they are served as those that are accepted, count to the same limits, and nothing of them is left.
+
+#[path = "../../examples/tcp_proxy.rs"]
+mod tcp_proxy;
+
+use super::{
+    client::{Client, Random, clients},
+    support::*,
+};
+use std::{
+    io::Read,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Mutex,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+use weir::tcp::{
+    AnyDesign, Connector, Final, Handler, Limits, Output, Reason, Refused, Running, Server,
+};
+
+pub const CHECKS: &[Check] = &[
+    ("outgoing_connections_are_served_as_others", outgoing_connections_are_served),
+    ("a_connect_that_fails_is_told", a_connect_that_fails_is_told),
+    ("a_proxy_passes_everything_on", a_proxy_passes_everything_on),
+    ("a_proxy_waits_for_who_does_not_read", a_proxy_waits),
+];
+
+/// Echoes, and says how it ends. An outgoing one speaks first.
+struct Echoes {
+    outgoing: bool,
+    ends: Sender<(bool, Reached)>,
+}
+
+/// What became of one.
+#[derive(Debug, PartialEq)]
+enum Reached {
+    Connected(SocketAddr),
+    Closed(How, String),
+}
+
+impl Handler for Echoes {
+    fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
+        if self.outgoing {
+            output.send(b"hello").unwrap();
+        }
+        let _ = self.ends.send((self.outgoing, Reached::Connected(peer)));
+    }
+
+    fn on_receive(&mut self, _: &mut [u8], output: &mut Output<'_>) {
+        output.echo().unwrap();
+    }
+
+    fn on_close(&mut self, reason: &Reason) {
+        let closed = Reached::Closed(reason.into(), reason.to_string());
+        let _ = self.ends.send((self.outgoing, closed));
+    }
+}
+
+/// A server of them, its connector, and what it says of the outgoing ones.
+struct Started {
+    running: Running,
+    connector: Connector<Echoes>,
+    said: Receiver<(bool, Reached)>,
+    say: Sender<(bool, Reached)>,
+}
+
+impl Started {
+    fn with(subject: &Subject, server: &Server) -> Self {
+        let (say, said) = mpsc::channel();
+        let (connector, to) = (Connector::new(), Mutex::new(say.clone()));
+        let running = server.start_connecting(subject.design().clone(), &connector, move |_| {
+            let ends = to.lock().expect("nobody panics with it").clone();
+            Echoes { outgoing: false, ends }
+        });
+        Self { running: running.unwrap_or_else(|e| panic!("{e}")), connector, said, say }
+    }
+
+    fn connect(&self, to: SocketAddr) -> Result<(), Refused> {
+        self.connector.connect(to, Echoes { outgoing: true, ends: self.say.clone() })
+    }
+
+    /// What is said of an outgoing one next.
+    fn next(&self) -> Reached {
+        loop {
+            let said = self.said.recv_timeout(PATIENCE).expect("something is said");
+            if let (true, said) = said {
+                return said;
+            }
+        }
+    }
+
+    fn stop(self) -> Final {
+        let report = self.running.stop();
+        assert!(report.failure.is_none(), "{:?}", report.failure);
+        assert_eq!((report.open, report.total().closed()), (0, report.total().accepted));
+        let late = Echoes { outgoing: true, ends: self.say };
+        assert_eq!(self.connector.connect(any_port(), late), Err(Refused::Gone));
+        report
+    }
+}
+
+/// A socket that the server connects to.
+fn other() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(any_port()).expect("an address of this process");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
+
+fn outgoing_connections_are_served(subject: &Subject) -> Result<(), Skipped> {
+    const EACH: usize = 6;
+    let server = Started::with(subject, &server());
+    let (listener, address) = other();
+    let mut incoming = clients(EACH, server.running.local_addresses()[0]);
+    incoming.iter_mut().for_each(Client::ping);
+    let mut outgoing = Vec::new();
+    for seed in 0..EACH {
+        server.connect(address).unwrap();
+        let (stream, _) = listener.accept().expect("the server connects");
+        let mut stream = Client::on(stream, seed as u64);
+        let mut hello = [0; 5];
+        (&stream.stream).read_exact(&mut hello).expect("what it says");
+        assert_eq!(&hello, b"hello");
+        assert_eq!(server.next(), Reached::Connected(address));
+        stream.ping();
+        outgoing.push(stream);
+    }
+    assert_eq!(server.running.open() as usize, 2 * EACH);
+    let mut random = Random(3);
+    for client in incoming.iter_mut().chain(&mut outgoing) {
+        client.exchange(50_000, &mut random);
+    }
+    // Half of them end at the peer's wish, the others when the server stops.
+    for mut client in outgoing.drain(..EACH / 2) {
+        client.end_sending();
+        client.expect_end();
+        let Reached::Closed(how, _) = server.next() else { panic!("it connected already") };
+        assert_eq!(how, How::Finished);
+    }
+    let rest: Vec<_> = outgoing.into_iter().chain(incoming).collect();
+    let ends = thread::spawn(move || {
+        for mut client in rest {
+            client.expect_end();
+        }
+    });
+    let total = server.stop().total();
+    ends.join().expect("an end each");
+    assert_eq!((total.accepted, total.closed_finished), (2 * EACH as u64, 2 * EACH as u64));
+    Ok(())
+}
+
+fn a_connect_that_fails_is_told(subject: &Subject) -> Result<(), Skipped> {
+    let with = Limits { connections: 1, ..limits() };
+    let server = Started::with(subject, &server_with(with));
+    let (listener, address) = other();
+    drop(listener);
+    server.connect(address).unwrap();
+    let Reached::Closed(How::Failed, why) = server.next() else { panic!("nobody listens there") };
+    assert!(why.contains("refused") || why.contains("timed out"), "{why}");
+    // One connection is all that there may be.
+    let (listener, address) = other();
+    server.connect(address).unwrap();
+    let (mut first, _) = listener.accept().expect("the server connects");
+    first.read_exact(&mut [0; 5]).expect("what it says");
+    assert_eq!(server.next(), Reached::Connected(address));
+    server.connect(address).unwrap();
+    let Reached::Closed(How::Failed, why) = server.next() else { panic!("there is no room") };
+    assert!(why.contains("the most that may be"), "{why}");
+    drop(first);
+    let Reached::Closed(How::Finished, _) = server.next() else { panic!("its peer has closed") };
+    let total = server.stop().total();
+    assert_eq!((total.accepted, total.refused), (1, 1));
+    Ok(())
+}
+
+/// A server behind the proxy, which sends back what it receives, and the proxy.
+fn behind_a_proxy(subject: &Subject) -> (Running, Running) {
+    let behind = server().start(AnyDesign::parse("poll").expect("it is known"), |_| echo);
+    let behind = behind.unwrap_or_else(|e| panic!("{e}"));
+    let to = behind.local_addresses()[0];
+    let proxy = tcp_proxy::start(any_port(), to, subject.design().clone());
+    (behind, proxy.unwrap_or_else(|e| panic!("{e}")))
+}
+
+fn a_proxy_passes_everything_on(subject: &Subject) -> Result<(), Skipped> {
+    let (behind, proxy) = behind_a_proxy(subject);
+    let mut random = Random(5);
+    let mut all = clients(6, proxy.local_addresses()[0]);
+    for _ in 0..3 {
+        for client in &mut all {
+            client.exchange(100_000, &mut random);
+        }
+    }
+    for client in &mut all {
+        client.send(1000);
+        client.end_sending();
+        client.expect(1000);
+        client.expect_end();
+    }
+    drop(all);
+    until("the end of all connections", || proxy.open() == 0);
+    let report = proxy.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_eq!((report.total().accepted, report.total().closed_finished), (12, 12));
+    assert_eq!(behind.stop().total().closed_finished, 6);
+    // Nobody behind it: who connects is told so by the end.
+    let (listener, nobody) = other();
+    drop(listener);
+    let proxy = tcp_proxy::start(any_port(), nobody, subject.design().clone()).unwrap();
+    let mut client = Client::connect(proxy.local_addresses()[0], 1);
+    client.expect_end();
+    drop(client);
+    assert!(proxy.stop().failure.is_none());
+    Ok(())
+}
+
+fn a_proxy_waits(subject: &Subject) -> Result<(), Skipped> {
+    let (behind, proxy) = behind_a_proxy(subject);
+    let mut client = Client::connect(proxy.local_addresses()[0], 9);
+    // As much goes as all buffers on the way hold, and no more.
+    client.fill_up(|| proxy.counters().pauses > 0);
+    client.expect((client.sent() - client.back()) as usize);
+    client.ping();
+    client.end_sending();
+    client.expect_end();
+    drop(client);
+    assert!(proxy.stop().failure.is_none() && behind.stop().failure.is_none());
+    Ok(())
+}
