@@ -122,7 +122,12 @@ mod tests {
         assert_eq!(joined(&[span(18, 9), span(27, 9), span(9, 0)], 100), (3, Some(9)));
         assert_eq!(joined(&[span(20, 9), span(9, 9)], 100), (1, Some(9)), "the last is shorter");
         assert_eq!(joined(&[span(9, 0), span(8, 4)], 100), (1, None));
-        assert_eq!(joined(&[span(9, 0), span(20, 9), span(9, 0)], 100), (2, Some(9)));
+        assert_eq!(joined(&[span(300, 0), span(650, 300), span(9, 0)], 300), (2, Some(300)));
+        assert_eq!(
+            joined(&[span(9, 0), span(20, 9)], 100),
+            (1, None),
+            "what is copied is each one"
+        );
     }
 
     #[test]
