@@ -16,7 +16,10 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
         mpsc,
     },
     thread,
@@ -162,7 +165,11 @@ pub(crate) struct Lifecycle {
     failure: Mutex<Option<Error>>,
     /// Who is told of it.
     on_failure: Mutex<Vec<OnFailure>>,
+    /// Held by who tells them.
+    telling: Mutex<()>,
     wakers: Mutex<Vec<Waker>>,
+    /// A thread is at it to wake them.
+    waking: AtomicBool,
     effective: Mutex<Settings>,
     pub(crate) tunables: Mutex<Vec<Tunable>>,
     /// The memory that was made, to account for at the end.
@@ -205,10 +212,14 @@ impl Lifecycle {
     /// Asks every thread to stop and ends its wait.
     pub(crate) fn stop(&self) {
         self.ended.get_or_init(Instant::now);
-        self.stopping.store(true, Relaxed);
-        for waker in lock(&self.wakers).iter() {
-            waker.wake();
+        self.stopping.store(true, SeqCst);
+        // A waker may stop another server, whose waker stops this one.
+        if self.waking.swap(true, SeqCst) {
+            return;
         }
+        let wakers = lock(&self.wakers).clone();
+        wakers.iter().for_each(Waker::wake);
+        self.waking.store(false, SeqCst);
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -228,12 +239,20 @@ impl Lifecycle {
     }
 
     fn tell_of_failure(&self) {
-        let failure = lock(&self.failure);
-        let Some(failure) = &*failure else { return };
-        let calls = std::mem::take(&mut *lock(&self.on_failure));
-        for call in calls {
-            // The server ends whatever it does.
-            let _ = contain(|| call(failure));
+        loop {
+            // Whoever tells already looks once more when it has told: a call may ask to be told, too.
+            let Some(telling) = try_lock(&self.telling) else { return };
+            let failure = lock(&self.failure);
+            let Some(failure) = &*failure else { return };
+            let calls = std::mem::take(&mut *lock(&self.on_failure));
+            for call in calls {
+                // The server ends whatever it does.
+                let _ = contain(|| call(failure));
+            }
+            drop(telling);
+            if lock(&self.on_failure).is_empty() {
+                return;
+            }
         }
     }
 
@@ -339,6 +358,26 @@ impl Lifecycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_that_stop_each_other_stop_and_who_is_told_may_ask_again() {
+        let servers = [Arc::new(Lifecycle::default()), Arc::new(Lifecycle::default())];
+        for (its, others) in [(0, 1), (1, 0)] {
+            let others = Arc::downgrade(&servers[others]);
+            servers[its].add_waker(Waker::new(move || {
+                others.upgrade().inspect(|others| others.stop());
+            }));
+        }
+        let (tell, told) = mpsc::channel();
+        let asks = Arc::downgrade(&servers[0]);
+        servers[0].on_failure(Box::new(move |_| {
+            let asked = asks.upgrade().expect("it is failing");
+            asked.on_failure(Box::new(move |error| tell.send(error.to_string()).unwrap()));
+        }));
+        servers[0].fail(Error::option("first", "a problem"));
+        assert!(servers.iter().all(|server| server.stopping()));
+        assert!(told.recv().unwrap().contains("first"));
+    }
 
     #[test]
     fn whoever_asks_is_told_of_the_first_failure_once() {

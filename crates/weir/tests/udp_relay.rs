@@ -8,7 +8,7 @@ mod udp_relay;
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use weir::udp::designs;
 
@@ -69,7 +69,9 @@ fn relays(design: &str, loopback: SocketAddr) {
     socket(loopback).send_to(b"from a stranger", addresses[1]).unwrap();
     let one_more = socket(loopback);
     one_more.send_to(b"is there room?", at).unwrap();
+    let until = Instant::now() + PATIENCE;
     while table.lock().unwrap().not_served == 0 {
+        assert!(Instant::now() < until, "{design}: a client too many is counted");
         thread::yield_now();
     }
     socket(loopback).send_to(&[], upstream_at).unwrap();

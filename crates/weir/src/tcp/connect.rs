@@ -154,6 +154,11 @@ impl Connecting {
         wanted
     }
 
+    /// How many are wanted and not begun.
+    fn wanted(&self) -> usize {
+        lock(&self.state).wanted.len()
+    }
+
     fn is_over(&self) {
         lock(&self.state).under_way -= 1;
     }
@@ -206,11 +211,17 @@ impl Thread<'_> {
     fn run<H: Handler>(&mut self, worker: &mut Worker<H>) -> Result<(), Error> {
         let mut due = Vec::new();
         while !worker.stopping() {
-            while let Some(wanted) = self.connecting.next() {
-                self.begin(worker, wanted);
+            // No more than are wanted now: of one that fails at once the handler may want the next.
+            for _ in 0..self.connecting.wanted() {
+                if let Some(wanted) = self.connecting.next() {
+                    self.begin(worker, wanted);
+                }
             }
             worker.calls.waits.one();
-            let timeout = self.alarms.next_in(Instant::now());
+            let timeout = match self.connecting.wanted() {
+                0 => self.alarms.next_in(Instant::now()),
+                _ => Some(Duration::ZERO),
+            };
             self.set
                 .wait(timeout, &worker.calls)
                 .map_err(|e| Error::io("waiting for connections that are being made", e))?;

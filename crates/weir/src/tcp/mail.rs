@@ -196,6 +196,8 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 struct InboxState {
     mail: Mail,
+    /// Bytes that the handler has in its hands, until what it leaves of them is put back.
+    away: usize,
     /// Its slot is in the mailbox.
     posted: bool,
     /// Where that is, once the connection has a place.
@@ -213,17 +215,22 @@ impl std::fmt::Debug for Mailbox {
 impl Inbox {
     fn new(mailbox: &Arc<Mailbox>, slot: Option<u32>) -> Self {
         let to = slot.map(|slot| (Arc::clone(mailbox), slot));
-        let state = InboxState { mail: Mail::default(), posted: false, to, closed: false };
+        let mail = Mail::default();
+        let state = InboxState { mail, away: 0, posted: false, to, closed: false };
         Self { state: Mutex::new(state), waits: AtomicBool::new(false), most: mailbox.most }
     }
 
     /// Leaves something, and tells whoever serves the connection.
-    fn put(&self, put: impl FnOnce(&mut Mail) -> Result<(), Refused>) -> Result<(), Refused> {
+    fn put(
+        &self,
+        put: impl FnOnce(&mut Mail, usize) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         if state.closed {
             return Err(Refused::Gone);
         }
-        put(&mut state.mail)?;
+        let away = state.away;
+        put(&mut state.mail, away)?;
         self.waits.store(true, Relaxed);
         self.post(state);
         Ok(())
@@ -251,17 +258,17 @@ impl Inbox {
         let mut state = lock(&self.state);
         state.posted = false;
         self.waits.store(false, Relaxed);
-        mem::take(&mut state.mail)
+        let mail = mem::take(&mut state.mail);
+        state.away = mail.len();
+        mail
     }
 
     /// Puts back what there was no room for, before what has come meanwhile. It is taken again when the connection is
     /// settled next: what leaves too little room is under way, and its end settles it.
     pub(super) fn put_back(&self, mut mail: Mail) {
-        if mail.is_empty() {
-            return;
-        }
         let mut state = lock(&self.state);
-        if !state.closed {
+        state.away = 0;
+        if !state.closed && !mail.is_empty() {
             mail.append(mem::take(&mut state.mail));
             state.mail = mail;
             self.waits.store(true, Relaxed);
@@ -295,7 +302,7 @@ impl Handle {
     /// [`on_sent`](super::Handler::on_sent) finds that there is room. [`Refused::Gone`] where it has gone.
     pub fn send(&self, bytes: &[u8]) -> Result<(), Refused> {
         let most = self.inbox.most;
-        self.inbox.put(|mail| match bytes.len() <= most.saturating_sub(mail.len()) {
+        self.inbox.put(|mail, away| match bytes.len() <= most.saturating_sub(mail.len() + away) {
             true => {
                 mail.bytes.extend_from_slice(bytes);
                 Ok(())
@@ -308,13 +315,16 @@ impl Handle {
     /// that one does.
     pub fn room(&self) -> usize {
         let state = lock(&self.inbox.state);
-        if state.closed { 0 } else { self.inbox.most.saturating_sub(state.mail.len()) }
+        match state.closed {
+            true => 0,
+            false => self.inbox.most.saturating_sub(state.mail.len() + state.away),
+        }
     }
 
     /// Has the connection finish once what was sent before has gone out: as [`Output::finish`](super::Output::finish) does. One that has gone
     /// already is left alone.
     pub fn close(&self) {
-        let _ = self.inbox.put(|mail| {
+        let _ = self.inbox.put(|mail, _| {
             mail.close = true;
             Ok(())
         });
@@ -326,7 +336,7 @@ impl Handle {
     /// # Errors
     /// [`Refused::Gone`] where the connection has gone.
     pub fn wake(&self) -> Result<(), Refused> {
-        self.inbox.put(|mail| {
+        self.inbox.put(|mail, _| {
             mail.wake = true;
             Ok(())
         })
@@ -466,10 +476,12 @@ mod tests {
         let inbox = reach.inbox().unwrap();
         let mut mail = inbox.take();
         mail.taken = 3;
+        // What the handler has in its hands counts: it may put all of it back.
+        assert_eq!((handle.room(), handle.send(b"89a")), (2, Err(Refused::Full)));
         handle.send(b"89").unwrap();
         handle.close();
         inbox.put_back(mail);
-        assert!(reach.has_mail());
+        assert_eq!((reach.has_mail(), handle.room()), (true, 3));
         let mail = inbox.take();
         assert_eq!((mail.bytes(), mail.close), (&b"3456789"[..], true));
         inbox.put_back(Mail::default());
@@ -516,6 +528,10 @@ mod tests {
                 });
             }
             let (mut received, inbox) = (Vec::new(), reach.inbox().unwrap());
+            let mut take = || {
+                received.extend_from_slice(inbox.take().bytes());
+                inbox.put_back(Mail::default()); // nothing is left
+            };
             loop {
                 let over = sending.load(Relaxed) == 0;
                 if !mailbox.any() && over {
@@ -523,11 +539,11 @@ mod tests {
                 }
                 if mailbox.any() {
                     assert_eq!(slots(&mailbox), [1]);
-                    received.extend_from_slice(inbox.take().bytes());
+                    take();
                 }
                 thread::yield_now();
             }
-            received.extend_from_slice(inbox.take().bytes());
+            take();
             received
         });
         assert_eq!(received.len(), 4 * 3 * EACH);

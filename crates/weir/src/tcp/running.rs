@@ -127,9 +127,9 @@ impl Running {
         self.common.shared.forget_waker(&waker);
     }
 
-    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or to be
-    /// used in the handler of a signal of the process. [`stop`](Self::stop) is still to be called, and has less to wait
-    /// for.
+    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a
+    /// thread that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is
+    /// still to be called, and has less to wait for.
     pub fn stopper(&self) -> Waker {
         let common = Arc::downgrade(&self.common);
         Waker::new(move || {

@@ -269,7 +269,7 @@ impl<H: Handler> Running<H> {
     /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
     ///     .start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())
     ///     .unwrap();
-    /// let stopper = server.stopper(); // for a handler of signals, say
+    /// let stopper = server.stopper(); // for a thread that is told of signals, say
     /// std::thread::spawn(move || stopper.wake());
     /// assert!(server.wait().failure.is_none());
     /// ```

@@ -168,12 +168,17 @@ impl Headers {
         self.joined.clear();
         // The first span of the last message, where copies lie, and how many bytes of them there are.
         let (mut first, copies, mut copied) = (0, self.copies.as_mut_ptr(), 0);
-        let mut copy = |bytes: &[u8]| {
-            // SAFETY: what is copied is one of at most `capacity` spans of at most COPIED bytes, for which there is room.
-            let to = unsafe { copies.add(copied) };
-            copied += bytes.len();
-            // SAFETY: as above; the bytes are a caller's, not ours.
-            unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let room = self.copies.len();
+        let mut copy = |span: libc::iovec| {
+            assert!(span.iov_len <= room - copied, "of a span of {COPIED} bytes at most");
+            // SAFETY: there is room behind what was copied before; the span is a caller's bytes, which live through this
+            // call, and not ours.
+            let to = unsafe {
+                let to = copies.add(copied);
+                to.copy_from_nonoverlapping(span.iov_base.cast::<u8>(), span.iov_len);
+                to
+            };
+            copied += span.iov_len;
             to
         };
         for i in 0..count {
@@ -186,9 +191,9 @@ impl Headers {
             {
                 if last.is_copied() {
                     if last.spans() == 2 {
-                        self.vectors[first].iov_base = copy(span(first).0).cast();
+                        self.vectors[first].iov_base = copy(self.vectors[first]).cast();
                     }
-                    copy(bytes);
+                    copy(self.vectors[i]);
                     self.vectors[first].iov_len += bytes.len();
                 }
                 continue;

@@ -101,7 +101,7 @@ fn run<H: Handler>(
 /// What one of the two threads of a connection does.
 type Loop<H> = fn(&mut Worker<H>, &Pair<H>, usize);
 
-/// Starts the two threads of a connection. Where the system has none to give it is refused.
+/// Starts the two threads of a connection. Where the system has none to give, it is refused.
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
     connections: &Arc<Connections<H>>,
@@ -111,6 +111,7 @@ fn handle<H: Handler>(
     let Sizes { stack, buffer } = connections.sizes;
     let limits = worker.limits;
     let timeouts = stream.set_timeouts(limits.silent, look_after(&limits));
+    let is_ours = given.is_some();
     let connection = Connection::open_given(worker, peer, given);
     let pair = Pair::join(connection, stream, connections);
     pair.connection(worker).place(worker, pair.number());
@@ -127,7 +128,10 @@ fn handle<H: Handler>(
             Ok(())
         });
         if let Err(error) = started {
-            worker.refuse(&pair.stream, &error.to_string());
+            // Whom we connected to has asked for nothing.
+            if !is_ours {
+                worker.refuse(&pair.stream, &error.to_string());
+            }
             pair.fail(worker, Reason::Failed(std::io::Error::other(error)));
             pair.leave(worker);
         }

@@ -215,7 +215,8 @@ struct PortConnection<H> {
 /// Of the packet that tells of the end of the server.
 pub(super) const STOP: Packet = Packet { key: Key(u64::MAX), value: 0 };
 
-/// Of the packet that tells of something in the mailbox. There is one at a time.
+/// Of the packet that tells of something in the mailbox. Where there is no room for it others are in the queue, and the
+/// thread that takes one of them looks into the mailbox.
 const MAIL: Packet = Packet { key: Key(u64::MAX), value: 1 };
 
 /// How long giving back may take that has only to be asked for.

@@ -219,7 +219,11 @@ fn handle<H: Handler, P: Port>(
     completion: Completion,
 ) -> Result<u32, Error> {
     match completion {
-        Completion::Packet(CAME) => {
+        // With others in the queue there may have been no room for the packet that tells of a connection.
+        Completion::Packet(packet) => {
+            if packet != CAME {
+                thread.handle(Completion::Packet(packet))?;
+            }
             let came = group.came();
             let count = came.len() as u32;
             came.into_iter().for_each(|accepted| thread.take_in(accepted));

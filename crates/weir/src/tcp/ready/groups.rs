@@ -156,7 +156,10 @@ pub(in crate::tcp) fn deal<H: Handler>(
             }
         }
         Err(error) => {
-            worker.refuse(&incoming.accepted.stream, &error.to_string());
+            // Whom we connected to has asked for nothing.
+            if incoming.given.is_none() {
+                worker.refuse(&incoming.accepted.stream, &error.to_string());
+            }
             turn_away(worker, incoming, Reason::Failed(io::Error::other(error)));
         }
     }

@@ -33,8 +33,8 @@ pub struct NoDevice {
     pub advice: String,
 }
 
-/// A plain socket that keeps an address ours while datagrams come by a device. It is never read, so it needs no room, and
-/// nothing is sent from it.
+/// A plain socket that keeps an address ours while datagrams come by a device. It is never read, so it needs no room. By it
+/// leaves what is sent to peers of whom no frame came, one datagram at a time.
 ///
 /// # Errors
 /// Those of [`DatagramSocket::bind`].
