@@ -8,11 +8,12 @@ mod mixes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use weir::machine::LoadMeter;
-use weir_load::tcp::Window as LoadWindow;
+use weir_load::tcp::{EngineUsed, Window as LoadWindow};
 
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
@@ -70,6 +71,8 @@ pub struct Processes {
     server_cores: Vec<usize>,
     client_cores: Vec<usize>,
     runner: Runner,
+    /// The engine of the client under each load, in its first run.
+    engines: Mutex<Vec<(Load, String)>>,
 }
 
 impl Processes {
@@ -82,7 +85,8 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self { server_cores, client_cores, runner: Runner::new(program, interrupt, tell) }
+        let runner = Runner::new(program, interrupt, tell);
+        Self { server_cores, client_cores, runner, engines: Mutex::default() }
     }
 
     /// The same that logs the performance of its servers at these intervals.
@@ -260,12 +264,28 @@ impl Processes {
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
         let Loaded { report: load, invalid, .. } = loaded;
+        let invalid = invalid.or_else(|| self.other_engine(run.load, load.engine.as_ref()?));
         for (name, value) in line.ready.settings {
             report.settings.entry(name).or_insert(value);
         }
         let own_ns = report.cpu_ns.unwrap_or(0) + load.process_cpu_ns.unwrap_or(0);
         let load_of_others = meter.read(own_ns).others;
         Ok(Made { server: report, load, others: None, invalid, load_of_others })
+    }
+
+    /// Why a run is not like the first one of its load, if its client chose another engine: what was to be had then may
+    /// not be any more.
+    fn other_engine(&self, load: &Load, used: &EngineUsed) -> Option<String> {
+        let EngineUsed { name: used, reason, .. } = used;
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, first)) = engines.iter().find(|(known, _)| known == load) else {
+            engines.push((*load, used.clone()));
+            return None;
+        };
+        (first != used).then(|| {
+            let why = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("its client used the engine {used}{why}, and that of the first run {first}")
+        })
     }
 
     /// Ends a server in order and takes its report.
@@ -478,6 +498,19 @@ mod tests {
 
     fn processes() -> Processes {
         Processes::new("weir".into(), vec![0], vec![1], Interrupt::new(), None)
+    }
+
+    #[test]
+    fn a_client_with_another_engine_than_in_the_first_run_of_a_load_makes_no_run_like_it() {
+        let processes = processes();
+        let engine = |name: &str| EngineUsed { name: name.into(), by: "it".into(), reason: None };
+        let [one, other] =
+            [1, 2].map(|connections| Load::new(Pattern::PingPong, 64, connections, None, None));
+        assert_eq!(processes.other_engine(&one, &engine("uring")), None);
+        assert_eq!(processes.other_engine(&other, &engine("readiness")), None);
+        assert_eq!(processes.other_engine(&one, &engine("uring")), None);
+        let why = processes.other_engine(&one, &engine("readiness")).unwrap();
+        assert!(why.contains("readiness") && why.contains("first run uring"), "{why}");
     }
 
     #[test]

@@ -155,7 +155,9 @@ impl<H: Handler> Connection<H> {
             return 0;
         }
         let before = self.queue.len();
-        let echo = self.call(worker, Echo::Possible, |handler, output| {
+        let full = self.hears && self.is_full(&worker.limits);
+        let possible = if full { Echo::Full } else { Echo::Possible };
+        let echo = self.call(worker, possible, |handler, output| {
             handler.on_receive(bytes, output);
         });
         if let Some(left) = self.left {

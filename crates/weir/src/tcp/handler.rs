@@ -214,6 +214,8 @@ pub(crate) enum Echo {
     Asked,
     /// Something was sent before it.
     TooLate,
+    /// As much waits as may, of a connection that hears on all the same.
+    Full,
 }
 
 impl Output<'_> {
@@ -228,6 +230,7 @@ impl Output<'_> {
             _ if *self.finished => self.refuse(Refused::Finished),
             Echo::Nothing => self.refuse(Refused::NothingReceived),
             Echo::TooLate => self.refuse(Refused::TooLate),
+            Echo::Full => self.refuse(Refused::Full),
             Echo::Possible | Echo::Asked => {
                 self.echo = Echo::Asked;
                 Ok(())

@@ -184,6 +184,13 @@ impl Reach {
     }
 }
 
+/// However a connection goes, its handles say so: also where its thread failed.
+impl Drop for Reach {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
 /// What handles have left for a connection.
 #[derive(Debug)]
 pub(super) struct Inbox {

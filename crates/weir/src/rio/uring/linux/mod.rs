@@ -217,6 +217,10 @@ impl<T: Sharing> Provider<T> for Uring {
             let problem = "a socket asks for it, and the needs do not say so";
             return Err(Error::option("offload", problem));
         }
+        if !needs.meta && at.iter().any(|endpoint| endpoint.options.asks_for_meta()) {
+            let problem = "a socket asks for traffic class or hops, and the needs do not say so";
+            return Err(Error::option("meta", problem));
+        }
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, Error>>()?;
         let (io, flags) = ring::set_up(&self.what(), &self.wanted::<T>(needs, at.len()))?;
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd", e))?;

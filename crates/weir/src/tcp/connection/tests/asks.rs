@@ -109,6 +109,32 @@ fn one_that_hears_on_receives_until_its_peer_ends_or_the_server_stops() {
 }
 
 #[test]
+fn one_that_hears_on_is_refused_an_echo_while_its_output_is_full() {
+    struct Echoes;
+    impl Handler for Echoes {
+        fn on_receive(&mut self, _: &mut [u8], output: &mut Output<'_>) {
+            let _ = output.echo();
+        }
+
+        fn asks(&self) -> Asks {
+            Asks { hears: true, ..Asks::NOTHING }
+        }
+    }
+    let (mut worker, _) = worker(limits(), |_| Echoes);
+    let mut connection = Connection::open(&mut worker, peer());
+    connection.call(&mut worker, Echo::Nothing, |_, output| {
+        output.send(&vec![0; output.room()]).unwrap();
+    });
+    let full = connection.unsent().len();
+    for _ in 0..3 {
+        assert_eq!(connection.received(&mut worker, &mut [1; 100]), 0);
+    }
+    assert_eq!(connection.unsent().len(), full, "nothing is added");
+    connection.sent(&mut worker, full);
+    assert_eq!(connection.received(&mut worker, &mut [1; 100]), 100);
+}
+
+#[test]
 fn sending_ends_when_nothing_is_held_back() {
     let state = Arc::new(Mutex::new((Asks::NOTHING, 0)));
     let of_handler = Arc::clone(&state);
