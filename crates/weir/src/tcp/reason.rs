@@ -75,7 +75,7 @@ pub enum Refused {
     /// The server has said that it sends no more.
     #[error("this side of the connection is finished")]
     Finished,
-    /// The connection of a [`Handle`] has gone.
+    /// The connection of a [`Handle`](super::Handle) has gone.
     #[error("the connection has gone")]
     Gone,
 }
