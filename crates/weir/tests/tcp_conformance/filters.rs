@@ -281,6 +281,11 @@ fn flow_drops(subject: &Subject) -> Result<(), Skipped> {
     if let Some(why) = wine::REST_OF_A_SEND.leaves_out() {
         return Err(Skipped(why));
     }
+    if ["tcp/port", "tcp/port-ordered"].iter().any(|name| subject.is_called(name))
+        && let Some(why) = wine::OUTPUT_AT_AN_END.leaves_out()
+    {
+        return Err(Skipped(why));
+    }
     let ask = Policy::Ask(Arc::new(|full| {
         assert!(full.outstanding + full.message > full.bound);
         Verdict::DropOldest
