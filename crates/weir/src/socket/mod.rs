@@ -646,6 +646,24 @@ impl DatagramSocket {
         self.native().send(bytes, to, counters)
     }
 
+    /// Sends what a span says: one datagram, or several that lie behind each other.
+    ///
+    /// # Errors
+    /// [`Unsent`] if not all were taken.
+    #[inline]
+    pub(crate) fn send_span(
+        &self,
+        bytes: &[u8],
+        span: Span,
+        to: &Peer,
+        counters: &Counters,
+    ) -> Result<(), Unsent> {
+        match span.segment {
+            None => self.send(bytes, to, counters).map_err(Into::into),
+            Some(segment) => self.send_segments(bytes, segment, to, counters),
+        }
+    }
+
     /// Sends datagrams of this size that lie behind each other, with one call where the system
     /// cuts them (UDP_SEGMENT), else with one for each.
     ///

@@ -264,7 +264,7 @@ impl Exits {
             datagrams: span.datagrams() as u32,
             sent: 0,
         })?;
-        send_span(&socket, bytes, span, to, counters)
+        socket.send_span(bytes, span, to, counters)
     }
 
     /// Has each socket that can receive from a group do so, or no more; answers how many those are.
@@ -378,7 +378,7 @@ impl Exits {
         let (counters, mut failed) = (Counters::default(), None);
         for bytes in checked.spans(transmit.contents) {
             let span = checked.span(bytes);
-            match send_span(&socket, bytes, span, &checked.to, &counters) {
+            match socket.send_span(bytes, span, &checked.to, &counters) {
                 Ok(()) => self.sent.fetch_add(span.datagrams() as u64, Relaxed),
                 Err(unsent) => {
                     failed.get_or_insert(unsent.error);
@@ -388,20 +388,6 @@ impl Exits {
             };
         }
         Ok(failed)
-    }
-}
-
-/// Sends a piece by a plain socket.
-pub(super) fn send_span(
-    socket: &DatagramSocket,
-    bytes: &[u8],
-    span: Span,
-    to: &Peer,
-    counters: &Counters,
-) -> Result<(), Unsent> {
-    match span.segment {
-        None => socket.send(bytes, to, counters).map_err(Into::into),
-        Some(segment) => socket.send_segments(bytes, segment, to, counters),
     }
 }
 

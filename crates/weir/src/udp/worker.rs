@@ -3,7 +3,6 @@
 use super::{
     Handler,
     handler::{Datagram, Outbox, Replies, ReplyBuffer},
-    outbox::send_span,
 };
 use crate::{
     Error,
@@ -408,7 +407,7 @@ impl<H: Handler> Worker<H> {
     pub(super) fn flush_to_sockets(&mut self) {
         let (counters, sockets) = (&self.counters, &self.sockets);
         self.reply_buffer.flush(|socket, bytes, span, to| {
-            match send_span(&sockets[socket as usize], bytes, span, to, counters) {
+            match sockets[socket as usize].send_span(bytes, span, to, counters) {
                 Ok(()) => counters.replies.add(span.datagrams() as u64),
                 Err(unsent) => count_unsent(&unsent, counters),
             }
@@ -445,13 +444,9 @@ impl<H: Handler> Worker<H> {
     /// Sends what shall go back to its source, and counts what became of it.
     #[inline]
     pub fn echo(&self, socket: &DatagramSocket, payload: &[u8], span: Span, to: &Peer) {
-        let bytes = &payload[..span.len];
-        match span.segment {
-            None => self.sent(socket.send(bytes, to, &self.counters)),
-            Some(segment) => match socket.send_segments(bytes, segment, to, &self.counters) {
-                Ok(()) => self.counters.replies.add(span.datagrams() as u64),
-                Err(unsent) => self.not_sent(&unsent),
-            },
+        match socket.send_span(&payload[..span.len], span, to, &self.counters) {
+            Ok(()) => self.counters.replies.add(span.datagrams() as u64),
+            Err(unsent) => self.not_sent(&unsent),
         }
     }
 

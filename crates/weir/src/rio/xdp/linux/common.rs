@@ -182,8 +182,9 @@ impl Transmit {
     ) {
         for Outgoing { mut slice, span, to } in outgoing.drain(..) {
             if to.link.is_none() {
-                let sent = from.send(&slice.payload()[..span.len], span, &to, counters);
-                self.over.push_back((slice, endpoint, sent));
+                let bytes = &slice.payload()[..span.len];
+                let sent = from.socket.send_span(bytes, span, &to, counters);
+                self.over.push_back((slice, endpoint, sent.map(|()| span)));
                 continue;
             }
             let frame = frame_of(&mut slice, span, &to, from, device).and_then(|frame| {
@@ -315,21 +316,6 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Sends by the kernel.
-    fn send(
-        &self,
-        bytes: &[u8],
-        span: Span,
-        to: &Peer,
-        counters: &Counters,
-    ) -> Result<Span, Unsent> {
-        match span.segment {
-            None => self.socket.send(bytes, to, counters)?,
-            Some(segment) => self.socket.send_segments(bytes, segment, to, counters)?,
-        }
-        Ok(span)
-    }
-
     /// Whether a datagram to this address is ours.
     #[inline]
     pub fn takes(&self, to: SocketAddr) -> bool {
