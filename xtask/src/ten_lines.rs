@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 
 /// The library's package. It has the version of all packages here.
-const LIBRARY: &str = "weir";
+const LIBRARY: &str = "weir-io";
 
 /// The largest that a program may be which names one design by its type, in bytes.
 const MOST_BYTES: u64 = 800_000;
@@ -88,7 +88,7 @@ impl Project {
             folder.join("Cargo.toml"),
             format!(
                 "[package]\nname = \"{kind}\"\nedition = \"2024\"\n\n\
-                 [dependencies]\nweir = {{ path = {library:?}, {features} }}\n\n\
+                 [dependencies]\nweir = {{ package = \"weir-io\", path = {library:?}, {features} }}\n\n\
                  [profile.release]\nstrip = true\n\n[workspace]\n"
             ),
         )?;

@@ -1,9 +1,9 @@
 //! How late alarms of handlers go off ([`Asks::deadline`](weir::tcp::Asks)), by design.
 //!
 //! ```text
-//! cargo bench -p weir --bench timers                 # every design: 2000 alarms of one connection, 200 others at rest
-//! cargo bench -p weir --bench timers -- epoll        # those whose name contains "epoll"
-//! cargo bench -p weir --bench timers -- --busy-core  # beside a thread that computes, on the same core
+//! cargo bench -p weir-io --bench timers                 # every design: 2000 alarms of one connection, 200 others at rest
+//! cargo bench -p weir-io --bench timers -- epoll        # those whose name contains "epoll"
+//! cargo bench -p weir-io --bench timers -- --busy-core  # beside a thread that computes, on the same core
 //! ```
 //!
 //! One connection asks for a moment 0.3 to 2.3 ms ahead, again and again; all others have alarms far ahead, so that

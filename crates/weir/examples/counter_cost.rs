@@ -7,7 +7,7 @@
 //! of the differences.
 //!
 //! ```text
-//! cargo run --release -p weir --example counter_cost
+//! cargo run --release -p weir-io --example counter_cost
 //! ```
 
 use std::hint::black_box;

@@ -2,7 +2,7 @@
 //! reading, so that an interval can be chosen that does not disturb a run.
 //!
 //! ```text
-//! cargo run --release -p weir --example os_cost
+//! cargo run --release -p weir-io --example os_cost
 //! ```
 
 use std::hint::black_box;

@@ -2,8 +2,8 @@
 //! the original, under the same flood on the same machine.
 //!
 //! ```text
-//! cargo run --release -p weir --example port_bench            # 9 rounds
-//! cargo run --release -p weir --example port_bench -- 3 best  # 3 rounds; names with "best"
+//! cargo run --release -p weir-io --example port_bench            # 9 rounds
+//! cargo run --release -p weir-io --example port_bench -- 3 best  # 3 rounds; names with "best"
 //! ```
 //!
 //! Rounds are interleaved, each begins with another contender, and ratios are taken within the

@@ -5,7 +5,7 @@
 //! travels while a wait is timed. What waiting for something to happen costs is not in it.
 //!
 //! ```text
-//! cargo run --release -p weir --example readiness_cost
+//! cargo run --release -p weir-io --example readiness_cost
 //! ```
 
 #[cfg(target_os = "linux")]

@@ -2,8 +2,8 @@
 //! batched receives, under the same flood on the same machine.
 //!
 //! ```text
-//! cargo run --release -p weir --example rio_uring_bench               # 9 rounds
-//! cargo run --release -p weir --example rio_uring_bench -- 3 waiting  # 3 rounds; names with "waiting"
+//! cargo run --release -p weir-io --example rio_uring_bench               # 9 rounds
+//! cargo run --release -p weir-io --example rio_uring_bench -- 3 waiting  # 3 rounds; names with "waiting"
 //! ```
 //!
 //! Rounds are interleaved, each begins with another contender, and ratios are taken within the

@@ -1,7 +1,7 @@
 //! A proxy: what a client says goes to another server, and what that answers goes back, on any design.
 //!
 //! ```text
-//! cargo run --release -p weir --example tcp_proxy -- 127.0.0.1:5150 127.0.0.1:8080 epoll
+//! cargo run --release -p weir-io --example tcp_proxy -- 127.0.0.1:5150 127.0.0.1:8080 epoll
 //! ```
 //!
 //! Each side of a pair is a connection with a handle of the other. A side whose peer does not keep up keeps what it has

@@ -4,7 +4,7 @@
 //! itself nor services that answer whatever they are sent (`Limits::refuse_loops`).
 //!
 //! ```text
-//! cargo run --release -p weir --example udp_echo -- 127.0.0.1:7007 "rio-hybrid --threads 1"
+//! cargo run --release -p weir-io --example udp_echo -- 127.0.0.1:7007 "rio-hybrid --threads 1"
 //! ```
 
 use std::{env, error::Error, net::SocketAddr, sync::mpsc, time::Duration};

@@ -2,7 +2,7 @@
 //! does (NAT). Upstream sees each client as a port of the relay's, and what it sends there goes back to that client.
 //!
 //! ```text
-//! cargo run --release -p weir --example udp_relay -- 127.0.0.1:7008 127.0.0.1:7007 "rio-event"
+//! cargo run --release -p weir-io --example udp_relay -- 127.0.0.1:7008 127.0.0.1:7007 "rio-event"
 //! ```
 //!
 //! Nothing here is a reply to who wrote: all of it leaves by `Replies::outbox`. The port that faces the clients is the

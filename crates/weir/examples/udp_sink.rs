@@ -1,7 +1,7 @@
 //! A UDP sink: counts what comes, once a second.
 //!
 //! ```text
-//! cargo run --release -p weir --example udp_sink -- 127.0.0.1:8080 "rio-hybrid --threads 1"
+//! cargo run --release -p weir-io --example udp_sink -- 127.0.0.1:8080 "rio-hybrid --threads 1"
 //! ```
 
 use std::{env, error::Error, net::SocketAddr, sync::mpsc, time::Duration};

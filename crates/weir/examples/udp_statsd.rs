@@ -5,7 +5,7 @@
 //! hands its sums over once a batch, so no datagram waits for a lock.
 //!
 //! ```text
-//! cargo run --release -p weir --example udp_statsd -- 127.0.0.1:8125 "rio-hybrid --threads 2"
+//! cargo run --release -p weir-io --example udp_statsd -- 127.0.0.1:8125 "rio-hybrid --threads 2"
 //! echo "requests:1|c" > /dev/udp/127.0.0.1/8125     # in bash
 //! ```
 

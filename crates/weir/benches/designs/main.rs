@@ -2,11 +2,11 @@
 //! same flood on the same machine.
 //!
 //! ```text
-//! cargo bench -p weir --bench designs                     # 15 rounds of every pair
-//! cargo bench -p weir --bench designs -- --quick          # 3 rounds, in less than 2 minutes
-//! cargo bench -p weir --bench designs -- --design epoll   # the pairs of that design
-//! cargo bench -p weir --bench designs -- rio              # those whose name contains "rio"
-//! cargo bench -p weir --bench designs -- --by-name        # designs started by their names
+//! cargo bench -p weir-io --bench designs                     # 15 rounds of every pair
+//! cargo bench -p weir-io --bench designs -- --quick          # 3 rounds, in less than 2 minutes
+//! cargo bench -p weir-io --bench designs -- --design epoll   # the pairs of that design
+//! cargo bench -p weir-io --bench designs -- rio              # those whose name contains "rio"
+//! cargo bench -p weir-io --bench designs -- --by-name        # designs started by their names
 //! ```
 //!
 //! Designs are started by their types, so that the compiler can inline the handler; with `--by-name` by their

@@ -1,10 +1,10 @@
 //! Designs that read a device against a bare loop of read(2), and against one another, on /dev/null.
 //!
 //! ```text
-//! cargo bench -p weir --bench device                 # 15 rounds
-//! cargo bench -p weir --bench device -- --quick      # 3 rounds, some 15 s
-//! cargo bench -p weir --bench device -- --by-name    # designs started by their names
-//! cargo bench -p weir --bench device -- --zero       # on /dev/zero, where each read fills its memory
+//! cargo bench -p weir-io --bench device                 # 15 rounds
+//! cargo bench -p weir-io --bench device -- --quick      # 3 rounds, some 15 s
+//! cargo bench -p weir-io --bench device -- --by-name    # designs started by their names
+//! cargo bench -p weir-io --bench device -- --zero       # on /dev/zero, where each read fills its memory
 //! ```
 //!
 //! Designs are started by their types, so that the compiler can inline the handler; with `--by-name` by their

@@ -1,8 +1,8 @@
 //! What it costs to hand a completion queue on, and to post on request queues that threads share.
 //!
 //! ```text
-//! cargo bench -p weir --bench queues             # 15 rounds
-//! cargo bench -p weir --bench queues -- --quick  # 3 rounds
+//! cargo bench -p weir-io --bench queues             # 15 rounds
+//! cargo bench -p weir-io --bench queues -- --quick  # 3 rounds
 //! ```
 //!
 //! *Notify*: threads take the turn of a queue that always has something, and give it up at once. With one thread that is

@@ -2,11 +2,11 @@
 //! client on the same machine.
 //!
 //! ```text
-//! cargo bench -p weir --bench tcp                     # 15 rounds of every pair, some 6 minutes
-//! cargo bench -p weir --bench tcp -- --quick          # 3 rounds
-//! cargo bench -p weir --bench tcp -- --design epoll   # the pairs of that design
-//! cargo bench -p weir --bench tcp -- port             # those whose name contains "port"
-//! cargo bench -p weir --bench tcp -- --by-name        # designs started by their names
+//! cargo bench -p weir-io --bench tcp                     # 15 rounds of every pair, some 6 minutes
+//! cargo bench -p weir-io --bench tcp -- --quick          # 3 rounds
+//! cargo bench -p weir-io --bench tcp -- --design epoll   # the pairs of that design
+//! cargo bench -p weir-io --bench tcp -- port             # those whose name contains "port"
+//! cargo bench -p weir-io --bench tcp -- --by-name        # designs started by their names
 //! ```
 //!
 //! Designs are started by their types, so that the compiler can inline the handler; with `--by-name` by their

@@ -6,7 +6,7 @@
 //!
 //! They cost about 1.5 ns for each datagram (3 increments a datagram, and a dequeue with its
 //! batch size every 1, 8 or 64 of them), in a loop that does nothing else to hide them behind:
-//! `cargo run --release -p weir --example counter_cost`. The bound is 10 ns.
+//! `cargo run --release -p weir-io --example counter_cost`. The bound is 10 ns.
 //!
 //! What the operating system counts (CPU time, context switches, drops, interrupts,
 //! memory) is in [`os`].

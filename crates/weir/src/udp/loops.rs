@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    /// `cargo test --release -p weir --lib udp::loops -- --ignored --nocapture`
+    /// `cargo test --release -p weir-io --lib udp::loops -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
     fn what_it_costs() {

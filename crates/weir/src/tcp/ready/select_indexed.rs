@@ -4,7 +4,7 @@
 //! each wait (two bits for each descriptor: 5 KB for 20,000 of them; eight bytes each where sets are arrays); in the
 //! answer only what is left is stepped through, and each leads to its connection by an index. So of the
 //! three passes of `select` one is left, which no program can spare: the kernel's own, which asks every
-//! socket. It is by far the longest of the three (`cargo run --release -p weir --example
+//! socket. It is by far the longest of the three (`cargo run --release -p weir-io --example
 //! readiness_cost`), so the cure is real and small, and a wait still costs time for each connection that
 //! is open, about as much as `poll`'s. A connection that is ready is received from until nothing is left,
 //! but at most `drain` times.
