@@ -4,6 +4,7 @@ mod all;
 mod common;
 pub mod context;
 pub mod display;
+pub mod hosts;
 mod iops;
 mod live;
 pub mod output;
@@ -24,6 +25,7 @@ use weir_lab::child::Interrupt;
 
 use common::CommonArgs;
 use context::Context;
+use hosts::Role;
 use part::Part;
 use run::Asked;
 
@@ -68,6 +70,15 @@ impl CompareArgs {
         }
     }
 
+    /// Whether it is one over hosts.
+    fn is_over_hosts(&self) -> bool {
+        match &self.kind {
+            None => self.udp.hosts.mpi,
+            Some(Kind::Udp(args)) => args.hosts.mpi,
+            Some(Kind::Tcp(_) | Kind::Iops(_)) => false,
+        }
+    }
+
     /// Whether other programs are among the rows, which are run.
     pub fn has_peers(&self) -> bool {
         match &self.kind {
@@ -107,6 +118,12 @@ impl CompareArgs {
 
 /// Runs `weir compare`.
 pub fn run(args: CompareArgs) -> ExitCode {
+    let root = match args.is_over_hosts().then(hosts::join).transpose() {
+        Ok(None) => None,
+        Ok(Some(Role::Root(root))) => Some(root),
+        Ok(Some(Role::Over(code))) => return code,
+        Err(failed) => return run::refuse(&args.asked(), &crate::arguments(), &failed),
+    };
     let words: Vec<OsString> = std::env::args_os().collect();
     let planned = match &args.common().plan.plan {
         Some(path) => plan::expanded(path, &words),
@@ -121,7 +138,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
     match planned {
         Ok((args, words)) => {
             let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            run::run(&args.asked(), command, |context| args.compare(context))
+            run::run(&args.asked(), command, root, |context| args.compare(context))
         }
         Err(failed) => run::refuse(&args.asked(), &crate::arguments(), &failed),
     }

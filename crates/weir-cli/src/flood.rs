@@ -1,6 +1,7 @@
 //! `weir flood`: offers datagrams to a server.
 
 mod show;
+pub(crate) mod together;
 
 use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
@@ -18,7 +19,7 @@ use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
     control::Key,
     engine::Head,
-    flood::{Event, OUTSTANDING_MAX, Replies, random_run, settings},
+    flood::{Event, OUTSTANDING_MAX, Replies, flood_from, random_run, settings},
     pacing::{Arrivals, Load},
     quantity::{
         parse_bit_rate, parse_bytes, parse_count, parse_percent, parse_rate, parse_size, parse_time,
@@ -180,6 +181,11 @@ pub struct FloodArgs {
     #[arg(long)]
     run_id: Option<u32>,
 
+    /// Say {"phase":"ready"} when the warm-up, and then the run, can begin, and begin at the time of the next line of the
+    /// standard input, {"start_ns":N}, in ns of the machine's monotonic clock: so several floods begin together.
+    #[arg(long, hide = true, requires = "json")]
+    wait_for_start: bool,
+
     /// Print the effective settings, and send nothing.
     #[arg(long)]
     dry_run: bool,
@@ -206,11 +212,16 @@ fn attempt(
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
-    let report = weir_load::flood(&spec, &stop, |event| match event {
+    let watch = |event: Event<'_>| match event {
         Event::Ready(settings) => shown.settings(settings),
         Event::Interval(progress) => show::interval(shown, &progress, spec.size_bytes),
-    })?;
-    Ok(Some(report))
+    };
+    if args.wait_for_start {
+        let starts = together::starts(&stop);
+        let mut start = || together::next(&starts, &stop);
+        return Ok(Some(flood_from(&spec, &stop, &mut start, watch)?));
+    }
+    Ok(Some(weir_load::flood(&spec, &stop, watch)?))
 }
 
 /// Marks an error as one of usage.

@@ -32,6 +32,7 @@ mod intervals;
 mod iops;
 mod load;
 mod memory;
+mod mpi;
 mod report;
 mod saved;
 mod serve;

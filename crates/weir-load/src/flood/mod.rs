@@ -20,7 +20,7 @@ use std::{io, net::SocketAddr};
 use weir::Unavailable;
 
 pub use report::{AnswersReport, EndedBy, Event, FloodReport, LoadReport, Progress};
-pub use run::{flood, settings};
+pub use run::{flood, flood_from, settings};
 pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, OUTSTANDING_MAX, Replies, random_run};
 pub(crate) use threads::text_of;
 
@@ -75,6 +75,9 @@ pub enum FloodError {
     /// A generator panicked.
     #[error("a generator panicked: {0}")]
     Panicked(String),
+    /// Whoever leads several floods did not say when they begin.
+    #[error("nobody said when to begin: {0}")]
+    NotTogether(String),
 }
 
 #[cfg(test)]

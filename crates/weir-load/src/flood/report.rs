@@ -190,6 +190,8 @@ pub struct FloodReport {
     pub refusals: Refusals,
     /// Datagrams that were too late (by the time of a quantum, or as [`Arrivals`](crate::pacing::Arrivals) say), and not offered.
     pub late_skipped: u64,
+    /// When the first generator began, in ns of the machine's monotonic clock.
+    pub started_ns: u64,
     /// From the start of the first generator to the end of the last, in ns.
     pub elapsed_ns: u64,
     /// Datagrams offered per second.
@@ -359,6 +361,7 @@ pub(super) fn assemble(
         refused: refusals.total(),
         refusals,
         late_skipped: sum(|o| o.late_skipped),
+        started_ns,
         elapsed_ns,
         offered_per_s: per_s(offered),
         sent_per_s: per_s(sent),
