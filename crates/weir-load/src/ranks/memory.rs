@@ -52,10 +52,8 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
     let hosts: Vec<String> = hosts.into_iter().map(Into::into).collect();
     let count = hosts.len();
     let mailboxes = || (0..count).map(|_| Mailbox(array::from_fn(|_| VecDeque::new()))).collect();
-    let state = State {
-        mailboxes: (0..count).map(|_| mailboxes()).collect(),
-        lost: vec![None; count],
-    };
+    let state =
+        State { mailboxes: (0..count).map(|_| mailboxes()).collect(), lost: vec![None; count] };
     let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
     (0..count).map(|rank| InMemory { rank, shared: Arc::clone(&shared) }).collect()
 }
