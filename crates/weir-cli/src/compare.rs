@@ -19,13 +19,14 @@ mod udp;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
 use common::CommonArgs;
 use context::Context;
-use hosts::Role;
+use hosts::AtRoot;
 use part::Part;
 use run::Asked;
 
@@ -118,12 +119,15 @@ impl CompareArgs {
 
 /// Runs `weir compare`.
 pub fn run(args: CompareArgs) -> ExitCode {
-    let root = match args.is_over_hosts().then(hosts::join).transpose() {
-        Ok(None) => None,
-        Ok(Some(Role::Root(root))) => Some(root),
-        Ok(Some(Role::Over(code))) => return code,
-        Err(failed) => return run::refuse(&args.asked(), &crate::arguments(), &failed),
-    };
+    if !args.is_over_hosts() {
+        return run_here(&args, None);
+    }
+    let ran = hosts::run(|root| run_here(&args, Some(root)));
+    ran.unwrap_or_else(|failed| run::refuse(&args.asked(), &crate::arguments(), &failed))
+}
+
+/// Runs it where its laboratory is; over hosts, that is rank 0.
+fn run_here(args: &CompareArgs, root: Option<Arc<AtRoot>>) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let planned = match &args.common().plan.plan {
         Some(path) => plan::expanded(path, &words),

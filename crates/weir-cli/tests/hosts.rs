@@ -94,8 +94,7 @@ fn what_several_generators_send_is_accounted_for_as_what_one_does() {
 fn what_is_to_be_sent_is_divided_over_the_generators() {
     let hosts = Hosts::of(4);
     let extent = Extent::Checked { datagrams: 1000, flows: 4 };
-    let Made { server, flood, .. } =
-        flooded(&hosts, &Load::saturation(64), extent).expect("a run");
+    let Made { server, flood, .. } = flooded(&hosts, &Load::saturation(64), extent).expect("a run");
     let sample = Sample::of(&Circumstances::default(), &server, &flood);
     assert_eq!(flood.offered + flood.late_skipped, 1000, "{flood:?}");
     assert_eq!(sample.ledger.balance(), Balance::Balanced, "{:?}", sample.ledger);

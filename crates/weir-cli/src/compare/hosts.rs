@@ -4,15 +4,19 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::Args;
 use weir_lab::child::Interrupt;
 use weir_lab::hosts::{Asked, Fleet, agent, call_off};
+use weir_load::Stop;
 use weir_load::ranks::Ranks;
 
 use super::context::Context;
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
+use crate::flood::Usage;
+use crate::ranks::Together;
 
 /// Options of a comparison over hosts.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -33,9 +37,13 @@ pub struct HostArgs {
     pub mpi_address: Option<IpAddr>,
 }
 
+/// How often a signal, which has no waker, is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// The ranks of this run, seen from rank 0. The others wait for it: dropped before they have met, it calls them off.
 pub struct AtRoot {
     ranks: Arc<dyn Ranks>,
+    signals: Arc<Stop>,
     have_met: AtomicBool,
 }
 
@@ -44,10 +52,23 @@ impl AtRoot {
     ///
     /// # Errors
     /// What is wrong with which of them.
-    pub fn meet(&self, asked: &Asked, interrupt: &Interrupt) -> Result<Arc<Fleet>, Failure> {
+    fn meet(&self, asked: &Asked, interrupt: &Interrupt) -> Result<Arc<Fleet>, Failure> {
         self.have_met.store(true, Ordering::Relaxed);
         let fleet = Fleet::meet(Arc::clone(&self.ranks), asked, interrupt);
         fleet.map(Arc::new).map_err(Failure::failed)
+    }
+
+    /// An interrupt that the signals raise which end the run.
+    pub fn interrupt(&self) -> Interrupt {
+        let (interrupt, signals) = (Interrupt::new(), Arc::clone(&self.signals));
+        let raised = interrupt.clone();
+        std::thread::spawn(move || {
+            while !signals.is_requested() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            raised.raise();
+        });
+        interrupt
     }
 }
 
@@ -59,32 +80,30 @@ impl Drop for AtRoot {
     }
 }
 
-/// What this process is in a run of several.
-pub enum Role {
-    /// The one with the laboratory.
-    Root(Arc<AtRoot>),
-    /// Another, which has done its part by now.
-    Over(ExitCode),
-}
-
-/// Joins the run, and serves it unless this is rank 0.
+/// Runs a comparison over hosts: at rank 0 `lead`, elsewhere an agent that serves it.
 ///
 /// # Errors
-/// Why there is no such run.
-pub fn join() -> Result<Role, Failure> {
-    let ranks = crate::mpi::ranks()?;
+/// Why there are no ranks.
+pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failure> {
+    let together = Together::start(false).map_err(|error| match error.is::<Usage>() {
+        true => Failure::usage(format!("{error:#}")),
+        false => Failure::failed(format!("{error:#}")),
+    })?;
+    let ranks = Arc::clone(together.ranks());
     if ranks.rank() == 0 {
-        return Ok(Role::Root(Arc::new(AtRoot { ranks, have_met: AtomicBool::new(false) })));
+        let signals = Arc::clone(together.signals());
+        let code = lead(Arc::new(AtRoot { ranks, signals, have_met: AtomicBool::new(false) }));
+        // Where it does not go well, mpirun says so.
+        let _ = together.end();
+        return Ok(code);
     }
-    let program = super::program()?;
-    Ok(Role::Over(match agent::serve(ranks.as_ref(), program) {
-        Ok(()) => ExitCode::from(exit::OK),
-        Err(why) => {
-            let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()));
-            say!("weir compare: rank {rank} on {host}: {why}");
-            ExitCode::from(exit::FAILED)
-        }
-    }))
+    let served = agent::serve(ranks.as_ref(), super::program()?);
+    if let Err(why) = &served {
+        let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()));
+        say!("weir compare: rank {rank} on {host}: {why}");
+    }
+    let went_well = together.end() && served.is_ok();
+    Ok(ExitCode::from(if went_well { exit::OK } else { exit::FAILED }))
 }
 
 impl HostArgs {
@@ -103,9 +122,12 @@ impl HostArgs {
             return Ok(None);
         }
         let root = context.root.as_ref().ok_or_else(|| {
-            Failure::usage("--mpi is for weir compare itself, started by mpirun; give its command to that")
+            Failure::usage(
+                "--mpi is for weir compare itself, started by mpirun; give its command to that",
+            )
         })?;
-        let list = |cores: &Option<Cores>| cores.iter().flat_map(|Cores(list)| list.clone()).collect();
+        let list =
+            |cores: &Option<Cores>| cores.iter().flat_map(|Cores(list)| list.clone()).collect();
         let asked = Asked {
             server: self.mpi_server,
             address: self.mpi_address,

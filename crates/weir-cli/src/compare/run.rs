@@ -43,7 +43,10 @@ pub fn run(
     let attempt = || -> Result<Part, Failure> {
         let context = Context {
             command: command.clone(),
-            interrupt: super::heed_interrupts()?,
+            interrupt: match &root {
+                Some(root) => root.interrupt(),
+                None => super::heed_interrupts()?,
+            },
             stream: output.stream(),
             live: asked.output.live,
             root: root.clone(),

@@ -66,21 +66,25 @@ pub(super) fn next(starts: &Receiver<Result<u64, String>>, stop: &Stop) -> Resul
     loop {
         match starts.recv_timeout(LOOK_EVERY) {
             Ok(Ok(start_ns)) => return Ok(start_ns),
-            Ok(Err(problem)) => return Err(FloodError::NotTogether(problem)),
+            Ok(Err(problem)) => return Err(not_told(&problem)),
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(FloodError::NotTogether("the input ended".into()));
+                return Err(not_told("the input ended"));
             }
             Err(RecvTimeoutError::Timeout) => match stop.reason() {
                 None => {}
-                Some(StopReason::ControlLost(why)) => return Err(FloodError::NotTogether(why)),
+                Some(StopReason::ControlLost(why)) => return Err(not_told(&why)),
                 Some(StopReason::Revoked(why)) => {
                     let why = format!("the server revoked its consent: {why}");
-                    return Err(FloodError::NotTogether(why));
+                    return Err(not_told(&why));
                 }
                 Some(StopReason::Asked | StopReason::Failed) => {
-                    return Err(FloodError::NotTogether("it was stopped before".into()));
+                    return Err(not_told("it was stopped before"));
                 }
             },
         }
     }
+}
+
+fn not_told(why: &str) -> FloodError {
+    FloodError::Ranks(format!("nobody said when to begin: {why}"))
 }

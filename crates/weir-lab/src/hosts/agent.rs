@@ -135,8 +135,8 @@ impl Agent<'_> {
             }
             let Some((exit, at)) = &running.exit else { continue };
             // Disconnected when it has been read to its end.
-            let has_said_all = running.stderr_ended.try_recv()
-                == Err(std::sync::mpsc::TryRecvError::Disconnected);
+            let has_said_all =
+                running.stderr_ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected);
             if has_said_all || at.elapsed() >= LAST_WORDS_WITHIN {
                 over.push((*child, exit.clone(), text_of(&running.stderr)));
             }

@@ -42,7 +42,12 @@ fn of_rank(places: &[Place], rank: usize, place: &Place, threads: usize) -> Vec<
             let cores = of_generators.iter().cycle().skip(number * threads);
             let mut cores: Vec<usize> = cores.take(threads).copied().collect();
             let mut seen = vec![];
-            cores.retain(|core| !seen.contains(core) && { seen.push(*core); true });
+            cores.retain(|core| {
+                !seen.contains(core) && {
+                    seen.push(*core);
+                    true
+                }
+            });
             cores
         }
         None => {

@@ -118,7 +118,9 @@ impl Fleet {
         let thread = std::thread::Builder::new()
             .name("weir ranks".into())
             .spawn(move || speak(ranks.as_ref(), &work, &told))
-            .map_err(|error| format!("cannot start the thread that speaks with the ranks: {error}"))?;
+            .map_err(|error| {
+                format!("cannot start the thread that speaks with the ranks: {error}")
+            })?;
         Ok(Self {
             hosts,
             host_ids,

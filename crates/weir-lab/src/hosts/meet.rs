@@ -1,4 +1,5 @@
-//! How ranks meet: builds are compared, and an address is found at which every generator reaches the server's host.
+//! How ranks meet that have been found to be one build ([`weir_load::ranks::join`]): an address is found at which every
+//! generator reaches the server's host.
 //!
 //! The rank that serves listens on each of its addresses, and every generator connects to them: whoever answers with the
 //! number that the ranks know is that host. So the address is one of a host that takes part, however names, routes and
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weir::machine::Machine;
-use weir_load::control::{Build, host_id, nonce};
+use weir_load::control::{host_id, nonce};
 use weir_load::ranks::{Lost, Ranks};
 
 use super::cores::{Place, share_out};
-use super::message::{Agreed, Hello, PROTOCOL, read, write};
+use super::message::{Agreed, Hello, read, write};
 use super::{Host, Hosts, Link};
 
 /// How long ranks may take to come, once they were started, and for each step.
@@ -40,7 +41,7 @@ pub struct Asked {
     pub threads: usize,
 }
 
-/// What rank 0 tells all when it has compared builds.
+/// What rank 0 tells all first.
 #[derive(Serialize, Deserialize)]
 enum Step {
     Go { server: usize, address: Option<IpAddr> },
@@ -76,7 +77,7 @@ pub(super) fn meet(ranks: &dyn Ranks, asked: Option<&Asked>) -> Result<Met, Stri
     let until = Instant::now() + MEET_WITHIN;
     let told = |lost: Lost| lost.to_string();
     let hellos = ranks.gather(&write(&hello()), until).map_err(told)?;
-    let step = hellos.as_ref().zip(asked).map(|(hellos, asked)| step(ranks, hellos, asked));
+    let step = asked.map(|asked| step(ranks, asked));
     let said = step.as_ref().map(write).unwrap_or_default();
     let said = ranks.broadcast(0, said, until).map_err(told)?;
     let (server, address) = match read(&said)? {
@@ -86,9 +87,10 @@ pub(super) fn meet(ranks: &dyn Ranks, asked: Option<&Asked>) -> Result<Met, Stri
 
     let own = ranks.rank();
     let listening = if own == server { listen(address) } else { Ok(vec![]) };
-    let offers: Result<Vec<Offer>, String> = listening.as_ref().map_err(String::clone).map(
-        |all: &Vec<(TcpListener, Offer)>| all.iter().map(|(_, offer)| offer.clone()).collect(),
-    );
+    let offers: Result<Vec<Offer>, String> =
+        listening.as_ref().map_err(String::clone).map(|all: &Vec<(TcpListener, Offer)>| {
+            all.iter().map(|(_, offer)| offer.clone()).collect()
+        });
     let all = ranks.gather(&write(&offers), until).map_err(told)?;
     let offers = all.map(|all| all[server].clone()).unwrap_or_default();
     let offers = ranks.broadcast(0, offers, until).map_err(told)?;
@@ -116,23 +118,18 @@ pub fn call_off(ranks: &dyn Ranks, why: &str) {
 }
 
 fn hello() -> Hello {
-    let (build, machine) = (Build::own(), Machine::describe());
-    let words = [machine.cpu_model, machine.kernel.map(|kernel| format!("{} {kernel}", machine.os))];
+    let machine = Machine::describe();
+    let words =
+        [machine.cpu_model, machine.kernel.map(|kernel| format!("{} {kernel}", machine.os))];
     Hello {
-        protocol: PROTOCOL,
-        version: build.version.clone(),
-        build: build.fingerprint.clone(),
         host_id: host_id(),
         machine: words.into_iter().flatten().collect::<Vec<_>>().join(", "),
         cores: machine.cores.into_iter().map(|core| core.number).collect(),
     }
 }
 
-/// Whether it can go on: all must be one build, and there must be a rank that serves and one that does not.
-fn step(ranks: &dyn Ranks, hellos: &[Vec<u8>], asked: &Asked) -> Step {
-    if let Err(why) = compare(ranks, hellos) {
-        return Step::Refused(why);
-    }
+/// Whether it can go on: there must be a rank that serves, and one that does not.
+fn step(ranks: &dyn Ranks, asked: &Asked) -> Step {
     let (server, count) = (asked.server, ranks.count());
     if count < 2 {
         let why = "there is one rank only: a comparison over hosts needs two, one that serves and one that generates; start \
@@ -144,29 +141,6 @@ fn step(ranks: &dyn Ranks, hellos: &[Vec<u8>], asked: &Asked) -> Step {
         return Step::Refused(why);
     }
     Step::Go { server, address: asked.address }
-}
-
-/// Compares the builds of all with that of rank 0.
-fn compare(ranks: &dyn Ranks, hellos: &[Vec<u8>]) -> Result<(), String> {
-    let own = hello();
-    for (rank, said) in hellos.iter().enumerate() {
-        let at = format!("rank {rank} on {}", ranks.host(rank));
-        let said: Hello = read(said).map_err(|why| format!("{at} {why}: is it another program?"))?;
-        if said.protocol != own.protocol || said.version != own.version {
-            return Err(format!(
-                "{at} is weir {} (protocol {}), and rank 0 is weir {} (protocol {}): run the same file on all hosts",
-                said.version, said.protocol, own.version, own.protocol
-            ));
-        }
-        if said.build.is_none() || said.build != own.build {
-            return Err(format!(
-                "{at} is another build of weir {} than rank 0: results of different builds are not compared; run the \
-                 same file on all hosts",
-                said.version
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Listens on that address, or on all that this host has.
@@ -202,7 +176,8 @@ fn listen(address: Option<IpAddr>) -> Result<Vec<(TcpListener, Offer)>, String> 
     let mut listening = vec![];
     for link in all {
         let Some(own) = link.address else { continue };
-        match TcpListener::bind((own, 0)).and_then(|listener| Ok((listener.local_addr()?, listener)))
+        match TcpListener::bind((own, 0))
+            .and_then(|listener| Ok((listener.local_addr()?, listener)))
         {
             Ok((at, listener)) => {
                 let number = nonce().map_err(|why| format!("no random numbers: {why}"))?;
@@ -405,31 +380,6 @@ fn met(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_load::ranks::memory;
-
-    #[test]
-    fn another_build_or_protocol_is_refused_by_the_name_of_its_host() {
-        let ranks = memory::ranks(["a", "b"]);
-        let own = hello();
-        let compared = |said: Vec<u8>| compare(&ranks[0], &[write(&own), said]);
-        assert_eq!(compared(write(&own)), Ok(()));
-        let build = Some("0".into());
-        for (other, said) in [
-            (Hello { build, ..own.clone() }, "rank 1 on b is another build of weir"),
-            (Hello { build: None, ..own.clone() }, "rank 1 on b is another build of weir"),
-            (Hello { version: "0.0.0".into(), ..own.clone() }, "rank 1 on b is weir 0.0.0"),
-            (Hello { protocol: PROTOCOL + 1, ..own.clone() }, "run the same file on all hosts"),
-        ] {
-            let why = compared(write(&other)).expect_err(said);
-            assert!(why.contains(said), "{why}");
-        }
-        // Of another protocol nothing else is known.
-        let later = format!(r#"{{"protocol":{},"version":"9.0"}}"#, PROTOCOL + 1);
-        let why = compared(later.into_bytes()).expect_err("another protocol");
-        assert!(why.contains("rank 1 on b is weir 9.0"), "{why}");
-        let why = compared(b"hello".to_vec()).expect_err("no document");
-        assert!(why.contains("is it another program?"), "{why}");
-    }
 
     #[test]
     fn loopback_comes_first_then_the_fastest_link_and_ipv4() {

@@ -8,27 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::meter::Reading;
 use crate::child::Exit;
 
-/// Version of all that is said between ranks; they must speak the same.
-pub const PROTOCOL: u32 = 1;
-
-/// Who is there. Of another protocol only the first two are read.
+/// What a rank is, and its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL`].
-    pub protocol: u32,
-    /// weir's version.
-    pub version: String,
-    /// The fingerprint of the executable.
-    #[serde(default)]
-    pub build: Option<String>,
     /// What tells hosts apart, where the system has it.
-    #[serde(default)]
     pub host_id: Option<String>,
     /// Its processor and kernel.
-    #[serde(default)]
     pub machine: String,
     /// Cores that it may use.
-    #[serde(default)]
     pub cores: Vec<usize>,
 }
 

@@ -4,9 +4,8 @@
 //! for, and nothing but weir's own servers and generators, relays their lines both ways, and reads what its host counts.
 //! A child at another host is a [`Child`](crate::child::Child) like any other, with the same conversation.
 //!
-//! First all meet ([`meet`]): builds are compared, and an address of the server's host is found which every generator can
-//! reach. That is the only one that anything is sent to: each agent has connected to it itself, and was answered by the
-//! rank that serves.
+//! First all meet ([`meet`]): an address of the server's host is found which every generator can reach. That is the only
+//! one that anything is sent to: each agent has connected to it itself, and was answered by the rank that serves.
 
 pub mod agent;
 mod cores;
@@ -47,7 +46,9 @@ impl fmt::Display for Link {
             write!(f, " ({address})")?;
         }
         match self.bits_per_s {
-            Some(bits) if bits % 1_000_000_000 == 0 => write!(f, ", {} Gbit/s", bits / 1_000_000_000)?,
+            Some(bits) if bits % 1_000_000_000 == 0 => {
+                write!(f, ", {} Gbit/s", bits / 1_000_000_000)?
+            }
             Some(bits) => write!(f, ", {} Mbit/s", bits / 1_000_000)?,
             None => write!(f, ", speed unknown")?,
         }

@@ -143,7 +143,10 @@ mod tests {
     #[test]
     fn servers_and_generators_of_the_run_may_be_started() {
         for (words, serves) in [
-            ("serve udp --design epoll --bind 192.0.2.1:0 --control 192.0.2.1:0 --once --json", true),
+            (
+                "serve udp --design epoll --bind 192.0.2.1:0 --control 192.0.2.1:0 --once --json",
+                true,
+            ),
             ("serve tcp --design port --echo --bind 192.0.2.1:0 --end-with-input", true),
             ("flood 192.0.2.1 -p 7,8 --control 192.0.2.1:9 -l 64 --wait-for-start --json", false),
             ("load tcp 192.0.2.1 -p 7 -c 3 --tell-phases", false),

@@ -129,7 +129,10 @@ fn a_child_that_crashes_at_another_host_is_quoted() {
     let run = Run::of(3, "echo ouch >&2; exit 101");
     let error = run.flood(2).document::<Value>("report", soon()).unwrap_err();
     let text = error.at("rank 2 on host2").to_string();
-    assert!(text.starts_with("at rank 2 on host2: the generator ended with exit status: 101"), "{text}");
+    assert!(
+        text.starts_with("at rank 2 on host2: the generator ended with exit status: 101"),
+        "{text}"
+    );
     assert!(text.ends_with("it said: ouch"), "{text}");
 }
 
@@ -235,12 +238,8 @@ fn an_address_that_is_not_the_hosts_is_refused() {
     let mut all = memory::ranks(["a", "b"]);
     let other = all.remove(1);
     let other = thread::spawn(move || agent::serve(&other, "weir".into()));
-    let asked = Asked {
-        server: 1,
-        threads: 1,
-        address: "192.0.2.77".parse().ok(),
-        ..Asked::default()
-    };
+    let asked =
+        Asked { server: 1, threads: 1, address: "192.0.2.77".parse().ok(), ..Asked::default() };
     let error = Fleet::meet(Arc::new(all.remove(0)), &asked, &Interrupt::new()).err().unwrap();
     assert!(error.contains("cannot listen on 192.0.2.77"), "{error}");
     assert_eq!(other.join().unwrap().unwrap_err(), error);
@@ -280,6 +279,9 @@ fn links_and_hosts_are_told_in_words() {
         address: link.address,
     };
     assert_eq!(hosts.generators_in_words(), "2: rank 0 on a, rank 2 on c");
-    assert!(hosts.links_in_words().contains("rank 1 on b by eth0") && hosts.links_in_words().contains("rank 2 on c by"));
+    assert!(
+        hosts.links_in_words().contains("rank 1 on b by eth0")
+            && hosts.links_in_words().contains("rank 2 on c by")
+    );
     assert_eq!(hosts.bits_per_s(), Some(5_000_000_000), "two slow links into a fast one");
 }

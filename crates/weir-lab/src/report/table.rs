@@ -128,7 +128,9 @@ pub(crate) fn over_hosts(hosts: &Hosts, other: &str, skews: Vec<(u64, u64)>) -> 
     let cores = |list: &[usize]| match list {
         [] => "any core".to_owned(),
         [one] => format!("core {one}"),
-        list => format!("cores {}", list.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
+        list => {
+            format!("cores {}", list.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+        }
     };
     let at = |host: &Host| {
         let machine = if host.machine.is_empty() { "" } else { " (" };

@@ -325,7 +325,11 @@ mod tests {
         let network = over(Some(500), Some(700_000));
         assert_eq!((network.lost_network, network.unexplained()), (Some(200_000), 0));
         assert_eq!(network.balance(), Balance::Balanced);
-        assert_eq!(over(None, None).lost_network, Some(200_500), "what is not known is nowhere else");
+        assert_eq!(
+            over(None, None).lost_network,
+            Some(200_500),
+            "what is not known is nowhere else"
+        );
         // A server that took 100000 datagrams from its system and says nothing of them.
         let forgetful = over(Some(0), Some(800_003));
         assert_eq!(forgetful.lost_network, Some(100_500));

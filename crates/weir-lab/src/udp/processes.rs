@@ -30,9 +30,7 @@ use crate::experiment::plan::Row;
 use crate::hosts::{Fleet, Readings};
 use crate::udp::link::{self, Site};
 use crate::udp::plan::{Held, Load};
-use crate::wire::{
-    Failure, FloodReport, FloodStatus, ReadyLine, ReadyTo, ServerReport,
-};
+use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ReadyTo, ServerReport};
 
 const SERVER: &str = "the server";
 const GENERATOR: &str = "the generator";
@@ -426,7 +424,11 @@ impl Processes {
     }
 
     /// What a generator says at its end.
-    fn report_of(&self, mut generator: Child, deadline: Instant) -> Result<FloodReport, ChildError> {
+    fn report_of(
+        &self,
+        mut generator: Child,
+        deadline: Instant,
+    ) -> Result<FloodReport, ChildError> {
         let document: Value = generator.whole_document("report", deadline)?;
         generator.finish(self.runner.within(END_WITHIN))?;
         let garbage = |error: serde_json::Error| ChildError::Garbage {

@@ -206,9 +206,8 @@ impl AuditReport {
         self.first_ns = self.first_ns.into_iter().chain(other.first_ns).min();
         self.last_ns = self.last_ns.into_iter().chain(other.last_ns).max();
         let elapsed_ns = self.first_ns.zip(self.last_ns).map(|(a, b)| b.saturating_sub(a));
-        self.received_per_s = elapsed_ns
-            .filter(|ns| *ns > 0)
-            .map(|ns| self.received as f64 * 1e9 / ns as f64);
+        self.received_per_s =
+            elapsed_ns.filter(|ns| *ns > 0).map(|ns| self.received as f64 * 1e9 / ns as f64);
         self.latencies.merge(&other.latencies);
         self.latency_ns = self.latencies.summary();
         self.flows.extend(other.flows);

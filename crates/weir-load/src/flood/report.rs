@@ -2,23 +2,25 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weir::counters::os::Sampler;
 
 use super::{
     FloodSpec,
     generator::{Obtained, Outcome},
+    ranks::FloodFigures,
 };
 use crate::{
     audit::AuditReport,
     engine::{self, Refusals},
     latency::{Histogram, Summary},
     pacing::{Load, windows::WITHIN_MIN},
+    ranks::course::RanksReport,
     stop::{Stop, StopReason},
 };
 
 /// Why a flood ended. It is shown as the words that say so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
     /// Its time was over.
@@ -233,8 +235,10 @@ pub struct FloodReport {
     pub max_loss_percent: Option<f64>,
     /// What came back, where answers were expected.
     pub answers: Option<AnswersReport>,
-    /// What the server reported, as it is; none without a control connection.
+    /// What the server reported, as it is; none without a control connection. Of several ranks, what can be added up.
     pub report: Option<serde_json::Value>,
+    /// What each rank did, where several flooded together; the other figures are those of all.
+    pub ranks: Option<RanksReport<FloodFigures>>,
 }
 
 impl FloodReport {
@@ -384,5 +388,6 @@ pub(super) fn assemble(
         max_loss_percent: spec.max_loss.map(|share| share * 100.0),
         answers,
         report: None,
+        ranks: None,
     }
 }

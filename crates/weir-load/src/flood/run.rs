@@ -8,7 +8,7 @@ use super::{
     describe::describe,
     generator::{Generator, Live, Obtained, Setup},
     report::{Event, FloodReport, assemble},
-    threads::{LEAD_NS, Senders, text_of},
+    threads::{Senders, text_of},
 };
 use crate::{
     audit::{Audit, AuditSettings},
@@ -19,6 +19,9 @@ use crate::{
     pacing::{self, Load},
     stop::Stop,
 };
+
+/// How long before its start a phase is handed to the generators, so that all are ready.
+const LEAD_NS: u64 = 2_000_000;
 
 /// Floods as specified; returns when it is over.
 ///
@@ -84,7 +87,8 @@ pub fn flood_from(
         if let Some(run) = spec.warm_up_run() {
             let start_ns = start()?;
             let armed = armed();
-            let outcomes = senders.run(run, quantum, start_ns, spec.warm_up, None, &mut |_| {})?;
+            let outcomes =
+                senders.run(run, quantum, (start_ns, spec.warm_up), None, &mut |_| {})?;
             drop(armed);
             warm_up_sent = outcomes.iter().map(|outcome| outcome.sent).sum();
         }
@@ -94,16 +98,9 @@ pub fn flood_from(
         if let Some(control) = &control {
             control.start(spec.run)?;
         }
-        let start_ns = start()?;
+        let time = (start()?, spec.duration);
         let armed = armed();
-        let outcomes = senders.run(
-            spec.run,
-            quantum,
-            start_ns,
-            spec.duration,
-            spec.datagrams,
-            &mut watch,
-        )?;
+        let outcomes = senders.run(spec.run, quantum, time, spec.datagrams, &mut watch)?;
         drop(armed);
         let sent_per_flow: Vec<u64> =
             outcomes.iter().flat_map(|outcome| &outcome.sent_per_flow).copied().collect();

@@ -19,9 +19,6 @@ use crate::{
     stop::{Stop, StopReason},
 };
 
-/// How long before its start a phase is handed to the generators, so that all are ready.
-pub(super) const LEAD_NS: u64 = 2_000_000;
-
 enum Answer {
     Opened(Result<Obtained, FloodError>),
     Done(Box<Outcome>),
@@ -111,13 +108,12 @@ impl<'a> Senders<'a> {
         first.ok_or_else(gone)
     }
 
-    /// Runs one phase on all generators from that time on, reporting every interval.
+    /// Runs one phase on all generators, from a moment on and for so long, reporting every interval.
     pub(super) fn run(
         &self,
         run: u32,
         quantum: u32,
-        start_ns: u64,
-        duration: Duration,
+        (start_ns, duration): (u64, Duration),
         datagrams: Option<u64>,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<Vec<Outcome>, FloodError> {

@@ -4,10 +4,10 @@ use std::{
     array,
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use super::{Lost, MESSAGE_BYTES_MAX, Ranks};
+use super::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, Ranks};
 
 /// The most messages from one rank to another that are not received yet.
 const UNREAD_MAX: usize = 4096;
@@ -21,9 +21,19 @@ enum Kind {
     Inwards,
     /// From the one that speaks to all in a collective call.
     Outwards,
+    /// The same in a barrier, which ends when the run does.
+    BarrierInwards,
+    /// See `BarrierInwards`.
+    BarrierOutwards,
 }
 
-const KINDS: usize = 3;
+impl Kind {
+    fn ends_with_the_run(self) -> bool {
+        matches!(self, Self::BarrierInwards | Self::BarrierOutwards)
+    }
+}
+
+const KINDS: usize = 5;
 
 #[derive(Default)]
 struct Mailbox([VecDeque<Vec<u8>>; KINDS]);
@@ -33,6 +43,7 @@ struct State {
     mailboxes: Vec<Vec<Mailbox>>,
     /// Why a rank is not there any more.
     lost: Vec<Option<String>>,
+    asked_to_end: bool,
 }
 
 struct Shared {
@@ -55,6 +66,7 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
     let state = State {
         mailboxes: (0..count).map(|_| mailboxes()).collect(),
         lost: vec![None; count],
+        asked_to_end: false,
     };
     let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
     (0..count).map(|rank| InMemory { rank, shared: Arc::clone(&shared) }).collect()
@@ -99,9 +111,12 @@ impl InMemory {
             if let Some(why) = state.lost[from].clone() {
                 return Err(self.missing(from, why));
             }
+            if state.asked_to_end && kind.ends_with_the_run() {
+                return Err(Lost { rank: None, host: String::new(), why: ASKED_TO_END.into() });
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.missing(from, "did not come in time"));
+                return Err(self.missing(from, LATE));
             }
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -165,8 +180,12 @@ impl Ranks for InMemory {
     }
 
     fn barrier(&self, until: Instant) -> Result<(), Lost> {
-        self.gather(&[], until)?;
-        self.broadcast(0, Vec::new(), until).map(|_| ())
+        if self.rank != 0 {
+            self.put(0, Kind::BarrierInwards, &[])?;
+            return self.take(0, Kind::BarrierOutwards, until).map(drop);
+        }
+        self.others().try_for_each(|of| self.take(of, Kind::BarrierInwards, until).map(drop))?;
+        self.others().try_for_each(|to| self.put(to, Kind::BarrierOutwards, &[]))
     }
 
     fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
@@ -182,12 +201,21 @@ impl Ranks for InMemory {
         let mut watched = self.others().filter(|rank| self.rank == 0 || *rank == 0);
         watched.find_map(|rank| state.lost[rank].clone().map(|why| self.missing(rank, why)))
     }
+
+    fn ask_to_end(&self, _within: Duration) {
+        self.state().asked_to_end = true;
+        self.shared.changed.notify_all();
+    }
+
+    fn is_asked_to_end(&self) -> bool {
+        self.state().asked_to_end
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{thread, time::Duration};
+    use std::thread;
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(60)
@@ -225,6 +253,9 @@ mod tests {
         assert_eq!(zero.lost(), None);
         let late = zero.barrier(Instant::now()).unwrap_err();
         assert_eq!(late.to_string(), "rank 1 on b did not come in time");
+        one.ask_to_end(Duration::ZERO);
+        assert!(zero.is_asked_to_end());
+        assert_eq!(zero.barrier(soon()).unwrap_err().to_string(), ASKED_TO_END);
         drop(two);
         assert_eq!(zero.lost().unwrap().to_string(), "rank 2 on c has ended");
         assert_eq!(one.lost(), None, "others watch rank 0 only");

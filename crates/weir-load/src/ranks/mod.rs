@@ -5,12 +5,20 @@
 //! hangs because another does. The crate `weir-mpi` implements it on MPI; [`memory`] in one process, for tests.
 //!
 //! A collective call (broadcast, gather, sum, barrier) is made by every rank, in the same order. Messages between two ranks
-//! arrive in order, and are never mistaken for those of a collective call. Only one thread of a process calls at a time.
+//! arrive in order, and are never mistaken for those of a collective call. Only one thread of a process makes calls that wait
+//! at a time; the others any thread may make meanwhile.
 
 pub mod clocks;
+pub mod course;
+mod join;
 pub mod memory;
 
-use std::{fmt, time::Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+pub use join::{JoinError, join};
 
 /// The most bytes of one message: a document of a part with all its histograms takes a tenth.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -48,7 +56,8 @@ pub trait Ranks: Send + Sync {
     /// Returns when all have called it.
     ///
     /// # Errors
-    /// Who did not come until then.
+    /// Who did not come until then; also once the run is [asked to end](Self::ask_to_end), since somebody may not come then.
+    /// No further collective call can be made after an error.
     fn barrier(&self, until: Instant) -> Result<(), Lost>;
 
     /// Sends to another rank, and does not wait until it is received.
@@ -66,6 +75,12 @@ pub trait Ranks: Send + Sync {
     /// The first rank that was found to be lost, also while nobody waits for it: its process has ended or is stopped, its
     /// host or the link to it is down. At rank 0 any other rank, elsewhere rank 0.
     fn lost(&self) -> Option<Lost>;
+
+    /// Asks all ranks to end what they do, in order. Who does not give a sign of life within that time from then on is lost.
+    fn ask_to_end(&self, within: Duration);
+
+    /// Whether any rank has asked for that.
+    fn is_asked_to_end(&self) -> bool;
 }
 
 /// A rank that did not come, or is not there any more.
@@ -75,7 +90,8 @@ pub struct Lost {
     pub rank: Option<usize>,
     /// The host that it runs on; empty where that is not known.
     pub host: String,
-    /// What is known of it, as the end of a sentence: "has given no sign of life for 5 s".
+    /// What is known of it, as the end of a sentence: "has given no sign of life for 5 s"; where no rank is named, all of
+    /// the sentence.
     pub why: String,
 }
 
@@ -84,9 +100,15 @@ impl fmt::Display for Lost {
         match (self.rank, self.host.as_str()) {
             (Some(rank), "") => write!(f, "rank {rank} {}", self.why),
             (Some(rank), host) => write!(f, "rank {rank} on {host} {}", self.why),
-            (None, _) => write!(f, "a rank {}", self.why),
+            (None, _) => f.write_str(&self.why),
         }
     }
 }
 
 impl std::error::Error for Lost {}
+
+/// What a call says of a rank that did not come until then.
+pub const LATE: &str = "did not come in time";
+
+/// What a call says that cannot be completed because the run is to end.
+pub const ASKED_TO_END: &str = "the run was asked to end";

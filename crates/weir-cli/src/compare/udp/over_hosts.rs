@@ -82,14 +82,16 @@ pub(super) fn warnings(hosts: &Hosts) -> Vec<String> {
     let mut warnings = vec![];
     let on_one = hosts.generators.iter().filter(|host| host.name == hosts.server.name);
     let shared = |cores: &[usize]| cores.iter().any(|core| hosts.server.cores.contains(core));
-    let sharing: Vec<usize> = on_one.filter(|host| shared(&host.cores)).map(|host| host.rank).collect();
+    let sharing: Vec<usize> =
+        on_one.filter(|host| shared(&host.cores)).map(|host| host.rank).collect();
     if !is_elsewhere(hosts) && !sharing.is_empty() {
         warnings.push(format!(
             "the server and the generators of ranks {sharing:?} share cores: rates say little about either"
         ));
     }
     let mtus = hosts.generators.iter().map(|host| host.link.mtu_bytes);
-    if let Some(other) = mtus.flatten().find(|mtu| hosts.server.link.mtu_bytes.is_some_and(|own| own != *mtu))
+    if let Some(other) =
+        mtus.flatten().find(|mtu| hosts.server.link.mtu_bytes.is_some_and(|own| own != *mtu))
     {
         warnings.push(format!(
             "the links have different MTUs ({} bytes at the server, {other} at a generator): long datagrams may be cut or lost",
