@@ -2,7 +2,7 @@
 
 use crate::{
     keep_to, perf, runtime,
-    sockets::{self, On},
+    sockets::{On, Sockets},
     tls,
 };
 use anyhow::Context as _;
@@ -87,7 +87,7 @@ async fn measure(options: &Options) -> anyhow::Result<Measured> {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let sockets = sockets::Options { on: options.on, ..sockets::Options::default() };
+    let sockets = Sockets { on: options.on, ..Sockets::default() };
     let (mut endpoint, ..) = sockets.endpoint(from, None)?;
     endpoint.set_default_client_config(tls::trusting_client()?);
     let measured = measure_by(&endpoint, options).await;

@@ -2,7 +2,7 @@
 
 use crate::{
     keep_to, metrics, perf, runtime,
-    sockets::{self, On},
+    sockets::{On, Sockets},
     tls,
 };
 use anyhow::Context as _;
@@ -30,7 +30,7 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:4433")]
     listen: SocketAddr,
     #[command(flatten)]
-    sockets: sockets::Options,
+    sockets: Sockets,
     /// Certificates in PEM, the server's first [default: one for localhost, made at the start]
     #[arg(long, requires = "key")]
     cert: Option<PathBuf>,

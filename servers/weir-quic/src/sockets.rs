@@ -45,7 +45,7 @@ impl FromStr for On {
 
 /// Which sockets.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Options {
+pub struct Sockets {
     /// What the endpoint stands on: quinn-udp, or a provider of weir's registered I/O (batch, uring, uring-armed,
     /// uring-interrupt, uring-sqpoll, auto)
     #[arg(long, default_value = "batch")]
@@ -71,7 +71,7 @@ pub struct Options {
     pub buffer_bytes: usize,
 }
 
-impl Default for Options {
+impl Default for Sockets {
     /// quinn's own.
     fn default() -> Self {
         let Settings { tell, sends, receives, sends_outstanding, receive_buffer_bytes, .. } =
@@ -88,7 +88,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl Sockets {
     fn settings(&self, provider: Provider) -> Settings {
         Settings {
             provider,
