@@ -29,6 +29,9 @@
 #[cfg(not(target_os = "linux"))]
 mod absent;
 pub mod affinity;
+#[cfg(any(feature = "udp", feature = "tcp"))]
+#[forbid(unsafe_code)]
+pub mod asynchronous;
 #[cfg(target_os = "linux")]
 pub mod bpf;
 mod contract;

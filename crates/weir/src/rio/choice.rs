@@ -7,7 +7,7 @@ use super::{
     uring::{Polling, Uring},
     xdp::{Mode, Xdp},
 };
-use crate::{Unavailable, options::Named};
+use crate::{Error, Unavailable, options::Named};
 use std::{fmt, str::FromStr};
 
 /// What a provider is, in a few lines.
@@ -19,6 +19,21 @@ pub struct AboutProvider {
     pub summary: &'static str,
     /// Where it comes from.
     pub origin: &'static str,
+}
+
+/// Work for a provider that is chosen by its name ([`Choice::with`]), with queues that move between threads: compiled
+/// for each type of provider.
+pub trait WithProvider {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Its own.
+    fn with<P>(self, provider: P) -> Result<Self::Output, Error>
+    where
+        P: Provider<HandOver, Cq: Send, Rq: Send>;
 }
 
 /// A provider, of the type that implements it.
@@ -131,6 +146,40 @@ providers! {
 }
 
 impl Choice {
+    /// Does something with the provider that it names, whatever its type.
+    ///
+    /// ```
+    /// use weir::{
+    ///     Error,
+    ///     rio::{Choice, HandOver, Needs, Provider, WithProvider},
+    /// };
+    ///
+    /// /// Answers how long its slices are for datagrams of 1200 bytes.
+    /// struct Stride;
+    ///
+    /// impl WithProvider for Stride {
+    ///     type Output = usize;
+    ///
+    ///     fn with<P>(self, provider: P) -> Result<usize, Error>
+    ///     where
+    ///         P: Provider<HandOver, Cq: Send, Rq: Send>,
+    ///     {
+    ///         let needs =
+    ///             Needs { payload: 1200, receives: 64, sends: 0, per_dequeue: 64, offload: false, meta: false };
+    ///         Ok(provider.layout(&needs)?.stride)
+    ///     }
+    /// }
+    ///
+    /// let batch: Choice = "batch".parse().unwrap();
+    /// assert!(batch.with(Stride).unwrap() >= 1200);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if this build or system lacks it, and what `work` answers.
+    pub fn with<W: WithProvider>(self, work: W) -> Result<W::Output, Error> {
+        with_provider!(self, |provider| work.with(provider))
+    }
+
     /// What `Auto` stands for here: the first that can run.
     pub fn resolve(self) -> Choice {
         match self {
