@@ -10,6 +10,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    events::event,
     lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
@@ -301,7 +302,15 @@ impl<H: Handler> Job<H> {
         let shared = Arc::clone(&self.shared);
         let running = Running::new(shared, started, local_addresses, gauges, polls, exits);
         match first_error.or(joined.err()) {
-            None => Ok(running),
+            None => {
+                event!(
+                    INFO,
+                    addresses = ?running.local_addresses(),
+                    settings = ?running.effective(),
+                    "a server of UDP runs"
+                );
+                Ok(running)
+            }
             // Dropping it stops it. Nobody wants its handlers, of a type that may be in boxes here.
             Some(error) => {
                 drop(running);
