@@ -167,7 +167,10 @@ pub(crate) struct Lifecycle {
     on_failure: Mutex<Vec<OnFailure>>,
     /// Held by who tells them.
     telling: Mutex<()>,
+    /// Of its threads.
     wakers: Mutex<Vec<Waker>>,
+    /// Of those who wait for its end.
+    waiters: Mutex<Vec<Waker>>,
     /// A thread is at it to wake them.
     waking: AtomicBool,
     effective: Mutex<Settings>,
@@ -209,15 +212,24 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 impl Lifecycle {
-    /// Asks every thread to stop and ends its wait.
+    /// Asks every thread to stop and ends its wait, and those of who wait for the server's end.
     pub(crate) fn stop(&self) {
+        self.stop_threads();
+        self.wake(&self.waiters);
+    }
+
+    fn stop_threads(&self) {
         self.ended.get_or_init(Instant::now);
         self.stopping.store(true, SeqCst);
+        self.wake(&self.wakers);
+    }
+
+    fn wake(&self, wakers: &Mutex<Vec<Waker>>) {
         // A waker may stop another server, whose waker stops this one.
         if self.waking.swap(true, SeqCst) {
             return;
         }
-        let wakers = lock(&self.wakers).clone();
+        let wakers = lock(wakers).clone();
         wakers.iter().for_each(Waker::wake);
         self.waking.store(false, SeqCst);
     }
@@ -228,8 +240,9 @@ impl Lifecycle {
 
     pub(crate) fn fail(&self, error: Error) {
         lock(&self.failure).get_or_insert(error);
+        self.stop_threads();
         self.tell_of_failure();
-        self.stop();
+        self.wake(&self.waiters);
     }
 
     /// Has this called with the failure, by the thread that fails, or at once where it has failed.
@@ -346,8 +359,23 @@ impl Lifecycle {
         lock(&self.wakers).retain(|other| !other.is(waker));
     }
 
+    /// Ends the wait of a thread of the server when that stops.
     pub(crate) fn add_waker(&self, waker: Waker) {
-        lock(&self.wakers).push(waker.clone());
+        self.add_to(&self.wakers, waker);
+    }
+
+    /// Lets go of a waker of somebody who waits.
+    pub(crate) fn forget_waiter(&self, waker: &Waker) {
+        lock(&self.waiters).retain(|other| !other.is(waker));
+    }
+
+    /// Wakes somebody who waits for the server's end: behind its threads, and behind those who are told of a failure.
+    pub(crate) fn add_waiter(&self, waker: Waker) {
+        self.add_to(&self.waiters, waker);
+    }
+
+    fn add_to(&self, wakers: &Mutex<Vec<Waker>>, waker: Waker) {
+        lock(wakers).push(waker.clone());
         // A stop that came before the waker was known must not be missed.
         if self.stopping() {
             waker.wake();
@@ -377,6 +405,25 @@ mod tests {
         servers[0].fail(Error::option("first", "a problem"));
         assert!(servers.iter().all(|server| server.stopping()));
         assert!(told.recv().unwrap().contains("first"));
+    }
+
+    #[test]
+    fn who_is_told_of_a_failure_finds_the_threads_asked_to_stop_and_nobody_else_woken() {
+        let shared = Arc::new(Lifecycle::default());
+        let (wake, woken) = mpsc::channel();
+        for (who, add) in
+            [("a thread", Lifecycle::add_waker as fn(&_, _)), ("who waits", Lifecycle::add_waiter)]
+        {
+            let wake = wake.clone();
+            add(&shared, Waker::new(move || wake.send(who).unwrap()));
+        }
+        let its = Arc::downgrade(&shared);
+        shared.on_failure(Box::new(move |_| {
+            assert!(its.upgrade().expect("it is failing").stopping());
+            wake.send("who is told").unwrap();
+        }));
+        shared.fail(Error::option("one", "a problem"));
+        assert_eq!(woken.try_iter().collect::<Vec<_>>(), ["a thread", "who is told", "who waits"]);
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Running {
     /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
     /// not look.
     pub fn on_end(&self, waker: Waker) {
-        self.common.shared.add_waker(waker);
+        self.common.shared.add_waiter(waker);
     }
 
     /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has.
@@ -124,7 +124,7 @@ impl Running {
         let waker = Waker::new(move || _ = ends.try_send(()));
         self.on_end(waker.clone());
         let _ = ended.recv();
-        self.common.shared.forget_waker(&waker);
+        self.common.shared.forget_waiter(&waker);
     }
 
     /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a
@@ -139,8 +139,9 @@ impl Running {
         })
     }
 
-    /// Calls `call` with the server's failure when it fails, on the thread that does, before anybody is woken; at once if
-    /// it has failed. Each that was given is called, and a panic of one harms nobody.
+    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
+    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
+    /// and a panic of one harms nobody.
     pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
         self.common.shared.on_failure(Box::new(call));
     }

@@ -284,10 +284,8 @@ impl<H: Handler> Job<H> {
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running<H>, Error> {
         let exits = self.exits();
-        let join = |(group, interface): (IpAddr, u32)| {
-            exits.change_group(|socket| socket.join(group, interface), group)
-        };
-        let joined = std::mem::take(&mut self.groups).into_iter().try_for_each(join);
+        let mut groups = std::mem::take(&mut self.groups).into_iter();
+        let joined = groups.try_for_each(|(group, interface)| exits.join(group, interface));
         // Every thread answers once: that it is ready, or at its end why it could not.
         let first_error = self.ready.first_error_of(self.started.len());
         let started = std::mem::take(&mut self.started);

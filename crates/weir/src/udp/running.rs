@@ -196,16 +196,16 @@ impl<H> Running<H> {
     /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
     /// not look.
     pub fn on_end(&self, waker: Waker) {
-        self.server.shared.add_waker(waker);
+        self.server.shared.add_waiter(waker);
     }
 
     /// Receives what is sent to a group from now on ([`Server::join`](super::Server::join)).
     ///
     /// # Errors
     /// [`Error::Option`] if the server has no socket for that; [`Error::Unavailable`] if its provider receives frames;
-    /// [`Error::Io`] with the system's answer.
+    /// [`Error::Io`] with the system's answer: then no socket has joined that had not before.
     pub fn join(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
-        self.server.exits.change_group(|socket| socket.join(group, interface), group)
+        self.server.exits.join(group, interface)
     }
 
     /// Receives no more of what is sent to a group that was joined by this device.
@@ -213,11 +213,12 @@ impl<H> Running<H> {
     /// # Errors
     /// As [`join`](Self::join).
     pub fn leave(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
-        self.server.exits.change_group(|socket| socket.leave(group, interface), group)
+        self.server.exits.leave(group, interface)
     }
 
-    /// Calls `tell` with the reason when the server fails, on the thread that met it, which must not be held up; at once if
-    /// it has failed. A server that was asked to stop has not.
+    /// Calls `tell` with the reason when the server fails, on the thread that met it, which must not be held up: the others
+    /// have been asked to stop by then, and nobody who waits has been woken. At once if it has failed. A server that was
+    /// asked to stop has not.
     pub fn on_failure(&self, tell: impl FnOnce(&Error) + Send + 'static) {
         self.server.shared.on_failure(Box::new(tell));
     }
