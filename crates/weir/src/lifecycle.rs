@@ -299,8 +299,7 @@ impl Lifecycle {
         for tunable in lock(&self.tunables).iter() {
             let now = tunable.setting();
             if let Some((_, value)) = entries.iter_mut().find(|(name, _)| name == now.name) {
-                *value =
-                    if tunable.unit == Unit::Flag { now.value } else { now.number.to_string() };
+                *value = tunable.unit.as_option(&now);
             }
         }
         entries
@@ -342,8 +341,7 @@ impl Lifecycle {
             return Err(Error::unknown_name("tunable", name, known));
         };
         if !tunable.allows(value) {
-            let problem =
-                format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
+            let problem = format!("{value} is not allowed; allowed: {}", tunable.allowed());
             return Err(Error::option(name, problem));
         }
         tunable.value.store(value, Relaxed);

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    gather::{Asked, Gather},
     lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
@@ -223,6 +224,11 @@ impl<H: Handler> Job<H> {
         allowed: RangeInclusive<u64>,
     ) -> Arc<AtomicU64> {
         self.shared.tunable(name, unit, value, allowed)
+    }
+
+    /// What waits are asked for, which may be changed while the server runs.
+    pub(super) fn gathers(&self, gather: Gather) -> Asked {
+        Asked::in_word(self.tunable("gather", Unit::Gather, gather.packed(), 0..=u64::MAX))
     }
 
     /// Calls `waker` when the server stops.
