@@ -51,12 +51,14 @@ pub fn run<F: Finding>(
     lead: impl FnOnce(&Together, &mut Shown<F>) -> anyhow::Result<Option<F>>,
     follow: impl FnOnce(&Together) -> anyhow::Result<()>,
 ) -> ExitCode {
-    let together = match Together::start(any_build) {
+    let together = match Together::start() {
         Ok(together) => together,
         Err(error) => return shown::run(json, |_: &mut Shown<F>| Err(error)),
     };
+    let joined = join(&*together.ranks, any_build, Instant::now() + WITHIN);
     if together.ranks.rank() == 0 {
         let code = shown::run(json, |shown| {
+            joined?;
             let found = lead(&together, shown);
             if found.is_err() {
                 // Those that wait for a plan are not to wait longer.
@@ -70,7 +72,9 @@ pub fn run<F: Finding>(
         let _ = together.mpi.leave();
         return code;
     }
-    if let Err(error) = follow(&together) {
+    // Why they did not join is told by rank 0.
+    let followed = if joined.is_ok() { follow(&together) } else { Ok(()) };
+    if let Err(error) = followed {
         say!("{}: rank {}: {error:#}", F::COMMAND, together.ranks.rank());
     }
     let heard = course::over(&*together.ranks);
@@ -88,7 +92,7 @@ pub struct Together {
 }
 
 impl Together {
-    fn start(any_build: bool) -> anyhow::Result<Self> {
+    fn start() -> anyhow::Result<Self> {
         if !weir_mpi::IS_BUILT_IN {
             let text = "this weir was built without MPI: build it with `cargo build --release --features mpi`, where an MPI \
                         (libopenmpi-dev or libmpich-dev) and libclang-dev are installed; or leave --mpi out";
@@ -109,7 +113,6 @@ impl Together {
         command.arg(LINK);
         let mpi = Arc::new(Mpi::start(command)?);
         let ranks: Arc<dyn Ranks> = Arc::clone(&mpi) as _;
-        join(&*ranks, any_build, Instant::now() + WITHIN)?;
         Ok(Self { mpi, ranks, signals, planned: std::cell::Cell::new(false) })
     }
 
