@@ -47,6 +47,7 @@ pub mod error;
 pub mod filter;
 #[forbid(unsafe_code)]
 pub mod gather;
+pub mod inherited;
 #[forbid(unsafe_code)]
 mod left;
 #[forbid(unsafe_code)]

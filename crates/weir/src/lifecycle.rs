@@ -217,9 +217,14 @@ impl Lifecycle {
         if self.waking.swap(true, SeqCst) {
             return;
         }
+        self.wake_all();
+        self.waking.store(false, SeqCst);
+    }
+
+    /// Ends every wait once: who waits looks what there is to do.
+    pub(crate) fn wake_all(&self) {
         let wakers = lock(&self.wakers).clone();
         wakers.iter().for_each(Waker::wake);
-        self.waking.store(false, SeqCst);
     }
 
     pub(crate) fn stopping(&self) -> bool {

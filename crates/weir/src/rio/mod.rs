@@ -304,6 +304,17 @@ pub trait CompletionQueue: Sized {
         None
     }
 
+    /// Takes no more from the sockets, which others go on with. What was taken already is dequeued as ever: says whether
+    /// there may be some of it yet. To be called again until there is none. By default a queue takes from the sockets only
+    /// when it is dequeued.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn end_receiving(&mut self, counters: &Counters) -> io::Result<bool> {
+        let _ = counters;
+        Ok(false)
+    }
+
     /// Ends receiving, cancels what is outstanding, and gives every slice back to its pool.
     /// Must be called on a thread that may use the queue; dropping a queue instead leaks
     /// its region deliberately and counts it ([`Region::leaked`]).

@@ -41,6 +41,8 @@ pub struct Job<H> {
     local_addresses: Vec<SocketAddr>,
     /// [`Listener::bind`], except in a test.
     bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
+    /// Sockets that were given go on listening when the server stops.
+    pub(super) keeps_listening: bool,
 }
 
 /// What a thread does from its start to its end. In a box, so that starting one is compiled once for all.
@@ -116,6 +118,7 @@ impl<H: Handler> Job<H> {
             ready: Answers::default(),
             local_addresses: Vec::new(),
             bind: Listener::bind,
+            keeps_listening: false,
         }
     }
 

@@ -139,6 +139,16 @@ impl Running {
         })
     }
 
+    /// Accepts no more connections, and serves those that are open until they end, or the server is stopped: for a server
+    /// whose sockets go on elsewhere ([`Server::keep_listening`]). Connections that wait to be accepted go on waiting.
+    /// [`open`](Self::open) says how many are left.
+    ///
+    /// [`Server::keep_listening`]: super::Server::keep_listening
+    pub fn end_accepting(&self) {
+        self.common.leaves_off.store(true, Relaxed);
+        self.common.shared.wake_all();
+    }
+
     /// Calls `call` with the server's failure when it fails, on the thread that does, before anybody is woken; at once if
     /// it has failed. Each that was given is called, and a panic of one harms nobody.
     pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {

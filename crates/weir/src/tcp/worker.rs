@@ -110,6 +110,13 @@ impl<H: Handler> Worker<H> {
         self.server.shared.stopping()
     }
 
+    /// Whether nothing more is to be accepted, though the server goes on ([`Running::end_accepting`]).
+    ///
+    /// [`Running::end_accepting`]: super::Running::end_accepting
+    pub fn leaves_off(&self) -> bool {
+        self.server.leaves_off.load(Relaxed)
+    }
+
     /// Whether the thread has connections to serve, or may get some: until the server stops, and then
     /// until the last is gone or [`Limits::stop`] is over.
     pub fn serving(&mut self, open: usize) -> bool {

@@ -13,7 +13,7 @@ use crate::{
     lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
-    socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
+    socket::{DatagramSocket, Endpoint, Keeping, OFFLOADED_BYTES},
     tunable::Unit,
     wake::Waker,
 };
@@ -42,6 +42,8 @@ pub struct Job<H> {
     pub(super) on_panic: OnPanic,
     /// Groups to receive from, each with the index of a device.
     pub(super) groups: Vec<(IpAddr, u32)>,
+    /// Sockets that are bound already, which endpoints name.
+    pub(super) given: Vec<Arc<Keeping>>,
     pub(super) make_handler: MakeHandler<H>,
     pub(super) shared: Arc<Lifecycle>,
     started: Vec<Thread>,
@@ -82,6 +84,7 @@ impl<H: Handler> Job<H> {
             expected_bytes: None,
             on_panic: OnPanic::End,
             groups: Vec::new(),
+            given: Vec::new(),
             make_handler,
             shared: Arc::default(),
             started: Vec::new(),
@@ -261,6 +264,7 @@ impl<H: Handler> Job<H> {
             Arc::clone(&self.shared),
             self.ready.clone(),
         );
+        worker.hands_over = !self.given.is_empty();
         worker.survives = self.on_panic == OnPanic::Drop;
         worker.hearing = hearing.cloned().collect();
         let handle = thread::Builder::new()

@@ -43,6 +43,8 @@ pub struct Worker<H> {
     panicked: bool,
     /// A panic of the handler loses what it was called for, and no more.
     pub(super) survives: bool,
+    /// Sockets go on when the server has stopped: what was taken from them is handled until then.
+    pub(super) hands_over: bool,
     /// The handler is being called: a panic is its.
     calling: bool,
     /// Its timed waits end in time.
@@ -71,6 +73,7 @@ impl<H: Handler> Worker<H> {
             sockets: Vec::new(),
             panicked: false,
             survives: false,
+            hands_over: false,
             calling: false,
             in_time: false,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),

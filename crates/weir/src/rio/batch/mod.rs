@@ -158,6 +158,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
             headers: Headers::new(PER_CALL),
             poll,
             signals,
+            ended: false,
         };
         Ok(Started { completions, requests, granted })
     }
@@ -328,6 +329,8 @@ pub struct PlainCompletions<T: Sharing> {
     headers: Headers,
     poll: Poll,
     signals: Arc<Signals>,
+    /// Nothing more is received: others have the sockets.
+    ended: bool,
 }
 
 impl<T: Sharing> PlainCompletions<T> {
@@ -438,7 +441,7 @@ impl<T: Sharing> PlainCompletions<T> {
             }
             let hungry = inbox.slices.is_empty();
             starved |= hungry;
-            self.poll.want(index, for_datagrams && !hungry, blocked);
+            self.poll.want(index, for_datagrams && !hungry && !self.ended, blocked);
         }
         self.signals.looked(starved);
         done
@@ -451,6 +454,9 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
         if self.needs.sends > 0 {
             self.dequeue_sends(out, counters);
+        }
+        if self.ended {
+            return Ok(0);
         }
         let (mut rotation, count) = (self.rotation, self.inboxes.len());
         let each = |index, out: &mut Batch| self.dequeue_socket(index, out, counters);
@@ -487,6 +493,11 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     fn waker(&self) -> Waker {
         let poll = self.poll.waker();
         self.signals.waker(move || poll.wake())
+    }
+
+    fn end_receiving(&mut self, _: &Counters) -> io::Result<bool> {
+        self.ended = true; // only a dequeue takes from the sockets
+        Ok(false)
     }
 
     fn watched(&self) -> Vec<Watched> {

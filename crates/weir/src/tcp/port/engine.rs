@@ -233,12 +233,23 @@ pub(super) fn start<H: Handler>(
     job.run()
 }
 
+/// Accepts that are outstanding end with the socket that they wait at, or bring a connection.
+pub(super) fn refuse_kept<H: Handler>(job: &Job<H>) -> Result<(), Error> {
+    if !job.keeps_listening {
+        return Ok(());
+    }
+    let problem = "a port's accepts end only with the socket that they wait at, so it cannot go on listening; take a \
+                   design that asks for connections when there are some, such as epoll, or a ring";
+    Err(Error::option("keep-listening", problem))
+}
+
 /// Opens the port, listens, and associates the listening sockets.
 fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
 ) -> Result<PortServer<P::Port, H>, Error> {
+    refuse_kept(job)?;
     let (first, most, _) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
     let needs = Needs {
