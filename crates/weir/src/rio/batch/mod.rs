@@ -23,7 +23,7 @@ mod tests;
 
 use super::{
     Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider,
-    Refused, RequestQueue, Span, Started, Stopped, Woken, line_and_payload,
+    Refused, RequestQueue, Span, Started, Stopped, Watched, Woken, line_and_payload,
     requests::{Outgoing, Reserved, Rotation, of_region},
     sharing::{Count, Shared, Sharing},
     signals::Signals,
@@ -498,6 +498,21 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     fn end_receiving(&mut self, _: &Counters) -> io::Result<bool> {
         self.ended = true; // only a dequeue takes from the sockets
         Ok(false)
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        Watched::all_of(self.inboxes.iter().map(|inbox| &inbox.part.socket))
+    }
+
+    fn prepare_to_wait(&mut self, _counters: &Counters) -> io::Result<bool> {
+        let mut something = false;
+        for inbox in &mut self.inboxes {
+            inbox.take_posted();
+            // What comes while no slice is there makes a socket ready once only, and that may be over.
+            something |= inbox.slices.is_empty();
+            something |= self.needs.sends > 0 && inbox.part.outbox.with(|outbox| outbox.has_done());
+        }
+        Ok(something)
     }
 
     fn stop(self, requests: Vec<PlainRequests<T>>, _by: Instant) -> Stopped {

@@ -22,7 +22,7 @@ use crate::{
     memory::{Posted, Slice},
     ring::{Attention, Completions, Slots, Submissions, Token},
     rio::{
-        Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
+        Batch, Completion, CompletionQueue, Outcome, Stopped, Watched, Woken,
         sharing::{Count as _, Shared as _, Sharing},
     },
     socket::{DatagramSocket, native::MOST_JOINED},
@@ -371,6 +371,19 @@ impl<T: Sharing> UringCompletions<T> {
         Ok(true)
     }
 
+    /// Prepares a wait: receives are armed. `true`: sends are over, and nothing more will tell of them.
+    fn prepare(&mut self, counters: &Counters) -> io::Result<bool> {
+        if !self.settled.is_empty() {
+            return Ok(true);
+        }
+        if let Some(sweeping) = &mut self.sweeping {
+            sweeping.stop();
+        }
+        self.arm_again(counters)?;
+        self.attention(counters)?;
+        Ok(false)
+    }
+
     /// Sweeps from the next dequeue on, whatever the load, until it has been dry for a while.
     /// Answers whether this queue ever does.
     pub(super) fn sweep_from_now_on(&mut self) -> bool {
@@ -558,14 +571,9 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Woken> {
-        if !self.settled.is_empty() {
+        if self.prepare(counters)? {
             return Ok(Woken::Ready);
         }
-        if let Some(sweeping) = &mut self.sweeping {
-            sweeping.stop();
-        }
-        self.arm_again(counters)?;
-        self.attention(counters)?;
         let Self { common, completions, .. } = self;
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }
@@ -630,6 +638,14 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
             self.common.submissions.with(|submissions| submissions.submit(counters))?;
         }
         Ok(self.receives.len() > 0)
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        vec![Watched::ring(&self.common.ring)]
+    }
+
+    fn prepare_to_wait(&mut self, counters: &Counters) -> io::Result<bool> {
+        Ok(self.prepare(counters)? || self.completions.len() > 0)
     }
 
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped {
