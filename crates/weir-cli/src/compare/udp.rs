@@ -56,7 +56,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let mut loads = asked.loads();
     let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
     let (server_cores, generator_cores) = match hosts {
-        Some(hosts) => over_hosts::cores(hosts),
+        Some(hosts) => hosts.cores(),
         None => cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?,
     };
     let program = super::program()?;
@@ -70,7 +70,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     results.own.generator_cores = generator_cores.clone();
     results.own.hosts = hosts.cloned();
     match hosts {
-        Some(hosts) => results.warnings.extend(over_hosts::warnings(hosts)),
+        Some(hosts) => results.warnings.extend(hosts.warnings()),
         None => results.warnings.extend(shared_cores(&results, most_generators)),
     }
     let budget_s = args

@@ -29,12 +29,6 @@ pub(super) fn check(args: &UdpArgs) -> Result<(), Failure> {
     }
 }
 
-/// The cores of the server, and those of all generators.
-pub(super) fn cores(hosts: &Hosts) -> (Vec<usize>, Vec<usize>) {
-    let generators = hosts.generators.iter().flat_map(|host| host.cores.clone()).collect();
-    (hosts.server.cores.clone(), generators)
-}
-
 /// Adapts rows and loads. What this machine lacks the server's may have. One-way latency is not known between hosts: a
 /// paced load that nobody asked for by name is answered, so that round trips tell of latency; others are ranked by what
 /// arrives.
@@ -55,12 +49,12 @@ pub(super) fn adapt(
             hosts.generators.len()
         )));
     }
-    if is_elsewhere(hosts) {
+    if hosts.is_elsewhere() {
         rows.iter_mut().for_each(|row| row.unavailable = None);
     }
     let by_name = !args.load.is_empty() || !args.pace.is_empty() || args.full;
     for load in loads {
-        load.over_hosts = is_elsewhere(hosts);
+        load.over_hosts = hosts.is_elsewhere();
         if load.over_hosts && load.is_paced() && !by_name && !short(load) {
             load.replies.get_or_insert(Replies {
                 outstanding: weir_load::flood::Replies::default().outstanding,
@@ -70,35 +64,6 @@ pub(super) fn adapt(
         }
     }
     Ok(())
-}
-
-/// Whether any generator is on another machine than the server.
-fn is_elsewhere(hosts: &Hosts) -> bool {
-    !hosts.address.is_some_and(|address| address.is_loopback())
-}
-
-/// What must be known of these hosts.
-pub(super) fn warnings(hosts: &Hosts) -> Vec<String> {
-    let mut warnings = vec![];
-    let on_one = hosts.generators.iter().filter(|host| host.name == hosts.server.name);
-    let shared = |cores: &[usize]| cores.iter().any(|core| hosts.server.cores.contains(core));
-    let sharing: Vec<usize> =
-        on_one.filter(|host| shared(&host.cores)).map(|host| host.rank).collect();
-    if !is_elsewhere(hosts) && !sharing.is_empty() {
-        warnings.push(format!(
-            "the server and the generators of ranks {sharing:?} share cores: rates say little about either"
-        ));
-    }
-    let mtus = hosts.generators.iter().map(|host| host.link.mtu_bytes);
-    if let Some(other) =
-        mtus.flatten().find(|mtu| hosts.server.link.mtu_bytes.is_some_and(|own| own != *mtu))
-    {
-        warnings.push(format!(
-            "the links have different MTUs ({} bytes at the server, {other} at a generator): long datagrams may be cut or lost",
-            hosts.server.link.mtu_bytes.unwrap_or_default()
-        ));
-    }
-    warnings
 }
 
 /// What became of the ranks, and what was lost between the hosts.

@@ -92,6 +92,12 @@ impl Reported for Udp {
                 [("server", &of.server_cores), ("generator", &of.generator_cores)],
             ),
         };
+        if of.hosts.is_some() {
+            said.push(
+                "one-way latency is known only where both ends have one clock; round trips are known anywhere (--reply)"
+                    .into(),
+            );
+        }
         said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
         said.extend(results.machine.hardware());
         for calibration in &of.calibrations {
