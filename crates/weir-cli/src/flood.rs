@@ -1,6 +1,7 @@
 //! `weir flood`: offers datagrams to a server.
 
 mod show;
+pub(crate) mod together;
 
 use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
@@ -20,7 +21,8 @@ use weir_load::{
     control::Key,
     engine::Head,
     flood::{
-        Event, FloodFigures, OUTSTANDING_MAX, Replies, flood_of_ranks, random_run, settings, share,
+        Event, FloodFigures, OUTSTANDING_MAX, Replies, flood_from, flood_of_ranks, random_run,
+        settings, share,
     },
     pacing::{Arrivals, Load},
     quantity::{
@@ -186,6 +188,11 @@ pub struct FloodArgs {
     #[arg(long)]
     run_id: Option<u32>,
 
+    /// Say {"phase":"ready"} when the warm-up, and then the run, can begin, and begin at the time of the next line of the
+    /// standard input, {"start_ns":N}, in ns of the machine's monotonic clock: so several floods begin together.
+    #[arg(long, hide = true, requires = "json")]
+    wait_for_start: bool,
+
     /// One flood of all ranks that mpirun started: the rate and the number of datagrams are divided among them, flows and
     /// generators are those of each. They start together, and rank 0 reports.
     #[arg(long, conflicts_with = "dry_run")]
@@ -220,11 +227,16 @@ fn attempt(
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
-    let report = weir_load::flood(&spec, &stop, |event| match event {
+    let watch = |event: Event<'_>| match event {
         Event::Ready(settings) => shown.settings(settings),
         Event::Interval(progress) => show::interval(shown, &progress, spec.size_bytes),
-    })?;
-    Ok(Some(report))
+    };
+    if args.wait_for_start {
+        let starts = together::starts(&stop);
+        let mut start = || together::next(&starts, &stop);
+        return Ok(Some(flood_from(&spec, &stop, &mut start, watch)?));
+    }
+    Ok(Some(weir_load::flood(&spec, &stop, watch)?))
 }
 
 /// What rank 0 tells the others.

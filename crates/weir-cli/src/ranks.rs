@@ -15,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use weir_load::{
     Stop, StopReason,
     ranks::{
-        Ranks,
+        JoinError, Ranks,
         course::{self, Course},
         join,
     },
@@ -55,7 +55,7 @@ pub fn run<F: Finding>(
         Ok(together) => together,
         Err(error) => return shown::run(json, |_: &mut Shown<F>| Err(error)),
     };
-    let joined = join(&*together.ranks, any_build, Instant::now() + WITHIN);
+    let joined = together.join(any_build);
     if together.ranks.rank() == 0 {
         let code = shown::run(json, |shown| {
             joined?;
@@ -66,10 +66,8 @@ pub fn run<F: Finding>(
             }
             found
         });
-        // Only now, as others that end first would have mpirun end this one.
-        course::over(&*together.ranks);
         // Where it does not go well, mpirun says so.
-        let _ = together.mpi.leave();
+        let _ = together.end();
         return code;
     }
     // Why they did not join is told by rank 0.
@@ -77,10 +75,8 @@ pub fn run<F: Finding>(
     if let Err(error) = followed {
         say!("{}: rank {}: {error:#}", F::COMMAND, together.ranks.rank());
     }
-    let heard = course::over(&*together.ranks);
-    let left = together.mpi.leave();
     // What became of the run is said by rank 0, once.
-    ExitCode::from(if heard && left { OK } else { FAILED })
+    ExitCode::from(if together.end() { OK } else { FAILED })
 }
 
 /// This process as one of many.
@@ -92,7 +88,11 @@ pub struct Together {
 }
 
 impl Together {
-    fn start() -> anyhow::Result<Self> {
+    /// This process as one of those that MPI started.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn start() -> anyhow::Result<Self> {
         if !weir_mpi::IS_BUILT_IN {
             let text = "this weir was built without MPI: build it with `cargo build --release --features mpi`, where an MPI \
                         (libopenmpi-dev or libmpich-dev) and libclang-dev are installed; or leave --mpi out";
@@ -114,6 +114,27 @@ impl Together {
         let mpi = Arc::new(Mpi::start(command)?);
         let ranks: Arc<dyn Ranks> = Arc::clone(&mpi) as _;
         Ok(Self { mpi, ranks, signals, planned: std::cell::Cell::new(false) })
+    }
+
+    /// Holds all ranks against rank 0; each calls it first.
+    ///
+    /// # Errors
+    /// As [`join`].
+    pub fn join(&self, any_build: bool) -> Result<(), JoinError> {
+        join(&*self.ranks, any_build, Instant::now() + WITHIN)
+    }
+
+    /// Where signals to end are noted: those of a person, and those of mpirun when another rank is gone.
+    pub fn signals(&self) -> &Arc<Stop> {
+        &self.signals
+    }
+
+    /// Ends the run, when all has been told; gives whether all went well.
+    pub fn end(&self) -> bool {
+        // Only now, as others that end first would have mpirun end this one.
+        let heard = course::over(&*self.ranks);
+        let left = self.mpi.leave();
+        heard && left
     }
 
     /// The ranks.

@@ -220,6 +220,7 @@ pub(super) const REPORT_FIELDS: &[&str] = &[
     "refused",
     "refusals",
     "late_skipped",
+    "started_ns",
     "elapsed_ns",
     "offered_per_s",
     "sent_per_s",

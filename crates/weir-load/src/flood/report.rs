@@ -192,6 +192,8 @@ pub struct FloodReport {
     pub refusals: Refusals,
     /// Datagrams that were too late (by the time of a quantum, or as [`Arrivals`](crate::pacing::Arrivals) say), and not offered.
     pub late_skipped: u64,
+    /// When the first generator began, in ns of the machine's monotonic clock.
+    pub started_ns: u64,
     /// From the start of the first generator to the end of the last, in ns.
     pub elapsed_ns: u64,
     /// Datagrams offered per second.
@@ -235,9 +237,6 @@ pub struct FloodReport {
     pub answers: Option<AnswersReport>,
     /// What the server reported, as it is; none without a control connection. Of several ranks, what can be added up.
     pub report: Option<serde_json::Value>,
-    /// When the first generator began, in ns of the clock of this machine.
-    #[serde(skip)]
-    pub started_ns: u64,
     /// What each rank did, where several flooded together; the other figures are those of all.
     pub ranks: Option<RanksReport<FloodFigures>>,
 }
@@ -366,6 +365,7 @@ pub(super) fn assemble(
         refused: refusals.total(),
         refusals,
         late_skipped: sum(|o| o.late_skipped),
+        started_ns,
         elapsed_ns,
         offered_per_s: per_s(offered),
         sent_per_s: per_s(sent),
@@ -388,7 +388,6 @@ pub(super) fn assemble(
         max_loss_percent: spec.max_loss.map(|share| share * 100.0),
         answers,
         report: None,
-        started_ns,
         ranks: None,
     }
 }
