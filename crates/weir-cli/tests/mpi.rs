@@ -342,9 +342,16 @@ mod ranks {
         until("the end of all processes", || !all.iter().any(is_running));
     }
 
+    /// MPICH's mpiexec kills all ranks by SIGKILL at once when one was killed by a signal, and what it says itself is all there
+    /// is; told not to (`-disable-auto-cleanup`), that of MPICH 4.0 crashes.
+    fn kills_at_once() -> bool {
+        let version = Command::new(&mpirun()[0]).arg("--version").output().expect("it was here");
+        String::from_utf8_lossy(&version.stdout).contains("HYDRA")
+    }
+
     #[test]
     fn a_rank_that_is_killed_is_named_and_nobody_is_left() {
-        if !is_here() {
+        if !is_here() || kills_at_once() {
             return;
         }
         let (child, all) = under_way();
@@ -485,7 +492,7 @@ mod ranks {
             "--max-bitrate",
             "1G",
             "--max-time",
-            "100",
+            "1000",
         ])
     }
 

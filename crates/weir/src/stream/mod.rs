@@ -25,6 +25,7 @@ pub enum Mode {
 }
 
 use crate::{Error, Unavailable, counters::Counters};
+use socket2::Socket;
 use std::{
     fmt, io,
     net::{Shutdown, SocketAddr, TcpListener},
@@ -106,6 +107,25 @@ impl fmt::Display for Keepalive {
     }
 }
 
+/// Asks for what connections are to have: the same of every system, but for when it asks a silent peer, which is
+/// `keep_alive`'s affair. An error comes with the name of what was refused.
+fn configure<K>(
+    socket: &Socket,
+    options: StreamOptions,
+    keep_alive: impl FnOnce(&Socket, Keepalive) -> io::Result<K>,
+) -> Result<Option<K>, (&'static str, io::Error)> {
+    let refused = |what| move |e| (what, e);
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+    }
+    socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
+    let kept_alive = options.keepalive.map(|asked| keep_alive(socket, asked)).transpose();
+    kept_alive.map_err(refused("SO_KEEPALIVE"))
+}
+
 impl Default for StreamOptions {
     fn default() -> Self {
         Self {
@@ -170,6 +190,15 @@ impl Listener {
         Ok(Self { native: Arc::new(native), local_address })
     }
 
+    /// The same socket, which goes on listening when [accepting is ended](Self::end_accepting) here: others have it, too.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered; [`Error::Unavailable`] where that cannot be.
+    pub fn left_open(&self) -> Result<Self, Error> {
+        let native = Arc::new(self.native.left_open()?);
+        Ok(Self { native, local_address: self.local_address })
+    }
+
     /// The address it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
@@ -191,7 +220,8 @@ impl Listener {
         self.native.accept(mode, counters)
     }
 
-    /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on.
+    /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on, unless it is
+    /// [left open](Self::left_open).
     pub fn end_accepting(&self) {
         self.native.end_accepting();
     }

@@ -71,6 +71,10 @@ impl Reported for Udp {
         if load.replies.is_some() { "answer" } else { Self::UNIT.one }
     }
 
+    fn conclusion(results: &Results) -> Option<(String, Vec<String>)> {
+        bursts::conclusion(results)
+    }
+
     fn title(row: &Row) -> String {
         row.to_string()
     }

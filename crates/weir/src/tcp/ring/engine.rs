@@ -259,6 +259,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         }
         self.acceptor.run_timers(now);
         self.accept_again();
+        if worker.leaves_off() && self.acceptor.leave_off() {
+            self.queue().stop_accepting();
+        }
         if worker.stopping() && !self.acceptor.is_shut() {
             self.acceptor.shut();
             self.close_refused();
@@ -401,6 +404,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         given: Option<Given>,
     ) {
         let StreamId { number, generation } = connection;
+        let is_ours = given.is_some();
         *self.entry(connection) = Entry::Open(RingConnection {
             connection: Connection::open_given(worker, peer, given),
             generation,
@@ -412,7 +416,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             asking: false,
             starved: false,
         });
-        let is_served = self.active.admit(number);
+        let is_served = is_ours || self.active.admit(number);
         if let Some(open) = self.open_at(connection) {
             open.connection.place(worker, number);
             if !is_served {
