@@ -108,12 +108,13 @@ pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failu
         // Why is told by rank 0.
         Err(_) => Ok(()),
     };
-    if let Err(why) = &served {
+    // What became of the run is said by rank 0; only where that is gone there is something to say here.
+    let heard = together.end();
+    if let (Err(why), false) = (&served, heard) {
         let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()));
         say!("weir compare: rank {rank} on {host}: {why}");
     }
-    let went_well = together.end() && served.is_ok();
-    Ok(ExitCode::from(if went_well { exit::OK } else { exit::FAILED }))
+    Ok(ExitCode::from(if heard { exit::OK } else { exit::FAILED }))
 }
 
 impl HostArgs {

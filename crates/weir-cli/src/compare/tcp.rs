@@ -257,10 +257,7 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         experiment::run(&mut bench, results, settings, &mut |progress| {
             display.show(&progress, title)
         });
-        if let Some(lost) = fleet.as_ref().and_then(|fleet| fleet.lost()) {
-            results.interrupted = true;
-            results.error = Some(format!("the comparison was ended: {lost}"));
-        }
+        fleet.iter().for_each(|fleet| fleet.conclude(results));
         Ok(())
     })
 }

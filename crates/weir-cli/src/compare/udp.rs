@@ -45,6 +45,10 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     if args.hosts.mpi {
         over_hosts::check(args)?;
     }
+    let args = &match args.study {
+        None => args.clone(),
+        Some(study) => UdpArgs { load: study.loads(), length: study.lengths(), ..args.clone() },
+    };
     let fleet = args.hosts.meet(
         context,
         &args.server_cpu,

@@ -68,10 +68,7 @@ pub(super) fn adapt(
 
 /// What became of the ranks, and what was lost between the hosts.
 pub(super) fn conclude(fleet: &Fleet, results: &mut Results) {
-    if let Some(lost) = fleet.lost() {
-        results.interrupted = true;
-        results.error = Some(format!("the comparison was ended: {lost}"));
-    }
+    fleet.conclude(results);
     let worst = results
         .samples()
         .filter_map(|sample| {
