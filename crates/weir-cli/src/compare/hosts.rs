@@ -12,7 +12,6 @@ use weir_lab::hosts::{Asked, Fleet, agent, call_off};
 use weir_load::Stop;
 use weir_load::ranks::Ranks;
 
-use super::context::Context;
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
 use crate::flood::Usage;
@@ -124,7 +123,7 @@ impl HostArgs {
     /// What is wrong with which of them.
     pub fn meet(
         &self,
-        context: &Context,
+        (root, interrupt): (Option<&AtRoot>, &Interrupt),
         server: &Option<Cores>,
         generator: &Option<Cores>,
         threads: usize,
@@ -132,7 +131,7 @@ impl HostArgs {
         if !self.mpi {
             return Ok(None);
         }
-        let root = context.root.as_ref().ok_or_else(|| {
+        let root = root.ok_or_else(|| {
             Failure::usage(
                 "--mpi is for weir compare itself, started by mpirun; give its command to that",
             )
@@ -146,6 +145,6 @@ impl HostArgs {
             generator_cores: list(generator),
             threads,
         };
-        root.meet(&asked, &context.interrupt).map(Some)
+        root.meet(&asked, interrupt).map(Some)
     }
 }

@@ -207,7 +207,7 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     if args.hosts.mpi {
         can_be_over_hosts(args)?;
     }
-    let fleet = args.hosts.meet(context, &args.server_cpu, &args.client_cpu, 1)?;
+    let fleet = args.hosts.meet(context.ranks(), &args.server_cpu, &args.client_cpu, 1)?;
     let hosts = fleet.as_ref().map(|fleet| fleet.hosts());
     let (server_cores, client_cores) = match hosts {
         Some(hosts) => hosts.cores(),

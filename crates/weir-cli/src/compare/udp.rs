@@ -50,7 +50,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         Some(study) => UdpArgs { load: study.loads(), length: study.lengths(), ..args.clone() },
     };
     let fleet = args.hosts.meet(
-        context,
+        context.ranks(),
         &args.server_cpu,
         &args.generator_cpu,
         args.generators.iter().copied().max().unwrap_or(1).into(),

@@ -85,3 +85,86 @@ pub(super) fn conclude(fleet: &Fleet, results: &mut Results) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_lab::hosts::{Host, Link};
+    use weir_lab::udp::rows;
+
+    fn args(words: &[&str]) -> UdpArgs {
+        crate::compare::parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    fn hosts(address: &str, generators: usize) -> Hosts {
+        let link = Link { bits_per_s: Some(10_000_000_000), ..Link::default() };
+        let host =
+            |rank| Host { rank, name: format!("h{rank}"), link: link.clone(), ..Host::default() };
+        Hosts {
+            server: host(1),
+            generators: (0..generators).map(|number| host(number + 2)).collect(),
+            address: address.parse().ok(),
+        }
+    }
+
+    fn adapted(words: &[&str], hosts: &Hosts) -> Result<Vec<Load>, Failure> {
+        let args = args(words);
+        let depth = crate::compare::common::depth(args.quick, args.full);
+        let asked = super::super::asked_on(&args, depth, Some(hosts))?;
+        let mut loads = asked.loads();
+        adapt(&args, hosts, &mut rows::of_texts(&["epoll".into()]).unwrap(), &mut loads)?;
+        Ok(loads)
+    }
+
+    #[test]
+    fn what_needs_one_machine_is_refused_with_what_to_do() {
+        for (words, said) in [
+            (&["--mpi", "--on", "veth"][..], "leave one of the two out"),
+            (&["--mpi", "--peer", "x=y"], "on one machine, without --mpi"),
+        ] {
+            let failed = check(&args(words)).expect_err("refused");
+            assert!(failed.message.contains(said), "{words:?}: {}", failed.message);
+            assert_eq!(failed.code, crate::exit::USAGE);
+        }
+        assert!(check(&args(&["--mpi", "--mpi-server", "2"])).is_ok());
+        for words in [
+            &["--mpi-server", "2"][..],
+            &["--study", "holgate"],
+            &["--mpi", "--study", "holgate", "--load", "50k"],
+        ] {
+            assert!(crate::compare::parsed::<UdpArgs>(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_paced_load_over_a_network_is_answered_unless_it_was_asked_for() {
+        let over = hosts("10.0.0.1", 2);
+        let paced = |words: &[&str], hosts: &Hosts| {
+            let loads = adapted(words, hosts).unwrap();
+            *loads.iter().find(|load| load.is_paced()).expect("one is paced")
+        };
+        let usual = paced(&["--mpi"], &over);
+        assert!(usual.replies.is_some() && usual.over_hosts);
+        assert_eq!(paced(&["--mpi", "--load", "50k"], &over).replies, None);
+        let here = paced(&["--mpi"], &hosts("127.0.0.1", 1));
+        assert!(here.replies.is_none() && !here.over_hosts, "one machine has one clock");
+    }
+
+    #[test]
+    fn datagrams_that_cannot_be_told_apart_are_refused() {
+        let words = ["--mpi", "-l", "16"];
+        let failed = adapted(&words, &hosts("10.0.0.1", 2)).expect_err("two generators");
+        assert!(failed.message.contains("32 or more with -l"), "{}", failed.message);
+        assert!(adapted(&words, &hosts("10.0.0.1", 1)).is_ok());
+    }
+
+    #[test]
+    fn a_share_of_the_link_is_of_that_between_the_hosts() {
+        let loads = adapted(&["--mpi", "--load", "link:50%", "-l", "1024"], &hosts("10.0.0.1", 2));
+        assert_eq!(loads.unwrap()[0].offered_per_s(), Some(573_394));
+        let mut unknown = hosts("10.0.0.1", 2);
+        unknown.server.link.bits_per_s = None;
+        let failed = adapted(&["--mpi", "--load", "link:50%"], &unknown).expect_err("no speed");
+        assert!(failed.message.contains("the link between the hosts does not report a speed"));
+    }
+}
