@@ -86,6 +86,9 @@ pub mod wake;
 mod wine;
 
 pub use error::{Error, Unavailable};
+/// The library that [`filter::Tls`] speaks TLS with, whose types are a part of its interface.
+#[cfg(feature = "tls")]
+pub use rustls;
 
 /// The code of the book's chapter on this library is compiled and run with the tests.
 #[cfg(doctest)]
