@@ -4,6 +4,7 @@ mod all;
 mod common;
 pub mod context;
 pub mod display;
+pub mod hosts;
 mod iops;
 mod live;
 pub mod output;
@@ -18,12 +19,14 @@ mod udp;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
 use common::CommonArgs;
 use context::Context;
+use hosts::AtRoot;
 use part::Part;
 use run::Asked;
 
@@ -68,6 +71,15 @@ impl CompareArgs {
         }
     }
 
+    /// Whether it is one over hosts.
+    fn is_over_hosts(&self) -> bool {
+        match &self.kind {
+            None => self.udp.hosts.mpi,
+            Some(Kind::Udp(args)) => args.hosts.mpi,
+            Some(Kind::Tcp(_) | Kind::Iops(_)) => false,
+        }
+    }
+
     /// Whether other programs are among the rows, which are run.
     pub fn has_peers(&self) -> bool {
         match &self.kind {
@@ -107,6 +119,15 @@ impl CompareArgs {
 
 /// Runs `weir compare`.
 pub fn run(args: CompareArgs) -> ExitCode {
+    if !args.is_over_hosts() {
+        return run_here(&args, None);
+    }
+    let ran = hosts::run(|root| run_here(&args, Some(root)));
+    ran.unwrap_or_else(|failed| run::refuse(&args.asked(), &crate::arguments(), &failed))
+}
+
+/// Runs it where its laboratory is; over hosts, that is rank 0.
+fn run_here(args: &CompareArgs, root: Option<Arc<AtRoot>>) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let planned = match &args.common().plan.plan {
         Some(path) => plan::expanded(path, &words),
@@ -121,7 +142,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
     match planned {
         Ok((args, words)) => {
             let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            run::run(&args.asked(), command, |context| args.compare(context))
+            run::run(&args.asked(), command, root, |context| args.compare(context))
         }
         Err(failed) => run::refuse(&args.asked(), &crate::arguments(), &failed),
     }

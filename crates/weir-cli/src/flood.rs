@@ -1,6 +1,7 @@
 //! `weir flood`: offers datagrams to a server.
 
 mod show;
+pub(crate) mod together;
 
 use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
@@ -14,20 +15,27 @@ use std::{
 };
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
     control::Key,
     engine::Head,
-    flood::{Event, OUTSTANDING_MAX, Replies, random_run, settings},
+    flood::{
+        Event, FloodFigures, OUTSTANDING_MAX, Replies, flood_from, flood_of_ranks, random_run,
+        settings, share,
+    },
     pacing::{Arrivals, Load},
     quantity::{
         parse_bit_rate, parse_bytes, parse_count, parse_percent, parse_rate, parse_size, parse_time,
     },
+    ranks::course::Failed,
 };
 
 use crate::{
+    Command,
     cores::permitted,
     exit::{FAILED, UNAVAILABLE, USAGE},
+    ranks::{self, Together},
     shown::{self, Shown},
 };
 
@@ -158,7 +166,7 @@ pub struct FloodArgs {
     #[arg(long)]
     control: Option<String>,
 
-    /// Accept a server of another build.
+    /// Accept a server of another build, and with --mpi ranks of another build.
     #[arg(long)]
     any_build: bool,
 
@@ -180,6 +188,16 @@ pub struct FloodArgs {
     #[arg(long)]
     run_id: Option<u32>,
 
+    /// Say {"phase":"ready"} when the warm-up, and then the run, can begin, and begin at the time of the next line of the
+    /// standard input, {"start_ns":N}, in ns of the machine's monotonic clock: so several floods begin together.
+    #[arg(long, hide = true, requires = "json")]
+    wait_for_start: bool,
+
+    /// One flood of all ranks that mpirun started: the rate and the number of datagrams are divided among them, flows and
+    /// generators are those of each. They start together, and rank 0 reports.
+    #[arg(long, conflicts_with = "dry_run")]
+    mpi: bool,
+
     /// Print the effective settings, and send nothing.
     #[arg(long)]
     dry_run: bool,
@@ -192,6 +210,9 @@ pub struct FloodArgs {
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
 /// data errors or more loss than permitted, 5 if nothing could run here.
 pub fn run(args: FloodArgs) -> ExitCode {
+    if args.mpi {
+        return ranks::run(args.json, args.any_build, |all, shown| lead(&args, all, shown), follow);
+    }
     shown::run(args.json, |shown| attempt(&args, shown))
 }
 
@@ -206,11 +227,71 @@ fn attempt(
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
-    let report = weir_load::flood(&spec, &stop, |event| match event {
+    let watch = |event: Event<'_>| match event {
         Event::Ready(settings) => shown.settings(settings),
         Event::Interval(progress) => show::interval(shown, &progress, spec.size_bytes),
+    };
+    if args.wait_for_start {
+        let starts = together::starts(&stop);
+        let mut start = || together::next(&starts, &stop);
+        return Ok(Some(flood_from(&spec, &stop, &mut start, watch)?));
+    }
+    Ok(Some(weir_load::flood(&spec, &stop, watch)?))
+}
+
+/// What rank 0 tells the others.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    command: Vec<String>,
+    target: IpAddr,
+    control: Option<SocketAddr>,
+    run: u32,
+}
+
+/// Does the part of rank 0, and reports of all.
+fn lead(
+    args: &FloodArgs,
+    all: &Together,
+    shown: &mut Shown<FloodReport>,
+) -> anyhow::Result<Option<FloodReport>> {
+    let spec = specify(args)?;
+    let count = all.ranks().count();
+    // What is wrong with the shares is told before anybody waits.
+    for rank in [0, count - 1] {
+        share(&spec, rank, count)?;
+    }
+    let FloodSpec { target, control, run, .. } = spec;
+    all.plan(&Plan { command: crate::arguments(), target, control, run })?;
+    let course = all.course()?;
+    let library = all.library().to_owned();
+    let report = flood_of_ranks(&spec, &course, |settings| {
+        let mut settings = settings.to_vec();
+        settings.push(("ranks", format!("{count}, the settings are those of each; {library}")));
+        shown.settings(&settings);
     })?;
-    Ok(Some(report))
+    Ok(report)
+}
+
+/// Does the part of any other rank.
+fn follow(all: &Together) -> anyhow::Result<()> {
+    let Some(plan) = all.planned::<Plan>()? else { return Ok(()) };
+    let course = all.course()?;
+    let Command::Flood(mut args) = ranks::parse(&plan.command)?.command else {
+        anyhow::bail!("rank 0 runs another command");
+    };
+    args.target = plan.target.to_string();
+    args.control = plan.control.map(|control| control.to_string());
+    args.run_id = Some(plan.run);
+    // What is wrong with it, such as a key that is not here, is told by rank 0.
+    let spec = specify(&args).map_err(|error| Failed { message: format!("{error:#}") });
+    match spec {
+        Ok(spec) => flood_of_ranks(&spec, &course, |_| {}).map(|_| ()).map_err(Into::into),
+        Err(failed) => {
+            course.stop().request(StopReason::Failed);
+            course.gather::<FloodFigures>(Err(failed), &mut []);
+            Ok(())
+        }
+    }
 }
 
 /// Marks an error as one of usage.

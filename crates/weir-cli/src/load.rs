@@ -9,24 +9,28 @@ use std::{
     process::ExitCode,
     str::FromStr,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::{Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 use weir_load::{
     Stop, StopReason,
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
+    ranks::course::Failed,
     tcp::{
-        self, Conduct, Engine, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes,
-        SourceRange,
+        self, Conduct, Engine, FileBy, LoadError, LoadFigures, LoadReport, LoadSpec, Pace, Share,
+        Sizes, SourceRange, load_of_ranks,
     },
 };
 
 use crate::{
+    Command,
     cores::{Cores, permitted},
     exit::{FAILED, OK, UNAVAILABLE, USAGE, text_of_error},
     flood::{Usage, heed_interrupts, resolve},
+    ranks::{self, Together},
     shown::{self, Shown},
 };
 
@@ -65,7 +69,8 @@ run here.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
-/// The server echoes, unless --one-way is given; any echo server will do. Only loopback addresses are loaded.
+/// The server echoes, unless --one-way is given; any echo server will do. Only loopback addresses are loaded, unless a
+/// rank of the same run is on the server's host (--mpi-server).
 /// From 10,000 connections on, or where ports run out, further addresses of 127.0.0.0/8 are taken. Counts and
 /// rates: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
@@ -191,6 +196,20 @@ pub struct LoadTcp {
     /// Processes, which share the connections [default: as many as it takes to have the descriptors].
     #[arg(long)]
     processes: Option<u32>,
+
+    /// One load of all ranks that mpirun started, which share connections and rate; each is one process, with --threads of
+    /// its own. They begin together, and rank 0 reports.
+    #[arg(long, conflicts_with_all = ["dry_run", "processes", "end_with_input", "tell_phases"])]
+    mpi: bool,
+
+    /// The rank on the server's host, which makes no connections: that somebody started it there is what permits a load that
+    /// does not stay on loopback.
+    #[arg(long, value_name = "RANK", requires = "mpi")]
+    mpi_server: Option<usize>,
+
+    /// Accept ranks of another build.
+    #[arg(long, requires = "mpi")]
+    any_build: bool,
 
     /// Which of its processes this one is: for a load of several, which starts this.
     #[arg(long, hide = true)]
@@ -373,11 +392,112 @@ pub fn run(load: &Load) -> ExitCode {
     if let Some(parts::Which(share)) = args.part {
         return ExitCode::from(run_part(args, share));
     }
+    if args.mpi {
+        return ranks::run(args.json, args.any_build, |all, shown| lead(args, all, shown), follow);
+    }
     shown::run(args.json, |shown| attempt(args, shown))
 }
 
+/// What rank 0 tells the others.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    command: Vec<String>,
+    target: SocketAddr,
+    run: u32,
+}
+
+/// Does the part of rank 0, and reports of all.
+fn lead(
+    args: &LoadTcp,
+    all: &Together,
+    shown: &mut Shown<LoadReport>,
+) -> anyhow::Result<Option<LoadReport>> {
+    let count = all.ranks().count();
+    if let Some(rank) = args.mpi_server.filter(|rank| *rank >= count) {
+        return Err(Usage(format!(
+            "there is no rank {rank} (--mpi-server): {count} ranks, from 0 on"
+        ))
+        .into());
+    }
+    if args.mpi_server.is_some() && count == 1 {
+        return Err(Usage(
+            "the only rank is on the server's host (--mpi-server): start more".into(),
+        )
+        .into());
+    }
+    // Whether its host agrees is not known yet; all else is looked at before anybody waits.
+    let spec = specify(args, args.mpi_server.is_some())?;
+    let (target, run) = (spec.target, spec.run);
+    all.plan(&Plan { command: crate::arguments(), target, run })?;
+    let library = all.library().to_owned();
+    let ready = |settings: &[(&'static str, String)]| {
+        let mut settings = settings.to_vec();
+        settings.push(("ranks", format!("{count}, the settings are those of each; {library}")));
+        shown.settings(&settings);
+    };
+    take_part(args, target, Ok(spec), all, ready)
+}
+
+/// Does the part of any other rank.
+fn follow(all: &Together) -> anyhow::Result<()> {
+    let Some(plan) = all.planned::<Plan>()? else { return Ok(()) };
+    let Command::Load(Load::Tcp(mut args)) = ranks::parse(&plan.command)?.command else {
+        anyhow::bail!("rank 0 runs another command");
+    };
+    (args.target, args.port, args.run_id) = (plan.target.to_string(), None, Some(plan.run));
+    // What is wrong with it, such as a file that is not here, is told by rank 0.
+    let spec = specify(&args, args.mpi_server.is_some());
+    let spec = spec.map_err(|error| Failed { message: format!("{error:#}") });
+    take_part(&args, plan.target, spec, all, |_| {}).map(drop)
+}
+
+/// Hears whether the server's host agrees, and takes this rank's share.
+fn take_part(
+    args: &LoadTcp,
+    target: SocketAddr,
+    spec: Result<LoadSpec, Failed>,
+    all: &Together,
+    ready: impl FnMut(&[(&'static str, String)]),
+) -> anyhow::Result<Option<LoadReport>> {
+    let (rank, count) = (all.ranks().rank(), all.ranks().count());
+    let (mut index, mut of, mut host_agreed) = (rank, count, false);
+    let loads = args.mpi_server != Some(rank);
+    if let Some(server) = args.mpi_server {
+        let said = vec![u8::from(rank == server && tcp::agreed(target.ip()))];
+        let said = all.ranks().broadcast(server, said, Instant::now() + Duration::from_secs(30))?;
+        if said != [1] {
+            let (host, target) = (all.ranks().host(server), target.ip());
+            let text = format!(
+                "{target} is no address of rank {server} on {host} (--mpi-server), and only its own host agrees to a load"
+            );
+            return Err(Usage(text).into());
+        }
+        host_agreed = true;
+        // The others share the connections.
+        (index, of) = (if loads { rank - usize::from(rank > server) } else { 0 }, count - 1);
+    }
+    let course = all.course()?;
+    let share = spec.and_then(|spec| {
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let share = Share { index: number(index), of: number(of) };
+        let spec = LoadSpec { host_agreed, interval: None, share, ..spec };
+        spec.check().map_err(|error| Failed { message: error.to_string() }).map(|()| spec)
+    });
+    let spec = match share {
+        Ok(spec) => spec,
+        Err(failed) => {
+            course.stop().request(StopReason::Failed);
+            let message = failed.message.clone();
+            let gathered = course.gather::<LoadFigures>(Err(failed), &mut []);
+            let why = gathered.and_then(|gathered| gathered.failure).unwrap_or(message);
+            return Err(LoadError::Ranks(why).into());
+        }
+    };
+    Ok(load_of_ranks(&spec, loads, &course, ready)?)
+}
+
 fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Option<LoadReport>> {
-    let mut spec = specify(args)?;
+    let mut spec = specify(args, false)?;
     let descriptors = tcp::descriptors();
     let processes = match args.processes {
         Some(processes) => processes,
@@ -423,7 +543,7 @@ fn end_with_input(stop: &Arc<Stop>) {
 /// Runs one process of several; gives the exit code.
 fn run_part(args: &LoadTcp, share: Share) -> u8 {
     let stop = Arc::new(Stop::new());
-    let outcome = specify(args).and_then(|mut spec| {
+    let outcome = specify(args, false).and_then(|mut spec| {
         take_share(&mut spec, share, args.threads)?;
         heed_interrupts(&stop)?;
         Ok(parts::serve(&spec, &stop)?)
@@ -445,7 +565,7 @@ fn take_share(spec: &mut LoadSpec, share: Share, threads: usize) -> Result<(), L
     spec.check()
 }
 
-fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
+fn specify(args: &LoadTcp, host_agreed: bool) -> anyhow::Result<LoadSpec> {
     let Range(sizes) = args.buffer;
     let mean_bytes = match &args.file {
         None => (f64::from(sizes.least) + f64::from(sizes.most)) / 2.0,
@@ -470,6 +590,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
     };
     let spec = LoadSpec {
         target: server(&args.target, args.port)?,
+        host_agreed,
         connections: args.connections,
         blocks: args.blocks,
         block_interval: args.block_interval,

@@ -32,6 +32,7 @@ mod intervals;
 mod iops;
 mod load;
 mod memory;
+mod ranks;
 mod report;
 mod saved;
 mod serve;
@@ -40,17 +41,21 @@ mod shown;
 mod simulate;
 mod tune;
 
-use std::{io::Write as _, process::ExitCode};
+use std::{io::Write as _, process::ExitCode, sync::LazyLock};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Measures the I/O of servers: every design side by side, on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version)]
+#[command(name = "weir", version, long_version = LONG_VERSION.as_str())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// What `--version` says; `-V` says the first line.
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{}\n{}", env!("CARGO_PKG_VERSION"), ranks::ABOUT_MPI));
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -84,6 +89,9 @@ enum Command {
     /// Whether one design reads rightly: for `compare iops`, which starts this.
     #[command(hide = true)]
     CheckDevice(check_device::CheckArgs),
+    /// Speaks MPI for a rank: for `--mpi`, which starts this.
+    #[command(hide = true, name = ranks::LINK)]
+    MpiLink,
 }
 
 fn main() -> ExitCode {
@@ -112,6 +120,7 @@ fn main() -> ExitCode {
         Command::Schema(args) => docs::schema(&args),
         Command::ProbeMemory(args) => memory::probe(&args),
         Command::CheckDevice(args) => check_device::run(&args),
+        Command::MpiLink => ExitCode::from(weir_mpi::link::serve()),
     }
 }
 

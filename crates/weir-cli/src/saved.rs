@@ -38,7 +38,7 @@ pub struct ReproduceArgs {
 pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
     let asked =
         Asked { name: "weir reproduce", kind: "reproduced", output: &args.output, dry_run: false };
-    run::run(&asked, crate::arguments(), |context| {
+    run::run(&asked, crate::arguments(), None, |context| {
         let saved = Saved::load(&args.file).map_err(Failure::usage)?;
         let claims = claims_of(&saved)?;
         let command = saved.command();

@@ -7,7 +7,10 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use weir_load::latency::Summary;
+use weir_load::{
+    latency::Summary,
+    ranks::course::{Figures, RanksReport},
+};
 
 use crate::{
     exit::{DATA_ERRORS, FAILED, Failure, OK},
@@ -220,6 +223,43 @@ pub fn run<F: Finding>(
 pub fn refusal<F: Finding>(reason: &str) -> String {
     let document = Shown::<F>::new(true).document(None, &Ending::Failed(reason.to_owned()));
     document.map(|document| document.to_string()).unwrap_or_default()
+}
+
+/// What each rank did, in a line each, and how they went together.
+pub fn ranks<F: Finding, G: Figures>(
+    shown: &Shown<F>,
+    ranks: &RanksReport<G>,
+    head: &str,
+    line: impl Fn(&G) -> String,
+) {
+    let widest = ranks.each.iter().map(|rank| rank.host.chars().count()).max().unwrap_or(0).max(4);
+    shown.say(&format!("\n  rank  {:<widest$} {:>12} {head}", "host", "start"));
+    for rank in &ranks.each {
+        let after =
+            rank.started_after_ns.map_or("-".into(), |ns| format!("{:+.1} µs", ns as f64 / 1e3));
+        let rest = match (&rank.failure, &rank.figures) {
+            (Some(failure), _) => format!("  {failure}"),
+            (None, Some(figures)) => format!(" {}", line(figures)),
+            (None, None) => "  makes no load".into(),
+        };
+        shown.say(&format!("{:>6}  {:<widest$} {after:>12}{rest}", rank.rank, rank.host));
+    }
+    if let Some(skew_ns) = ranks.start_skew_ns {
+        let uncertainty_ns = ranks.clock_uncertainty_ns;
+        let text = format!(
+            "{:.1} µs from the first to the last, by clocks right to {:.1} µs",
+            skew_ns as f64 / 1e3,
+            uncertainty_ns as f64 / 1e3
+        );
+        shown.tell("start skew", text);
+        shown.tell("all together", format!("{:.3} s", ranks.all_ran_ns as f64 / 1e9));
+    }
+    if let Some(slowest) = ranks.slowest {
+        shown.tell("slowest", format!("rank {slowest} on {}", ranks.each[slowest].host));
+    }
+    if !ranks.complete {
+        shown.note("the figures are those of the ranks that are listed with some, without the latencies of others");
+    }
 }
 
 /// Latencies in one line, each written by `us`, in µs.

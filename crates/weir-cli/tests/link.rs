@@ -48,7 +48,7 @@ fn started(
 
 /// A server of frames at its end, and where it listens.
 fn server(site: &Site, design: &str) -> (Child, BufReader<impl Read + use<>>, SocketAddr) {
-    let at = SocketAddr::new(site.server_v4(), 0).to_string();
+    let at = SocketAddr::new(site.server(), 0).to_string();
     let words = ["--design", design, "--bind", &at, "--echo"];
     let (child, lines, ready) = started(site, &words, Stdio::inherit());
     let address = ready["addresses"][0].as_str().expect("an address");
@@ -245,7 +245,7 @@ fn who_sends_to_which_port_is_shown_on_frames_and_on_copies() {
             let socket = UdpSocket::bind((IpAddr::from([0, 0, 0, 0]), 0)).unwrap();
             let mut seen = String::new();
             for (number, port) in [7, 53, 53].into_iter().enumerate() {
-                let to = SocketAddr::new(site.server_v4(), port);
+                let to = SocketAddr::new(site.server(), port);
                 socket.send_to(format!("number {number}").as_bytes(), to).unwrap();
                 // Each is printed, so each has come.
                 printed.read_line(&mut seen).unwrap();

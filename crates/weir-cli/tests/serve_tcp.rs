@@ -407,7 +407,9 @@ fn tls_that_was_not_built_in_says_so() {
 fn tls_is_spoken_with_clients_that_say_who_they_are() {
     let (chain, key) = (tls_file("certificate.pem"), tls_file("key.pem"));
     let (authority, client_ca) = (tls_file("authority.pem"), tls_file("client-authority.pem"));
-    for (flag, file) in [("--tls-cert", "/nowhere"), ("--tls-key", "/nowhere"), ("--tls-key", &chain)] {
+    for (flag, file) in
+        [("--tls-cert", "/nowhere"), ("--tls-key", "/nowhere"), ("--tls-key", &chain)]
+    {
         let mut files = [("--tls-cert", chain.as_str()), ("--tls-key", &key)];
         files.iter_mut().filter(|(name, _)| *name == flag).for_each(|(_, path)| *path = file);
         let [(_, chain), (_, key)] = files;

@@ -9,6 +9,7 @@ pub mod child;
 pub mod device;
 pub mod exit;
 pub mod experiment;
+pub mod hosts;
 pub mod iops;
 pub mod machine;
 pub mod performance;

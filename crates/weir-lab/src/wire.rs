@@ -291,6 +291,9 @@ pub struct SystemReport {
     pub queued_bytes: Option<u64>,
     /// Datagrams of all programs that came to a port that nobody had, if known.
     pub no_port: Option<u64>,
+    /// Datagrams that UDP gave to all programs, if known. Several that came as one, with receive offload, count as one, and
+    /// those that are received past the kernel do not count.
+    pub delivered: Option<u64>,
     /// Memory of the process in bytes, at its largest.
     pub resident_bytes: Option<u64>,
     /// Memory of the kernel for sockets in bytes.
@@ -330,6 +333,8 @@ pub struct FloodReport {
     pub refused: u64,
     /// Datagrams skipped because their time had passed.
     pub late_skipped: u64,
+    /// When the first was sent, in ns of [`weir_load::clock::now_ns`] of its machine.
+    pub started_ns: u64,
     /// From the first to the last in nanoseconds.
     pub elapsed_ns: u64,
     /// CPU time of the generator in nanoseconds, if known.
@@ -351,6 +356,27 @@ pub struct FloodReport {
     pub answers: Option<Answers>,
     /// The receiver's report, if the control channel delivered one.
     pub report: Option<serde_json::Value>,
+    /// Of generators at several hosts: how they were together.
+    #[serde(skip)]
+    pub together: Option<Together>,
+}
+
+/// How generators at several hosts were together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Together {
+    /// From the start of the first to that of the last, in ns.
+    pub skew_ns: u64,
+    /// How wrong that may be, in ns: what is known of the clocks.
+    pub skew_uncertainty_ns: u64,
+    /// Packets that their devices were to send and dropped, where all tell.
+    pub send_dropped: Option<u64>,
+}
+
+/// A line by which a child says that it has come so far.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ReadyTo {
+    /// `ready`: it can begin, and is to be told when.
+    pub phase: String,
 }
 
 /// What a generator says of the answers that it took.

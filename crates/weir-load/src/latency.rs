@@ -131,6 +131,20 @@ impl Histogram {
         buckets.map(|bucket| (self.middle(bucket.value_iterated_to()), bucket.count_at_value()))
     }
 
+    /// The counts of all buckets, as many in every histogram: those of several can be added place by place.
+    pub fn counts(&self) -> Vec<u64> {
+        self.0.iter_all().map(|bucket| bucket.count_at_value()).collect()
+    }
+
+    /// The histogram that has these [counts](Self::counts).
+    pub fn of_counts(counts: &[u64]) -> Self {
+        let empty = Self::default();
+        let values = empty.0.iter_all().map(|bucket| empty.middle(bucket.value_iterated_to()));
+        let mut histogram = Self::default();
+        histogram.extend(values.zip(counts.iter().copied()));
+        histogram
+    }
+
     /// The middle of the bucket that a value is in.
     fn middle(&self, ns: u64) -> u64 {
         self.0.median_equivalent(ns)
@@ -217,6 +231,11 @@ mod tests {
             let rank = ((quantile * values.len() as f64).ceil() as usize).max(1);
             let (expected, got) = (values[rank - 1], all.percentile(quantile).unwrap());
             prop_assert!(got.abs_diff(expected) as f64 <= expected as f64 * 0.004);
+            let mut counts = all.counts();
+            prop_assert_eq!(&Histogram::of_counts(&counts), &all);
+            counts.iter_mut().zip(all.counts()).for_each(|(count, more)| *count += more);
+            let twice = Histogram::of_counts(&counts);
+            prop_assert_eq!((twice.count(), twice.percentile(quantile)), (2 * all.count(), all.percentile(quantile)));
             let published = serde_json::to_string(&all).unwrap();
             prop_assert_eq!(&serde_json::from_str::<Histogram>(&published).unwrap(), &all);
             let summary = all.summary().unwrap();

@@ -10,6 +10,8 @@
 //!
 //! [`tcp`] makes connections, sends messages on them, and verifies what comes back.
 //!
+//! Floods and loads of several hosts are led by way of [`ranks`].
+//!
 //! What differs between operating systems is in `sys` and in the files of the engines.
 
 pub mod audit;
@@ -24,6 +26,7 @@ pub mod peer;
 pub mod proof;
 pub mod quantity;
 pub mod random;
+pub mod ranks;
 pub mod stamp;
 pub mod stop;
 mod sys;

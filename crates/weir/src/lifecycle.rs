@@ -6,6 +6,7 @@ use crate::{
         ENTRIES_SOURCE, entries_source,
         os::{ThreadId, ThreadUsage},
     },
+    events::event,
     memory::Region,
     tunable::{self, Setting, Tunable, Unit},
     wake::Waker,
@@ -13,7 +14,7 @@ use crate::{
 use std::{
     any::Any,
     ops::RangeInclusive,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{
@@ -23,7 +24,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What a thread answers once: that it has started, or why it could not.
@@ -94,7 +95,9 @@ impl Answer {
 pub(crate) fn live(id: &OnceLock<ThreadId>, life: impl FnOnce()) -> ThreadUsage {
     let _ = id.set(ThreadId::current());
     let before = ThreadUsage::current();
+    event!(DEBUG, "a thread of the server begins");
     life();
+    event!(DEBUG, "a thread of the server ends");
     ThreadUsage::current().since(&before)
 }
 
@@ -137,17 +140,26 @@ impl<T> LeaveTogether<T> {
     }
 
     /// Leaves, and waits until all have. Whoever leaves last calls `last` with what was shared.
-    pub(crate) fn leave<R>(self, last: impl FnOnce(T) -> R) -> Option<R> {
+    fn leave<R>(self, last: impl FnOnce(T) -> R) -> Option<R> {
         let result = Arc::into_inner(self.shared).map(|(shared, _stays)| last(shared));
         let _ = self.gone.recv(); // an error, once the last has left
         result
     }
-}
 
-impl<T> std::ops::Deref for LeaveTogether<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.shared.0
+    /// The life of a thread: runs, closes what is shared, since the others must not wait for this thread, and leaves. A panic
+    /// goes on when all have left. Whoever leaves last gives everything back by `last`.
+    pub(crate) fn live<W>(
+        self,
+        worker: &mut W,
+        run: impl FnOnce(&mut W, &T) -> Result<(), Error>,
+        close: impl FnOnce(&T),
+        last: impl FnOnce(&mut W, T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (shared, _) = &*self.shared;
+        let result = contain(|| run(worker, shared));
+        close(shared);
+        let given_back = self.leave(|shared| last(worker, shared)).unwrap_or(Ok(()));
+        result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
     }
 }
 
@@ -211,15 +223,23 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 impl Lifecycle {
     /// Asks every thread to stop and ends its wait.
     pub(crate) fn stop(&self) {
-        self.ended.get_or_init(Instant::now);
+        self.ended.get_or_init(|| {
+            event!(INFO, "the server stops");
+            Instant::now()
+        });
         self.stopping.store(true, SeqCst);
         // A waker may stop another server, whose waker stops this one.
         if self.waking.swap(true, SeqCst) {
             return;
         }
+        self.wake_all();
+        self.waking.store(false, SeqCst);
+    }
+
+    /// Ends every wait once: who waits looks what there is to do.
+    pub(crate) fn wake_all(&self) {
         let wakers = lock(&self.wakers).clone();
         wakers.iter().for_each(Waker::wake);
-        self.waking.store(false, SeqCst);
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -227,6 +247,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn fail(&self, error: Error) {
+        event!(ERROR, %error, "the server fails");
         lock(&self.failure).get_or_insert(error);
         self.tell_of_failure();
         self.stop();
@@ -318,6 +339,7 @@ impl Lifecycle {
         let effective = lock(&self.effective).entries();
         let tunables = lock(&self.tunables);
         tunable::set(&tunables, &effective, changes)?;
+        event!(INFO, ?changes, "settings were changed");
         Ok(tunables.iter().map(Tunable::setting).collect())
     }
 
@@ -334,11 +356,34 @@ impl Lifecycle {
             return Err(Error::option(name, problem));
         }
         tunable.value.store(value, Relaxed);
+        event!(INFO, name, value, "a setting was changed");
         Ok(())
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
         lock(&self.failure).take()
+    }
+
+    /// Waits until the end, or until the time is over if there is one; says whether it has ended.
+    pub(crate) fn wait(&self, time: Option<Duration>) -> bool {
+        let told = Arc::new((Mutex::new(false), Condvar::new()));
+        let tell = Arc::clone(&told);
+        let waker = Waker::new(move || {
+            *lock(&tell.0) = true;
+            tell.1.notify_all();
+        });
+        self.add_waker(waker.clone());
+        let (ended, changed) = &*told;
+        let (ended, wanting) = (lock(ended), |ended: &mut bool| !*ended);
+        let has_ended = match time {
+            None => *changed.wait_while(ended, wanting).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                let waited = changed.wait_timeout_while(ended, time, wanting);
+                *waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        self.forget_waker(&waker);
+        has_ended
     }
 
     /// Lets go of a waker, and of what it holds.
@@ -377,6 +422,22 @@ mod tests {
         servers[0].fail(Error::option("first", "a problem"));
         assert!(servers.iter().all(|server| server.stopping()));
         assert!(told.recv().unwrap().contains("first"));
+    }
+
+    #[test]
+    fn whoever_waits_is_let_go_at_the_end_and_leaves_no_waker() {
+        let shared = Lifecycle::default();
+        assert!(!shared.wait(Some(Duration::ZERO)), "it has not ended");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| shared.wait(None));
+            while lock(&shared.wakers).is_empty() {
+                thread::yield_now();
+            }
+            shared.stop();
+            assert!(waiting.join().unwrap());
+        });
+        assert!(shared.wait(None) && shared.wait(Some(Duration::ZERO)), "at once, now");
+        assert!(lock(&shared.wakers).is_empty());
     }
 
     #[test]

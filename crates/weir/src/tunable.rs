@@ -16,6 +16,7 @@ use crate::Error;
 
 /// How a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unit {
     /// A number.
     Number,

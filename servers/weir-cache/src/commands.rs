@@ -387,9 +387,13 @@ fn strlen(it: &mut Context<'_, '_>) -> Result<(), String> {
 }
 
 fn select(it: &mut Context<'_, '_>) -> Result<(), String> {
-    match it.number(1)? {
-        0 => it.replies.simple("OK"),
-        _ => return Err("ERR DB index is out of range".into()),
+    match i32::try_from(it.number(1)?) {
+        Ok(0) => it.replies.simple("OK"),
+        Ok(_) => return Err("ERR DB index is out of range".into()),
+        Err(_) => {
+            let (least, most) = (i32::MIN, i32::MAX);
+            return Err(format!("ERR value is out of range, value must between {least} and {most}"));
+        }
     }
     Ok(())
 }

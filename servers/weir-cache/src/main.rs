@@ -1,14 +1,18 @@
 //! weir-cache: serves a cache until it is told to end.
 
 use clap::Parser;
+use socket2::{Domain, SockRef, Type};
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, mpsc},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 use weir::{
     Error,
+    inherited::{self, Inherited, Offer, Socket, take_over},
     stream::StreamOptions,
     tcp::{AnyDesign, Running, Server},
     wake::Waker,
@@ -17,6 +21,7 @@ use weir_cache::{
     Cache, Settings,
     clock::Clock,
     metrics,
+    resp::MOST_BYTES,
     store::{Eviction, MOST_SHARDS},
 };
 
@@ -86,6 +91,17 @@ struct Args {
     /// Serve metrics for Prometheus at this address, under /metrics.
     #[arg(long)]
     metrics: Option<SocketAddr>,
+
+    /// Replace the weir-cache that was started with the same path, and be replaced by the next one: it takes over the
+    /// listening sockets (--bind counts for the first one only), and the other ends when its clients have gone. No connection
+    /// is refused or lost; keys are not taken over. The path is one for a Unix socket, in a folder that nobody else may
+    /// write to.
+    #[arg(long, value_name = "PATH")]
+    hand_over: Option<PathBuf>,
+
+    /// How long a cache that was replaced serves its clients on, in seconds.
+    #[arg(long, default_value_t = 30)]
+    finish: u64,
 }
 
 /// Bytes, as 65536, 64k, 16m or 1g.
@@ -126,51 +142,68 @@ fn usual_design() -> Result<AnyDesign, Error> {
         .unwrap_or_else(|| AnyDesign::parse("blocking"))
 }
 
+/// What the program waits for.
+enum Event {
+    /// A signal.
+    Signal,
+    /// The server was woken: it may have ended.
+    Woken,
+    /// A successor serves the sockets.
+    Replaced,
+    /// Nobody can ask for them any more.
+    NotOffered(Error),
+}
+
 fn serve(args: &Args) -> Result<(), Error> {
     let design = args.design.as_deref().map_or_else(usual_design, AnyDesign::parse)?;
     design.availability()?;
-    let usual = Settings::default();
-    let shards = args.shards.unwrap_or(usual.shards);
-    if !(1..=MOST_SHARDS).contains(&shards) {
-        return Err(Error::option(
-            "shards",
-            format!("{shards} is not allowed; allowed: 1 to {MOST_SHARDS}"),
-        ));
+    let mut before = args.hand_over.as_deref().map(take_over).transpose()?.flatten();
+    let mut sockets = match &mut before {
+        Some(before) => before.sockets(),
+        None => inherited::from_service_manager()?,
+    };
+    if sockets.is_empty() && args.hand_over.is_some() {
+        sockets = addresses(args).into_iter().map(listen).collect::<Result<_, _>>()?;
     }
-    let settings = Settings {
-        memory_bytes: args.memory,
-        eviction: args.eviction,
-        clients: args.clients_max,
-        command_bytes: args.command_bytes,
-        reply_bytes: args.reply_bytes,
-        output_bytes: args.output_bytes,
-        subscriptions: args.subscriptions,
-        idle: Some(args.idle).filter(|idle| *idle > 0).map(Duration::from_secs),
-        shards,
+    let kept = sockets.iter().map(Inherited::try_clone).collect::<Result<Vec<_>, _>>()?;
+    let server = match sockets.is_empty() {
+        true => server_at(&addresses(args)),
+        false => server_by(sockets, args.hand_over.is_some())?,
     };
-    let addresses = match args.port {
-        Some(port) => vec![SocketAddr::from(([127, 0, 0, 1], port))],
-        None => args.bind.clone(),
-    };
-    let server = addresses[1..]
-        .iter()
-        .fold(Server::bind(addresses[0]), |server, address| server.and_bind(*address));
-    let server = server.buffer_bytes(args.buffer).stream_options(StreamOptions::default());
-    let cache = Cache::new(settings, Clock::steady());
+    let server = server.buffer_bytes(args.buffer);
+    let cache = Cache::new(settings(args)?, Clock::steady());
     let running = Arc::new(cache.start(&server, design)?);
-    let (ends, ended) = mpsc::channel();
-    let ends = Waker::new(move || _ = ends.send(()));
-    running.on_end(ends.clone());
-    ctrlc::set_handler(move || ends.wake())
-        .map_err(|e| Error::io("a handler of signals", std::io::Error::other(e)))?;
+    let (sender, events) = mpsc::channel();
+    let told = |event: fn() -> Event| {
+        let sender = sender.clone();
+        move || _ = sender.send(event())
+    };
+    running.on_end(Waker::new(told(|| Event::Woken)));
+    let heeding = ctrlc::set_handler(told(|| Event::Signal));
+    heeding.map_err(|e| Error::io("heeding signals", std::io::Error::other(e)))?;
     let scraped = args.metrics.map(|at| serve_metrics(at, &cache, &running)).transpose()?;
+    if let Some(before) = before {
+        before.serving()?;
+    }
+    if let Some(path) = &args.hand_over {
+        offer(path, kept, sender)?;
+    }
     for address in running.local_addresses() {
         println!("listens on {address}");
     }
     if let Some(scraped) = &scraped {
         println!("metrics at http://{}/metrics", scraped.local_addresses()[0]);
     }
-    let _ = ended.recv();
+    let event = loop {
+        match events.recv().unwrap_or(Event::Signal) {
+            Event::Woken if running.is_running() => {}
+            event => break event,
+        }
+    };
+    if matches!(event, Event::Replaced) {
+        running.end_accepting();
+        finish(&running, &events, Duration::from_secs(args.finish));
+    }
     // With its end nobody else has the server.
     drop(scraped);
     let running = Arc::into_inner(running).expect("who serves metrics has gone");
@@ -185,14 +218,109 @@ fn serve(args: &Args) -> Result<(), Error> {
         counts.expired,
         counts.evicted
     );
-    report.failure.map_or(Ok(()), Err)
+    match event {
+        Event::NotOffered(error) => Err(error),
+        _ => report.failure.map_or(Ok(()), Err),
+    }
+}
+
+fn settings(args: &Args) -> Result<Settings, Error> {
+    let shards = args.shards.unwrap_or(Settings::default().shards);
+    if !(1..=MOST_SHARDS).contains(&shards) {
+        let problem = format!("{shards} is not allowed; allowed: 1 to {MOST_SHARDS}");
+        return Err(Error::option("shards", problem));
+    }
+    if args.command_bytes > MOST_BYTES {
+        let problem = format!("{} is not allowed; allowed: 1 to 1g", args.command_bytes);
+        return Err(Error::option("command-bytes", problem));
+    }
+    Ok(Settings {
+        memory_bytes: args.memory,
+        eviction: args.eviction,
+        clients: args.clients_max,
+        command_bytes: args.command_bytes,
+        reply_bytes: args.reply_bytes,
+        output_bytes: args.output_bytes,
+        subscriptions: args.subscriptions,
+        idle: Some(args.idle).filter(|idle| *idle > 0).map(Duration::from_secs),
+        shards,
+    })
+}
+
+fn addresses(args: &Args) -> Vec<SocketAddr> {
+    match args.port {
+        Some(port) => vec![SocketAddr::from(([127, 0, 0, 1], port))],
+        None => args.bind.clone(),
+    }
+}
+
+/// A socket of one's own that a successor may take over.
+fn listen(address: SocketAddr) -> Result<Inherited, Error> {
+    let bound = (|| {
+        let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(StreamOptions::default().backlog as i32)?;
+        Ok(TcpListener::from(socket))
+    })();
+    let listener = bound.map_err(|source| Error::Bind { address, source })?;
+    Ok(Inherited { name: "resp".into(), socket: Socket::Listener(listener) })
+}
+
+/// A server at these addresses.
+fn server_at(addresses: &[SocketAddr]) -> Server {
+    let first = Server::bind(addresses[0]);
+    addresses[1..].iter().fold(first, |server, address| server.and_bind(*address))
+}
+
+/// A server by these sockets.
+fn server_by(sockets: Vec<Inherited>, keeps: bool) -> Result<Server, Error> {
+    let mut server: Option<Server> = None;
+    for Inherited { name, socket } in sockets {
+        let Socket::Listener(socket) = socket else {
+            let problem = format!("{name} is a UDP socket: a cache takes those of TCP");
+            return Err(Error::option("sockets", problem));
+        };
+        // What is accepted inherits it: a reply is not to wait for others.
+        let no_delay = SockRef::from(&socket).set_tcp_nodelay(true);
+        no_delay.map_err(|e| Error::io("TCP_NODELAY on an inherited socket", e))?;
+        server = Some(match server {
+            Some(server) => server.and_from_std(socket)?,
+            None => Server::from_std(socket)?,
+        });
+    }
+    Ok(server.expect("there are some").keep_listening(keeps))
+}
+
+/// Offers the sockets to a successor, on a thread of its own, which ends with the program.
+fn offer(path: &Path, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> Result<(), Error> {
+    let offer = Offer::at(path)?;
+    let offering = move || {
+        let event = match offer.hand_over(&sockets) {
+            Ok(()) => Event::Replaced,
+            Err(error) => Event::NotOffered(error),
+        };
+        let _ = events.send(event);
+    };
+    let started = thread::Builder::new().name("hand-over".into()).spawn(offering);
+    started.map(drop).map_err(|e| Error::io("starting a thread", e))
+}
+
+/// How often a cache that accepts no more is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits until all clients have gone, for so long at most, or until told to end.
+fn finish(running: &Running, events: &mpsc::Receiver<Event>, longest: Duration) {
+    let by = Instant::now() + longest;
+    while running.is_running() && running.open() > 0 && Instant::now() < by {
+        if matches!(events.recv_timeout(LOOK), Ok(Event::Signal)) {
+            break;
+        }
+    }
 }
 
 fn serve_metrics(at: SocketAddr, cache: &Cache, running: &Arc<Running>) -> Result<Running, Error> {
-    metrics::start(
-        &Server::bind(at),
-        usual_design()?,
-        Arc::clone(cache.shared()),
-        Arc::clone(running),
-    )
+    let shared = Arc::clone(cache.shared());
+    metrics::start(&Server::bind(at), usual_design()?, shared, Arc::clone(running))
 }

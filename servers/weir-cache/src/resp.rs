@@ -1,13 +1,17 @@
 //! The protocol: commands are taken apart where they were received, and replies are written into one buffer.
 //!
-//! A command is an array of bulk strings (RESP), or a line of words (an inline command, as typed into telnet). Where the
-//! bulk strings stand is found by redis-protocol, one by one: so what has come is looked at once, however it was cut, no
-//! command costs an allocation, and nothing is nested.
-
-use redis_protocol::resp2::{decode::decode_range, types::RangeFrame};
+//! A command is an array of bulk strings (RESP), or a line of words (an inline command, as typed into telnet). What has
+//! come is looked at once, however it was cut, no command costs an allocation, and nothing is nested. A parser for the
+//! whole protocol takes ten times as long for that: the README has what was tried.
 
 /// Most arguments of a command: as many as Redis takes.
 const MOST_ARGUMENTS: usize = 1024 * 1024;
+
+/// The most that the bytes of a command may be limited to.
+pub const MOST_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Longest argument in bytes: as in Redis.
+const LONGEST_ARGUMENT: usize = 512 * 1024 * 1024;
 
 /// Longest line of an inline command, and of a length, in bytes: as in Redis.
 const LONGEST_LINE: usize = 64 * 1024;
@@ -53,8 +57,9 @@ impl Parser {
     /// found. Gives how many bytes it has. One of no arguments is none, and asks for nothing.
     ///
     /// # Errors
-    /// [`Malformed`], also where it has more than `most` bytes, at most 4 GiB.
+    /// [`Malformed`], also where it has more than `most` bytes, at most [`MOST_BYTES`].
     pub fn next(&mut self, input: &[u8], most: usize) -> Result<Option<usize>, Malformed> {
+        debug_assert!(most <= MOST_BYTES, "places are in 4 bytes");
         let found = match input.first() {
             None => return Ok(None),
             Some(b'*') => self.array(input)?,
@@ -100,23 +105,14 @@ impl Parser {
                 Some(other) => return Err(Malformed::NoBulk(*other)),
                 None => return Ok(None),
             }
-            // What has come of a length is no length yet.
-            let Some((length, _)) = line(rest, 1)? else { return Ok(None) };
-            if !length.first().is_some_and(u8::is_ascii_digit) {
-                return Err(Malformed::Length);
+            let Some((bytes, behind)) = length(rest)? else { return Ok(None) };
+            let end = behind + bytes + 2;
+            if rest.len() < end {
+                return Ok(None);
             }
-            match decode_range(rest) {
-                Ok(Some((RangeFrame::BulkString((from, to)), bytes))) => {
-                    let place = |at: usize| u32::try_from(self.at + at);
-                    let (Ok(from), Ok(to)) = (place(from), place(to)) else {
-                        return Err(Malformed::Length);
-                    };
-                    self.arguments.push((from, to));
-                    self.at += bytes;
-                }
-                Ok(None) => return Ok(None),
-                Ok(Some(_)) | Err(_) => return Err(Malformed::Length),
-            }
+            let from = self.at + behind;
+            self.arguments.push((from as u32, (from + bytes) as u32));
+            self.at += end;
         }
         Ok(Some(self.at))
     }
@@ -134,6 +130,25 @@ impl Parser {
         }));
         Ok(Some(end + 1))
     }
+}
+
+/// The length of a bulk string, and where the string begins.
+#[inline]
+fn length(input: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
+    let mut length = 0;
+    for (at, byte) in input.iter().enumerate().skip(1) {
+        match byte {
+            b'0'..=b'9' if length <= LONGEST_ARGUMENT && at < 20 => {
+                length = 10 * length + usize::from(byte - b'0');
+            }
+            b'\r' if at > 1 && length <= LONGEST_ARGUMENT => {
+                // Its line feed may be still to come.
+                return Ok((at + 1 < input.len()).then_some((length, at + 2)));
+            }
+            _ => return Err(Malformed::Length),
+        }
+    }
+    Ok(None)
 }
 
 /// What stands between here and the end of the line, and where the next one begins.

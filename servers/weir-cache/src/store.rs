@@ -4,12 +4,15 @@
 //! wake-ups for what takes 100 ns. A lock that is free takes some 15 ns, and of many shards the one that is wanted is
 //! nearly always free. Commands of several keys hold the locks of all their shards, taken in order, so they are atomic.
 //!
-//! The entries of a shard stand side by side, so that taking a few by chance (to evict the one not used for longest),
-//! and going through all a bit at a time (for those that have expired) need no list beside the map.
+//! The entries of a shard stand side by side, a cache line each, key and value within it where they are short: with many
+//! keys what a command costs is the memory that it waits for, so an index of 4 bytes for each key and one line beyond is
+//! all that is looked at. So too, taking a few by chance (to evict the one not used for longest), and going through all
+//! a bit at a time (for those that have expired) need no list beside the map.
 
 use crate::clock::Now;
 use ahash::RandomState;
-use indexmap::IndexMap;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
 use std::{
     str::FromStr,
     sync::{
@@ -97,9 +100,7 @@ impl Store {
     /// An empty one, in so many shards (1 to [`MOST_SHARDS`]), whose keys may take so many bytes in all.
     pub fn new(shards: usize, bytes: usize, eviction: Eviction) -> Self {
         let shards = shards.clamp(1, MOST_SHARDS);
-        let hasher = RandomState::new();
-        let new =
-            |seed| Mutex::new(Shard::new(bytes / shards, eviction, hasher.clone(), seed as u64));
+        let new = |seed| Mutex::new(Shard::new(bytes / shards, eviction, seed as u64));
         Self {
             shards: (1..=shards).map(new).collect(),
             hasher: RandomState::new(),
@@ -231,7 +232,10 @@ impl<'a> LockedAll<'a> {
 /// A part of the keys.
 #[derive(Debug)]
 pub struct Shard {
-    entries: IndexMap<Box<[u8]>, Entry, RandomState>,
+    /// Where the entry of each key stands.
+    index: HashTable<u32>,
+    entries: Vec<Entry>,
+    hasher: RandomState,
     /// Bytes that the entries take, by estimate, and how many they may.
     bytes: usize,
     most: usize,
@@ -239,7 +243,7 @@ pub struct Shard {
     /// Entries that expire.
     expiring: usize,
     /// Times that an entry was used: the time that the least recently used is found by.
-    uses: u64,
+    uses: u32,
     /// Where the next sweep begins.
     swept: usize,
     /// The state of a generator (xorshift).
@@ -250,30 +254,50 @@ pub struct Shard {
     evicted: u64,
 }
 
+/// A key and its value: a cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Entry {
-    value: Vec<u8>,
+    /// The key, and the value behind it.
+    bytes: SmallVec<[u8; 40]>,
+    key_len: u32,
+    /// When it was last used.
+    used: u32,
     /// The last moment in milliseconds at which it is there, or [`NEVER`].
     expires: u64,
-    /// When it was last used.
-    used: u64,
 }
 
-/// Bytes that an entry takes besides its key and value: its place among the entries, which have room for half as many
-/// again on average, its hash and its place in the index, and what the allocator adds to two pieces of memory.
-pub const OVERHEAD: usize = (size_of::<Box<[u8]>>() + size_of::<Entry>() + 8) * 3 / 2 + 16 + 2 * 16;
+const _: () = assert!(size_of::<Entry>() == 64);
+
+impl Entry {
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_len as usize]
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.bytes[self.key_len as usize..]
+    }
+
+    /// Bytes that it takes, by estimate.
+    fn cost(&self) -> usize {
+        // And what the allocator adds.
+        OVERHEAD + if self.bytes.spilled() { self.bytes.capacity() + 16 } else { 0 }
+    }
+}
+
+/// Bytes that an entry takes whose key and value are short: its place among the entries, which have room for half as many
+/// again on average, and its place in the index.
+pub const OVERHEAD: usize = size_of::<Entry>() * 3 / 2 + 8;
 
 /// Entries that are compared to find the one to evict: as many as Redis takes by default.
 const SAMPLES: usize = 5;
 
-fn cost(key: &[u8], entry: &Entry) -> usize {
-    key.len() + entry.value.capacity() + OVERHEAD
-}
-
 impl Shard {
-    fn new(most: usize, eviction: Eviction, hasher: RandomState, seed: u64) -> Self {
+    fn new(most: usize, eviction: Eviction, seed: u64) -> Self {
         Self {
-            entries: IndexMap::with_hasher(hasher),
+            index: HashTable::new(),
+            entries: Vec::new(),
+            hasher: RandomState::new(),
             bytes: 0,
             most,
             eviction,
@@ -295,40 +319,55 @@ impl Shard {
 
     fn clear(&mut self) {
         // Its memory goes, too.
-        self.entries = IndexMap::with_hasher(self.entries.hasher().clone());
+        (self.index, self.entries) = (HashTable::new(), Vec::new());
         (self.bytes, self.expiring, self.swept) = (0, 0, 0);
     }
 
-    fn remove_at(&mut self, index: usize) -> Vec<u8> {
-        let (key, entry) = self.entries.swap_remove_index(index).expect("it is there");
-        self.bytes -= cost(&key, &entry);
+    /// Removes an entry. The last one takes its place.
+    fn remove_at(&mut self, at: usize) {
+        let Self { index, entries, hasher, .. } = self;
+        let place = |key: &[u8]| hasher.hash_one(key);
+        let slot = index.find_entry(place(entries[at].key()), |it| *it as usize == at);
+        slot.expect("each entry has its place in the index").remove();
+        let last = entries.len() - 1;
+        if at != last {
+            let moved = index.find_mut(place(entries[last].key()), |it| *it as usize == last);
+            *moved.expect("each entry has its place in the index") = at as u32;
+        }
+        let entry = entries.swap_remove(at);
+        self.bytes -= entry.cost();
         self.expiring -= usize::from(entry.expires != NEVER);
-        entry.value
+    }
+
+    /// Where the key stands, though it may have expired.
+    fn place(&self, key: &[u8], hash: u64) -> Option<usize> {
+        let entries = &self.entries;
+        self.index.find(hash, |at| entries[*at as usize].key() == key).map(|at| *at as usize)
     }
 
     /// Where the key stands, unless it has expired.
     fn find(&mut self, key: &[u8], now: &Now<'_>) -> Option<usize> {
-        let index = self.entries.get_index_of(key)?;
-        let expires = self.entries[index].expires;
+        let at = self.place(key, self.hasher.hash_one(key))?;
+        let expires = self.entries[at].expires;
         if expires != NEVER && now.ms() > expires {
-            self.remove_at(index);
+            self.remove_at(at);
             self.expired += 1;
             return None;
         }
-        Some(index)
+        Some(at)
     }
 
     /// The value of a key. It counts as used.
     pub fn get(&mut self, key: &[u8], now: &Now<'_>) -> Option<&[u8]> {
-        let Some(index) = self.find(key, now) else {
+        let Some(at) = self.find(key, now) else {
             self.misses += 1;
             return None;
         };
         self.hits += 1;
-        self.uses += 1;
-        let entry = &mut self.entries[index];
+        self.uses = self.uses.wrapping_add(1);
+        let entry = &mut self.entries[at];
         entry.used = self.uses;
-        Some(&entry.value)
+        Some(entry.value())
     }
 
     /// Whether the key is there.
@@ -338,38 +377,41 @@ impl Shard {
 
     /// Stores a value until this moment; [`NEVER`] for always.
     pub fn set(&mut self, key: &[u8], value: &[u8], expires: u64) {
-        self.uses += 1;
+        self.uses = self.uses.wrapping_add(1);
         let used = self.uses;
-        let before = match self.entries.get_mut(key) {
-            Some(entry) => {
-                let (capacity, expired) = (entry.value.capacity(), entry.expires != NEVER);
-                // Its memory serves again, unless most of it would lie idle.
-                if capacity > 2 * value.len() + 64 {
-                    entry.value = value.to_vec();
-                } else {
-                    entry.value.clear();
-                    entry.value.extend_from_slice(value);
-                }
-                (entry.expires, entry.used) = (expires, used);
-                self.bytes += entry.value.capacity();
-                self.bytes -= capacity;
-                expired
+        let hash = self.hasher.hash_one(key);
+        if let Some(at) = self.place(key, hash) {
+            let entry = &mut self.entries[at];
+            self.bytes -= entry.cost();
+            self.expiring -= usize::from(entry.expires != NEVER);
+            // Its memory serves again, unless most of it would lie idle.
+            entry.bytes.truncate(key.len());
+            if entry.bytes.spilled() && entry.bytes.capacity() > 2 * (key.len() + value.len()) + 64
+            {
+                entry.bytes.shrink_to_fit();
             }
-            None => {
-                let entry = Entry { value: value.to_vec(), expires, used };
-                self.bytes += cost(key, &entry);
-                self.entries.insert(key.into(), entry);
-                false
-            }
-        };
+            entry.bytes.reserve_exact(value.len());
+            entry.bytes.extend_from_slice(value);
+            (entry.expires, entry.used) = (expires, used);
+            self.bytes += entry.cost();
+        } else {
+            let mut bytes = SmallVec::with_capacity(key.len() + value.len());
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(value);
+            let entry = Entry { bytes, key_len: key.len() as u32, used, expires };
+            self.bytes += entry.cost();
+            let at = u32::try_from(self.entries.len()).expect("memory for so many entries");
+            self.entries.push(entry);
+            let Self { index, entries, hasher, .. } = self;
+            index.insert_unique(hash, at, |at| hasher.hash_one(entries[*at as usize].key()));
+        }
         self.expiring += usize::from(expires != NEVER);
-        self.expiring -= usize::from(before);
     }
 
     /// Removes a key: whether it was there.
     pub fn remove(&mut self, key: &[u8], now: &Now<'_>) -> bool {
-        let index = self.find(key, now);
-        index.map(|index| self.remove_at(index)).is_some()
+        let at = self.find(key, now);
+        at.map(|at| self.remove_at(at)).is_some()
     }
 
     /// The last moment of a key; `None` where there is no such key.
@@ -398,8 +440,8 @@ impl Shard {
                 Eviction::Random => self.any_index(),
                 Eviction::LeastRecentlyUsed => {
                     let sample: [usize; SAMPLES] = std::array::from_fn(|_| self.any_index());
-                    let used = |index: &usize| self.entries[*index].used;
-                    sample.into_iter().min_by_key(used).unwrap_or(0)
+                    let age = |at: &usize| self.uses.wrapping_sub(self.entries[*at].used);
+                    sample.into_iter().max_by_key(age).unwrap_or(0)
                 }
             };
             self.remove_at(index);
@@ -434,8 +476,9 @@ impl Shard {
             }
         }
         if self.entries.capacity() > 4 * self.entries.len() + 1024 {
-            let twice = 2 * self.entries.len();
-            self.entries.shrink_to(twice);
+            let Self { index, entries, hasher, .. } = self;
+            entries.shrink_to(2 * entries.len());
+            index.shrink_to(2 * entries.len(), |at| hasher.hash_one(entries[*at as usize].key()));
         }
     }
 }
@@ -527,7 +570,7 @@ mod tests {
             let mut bytes = 0;
             for shard in &store.shards {
                 let shard = shard.lock().unwrap();
-                bytes += shard.entries.iter().map(|(key, entry)| cost(key, entry)).sum::<usize>();
+                bytes += shard.entries.iter().map(Entry::cost).sum::<usize>();
             }
             prop_assert_eq!(store.counts().bytes, bytes);
         }
@@ -568,7 +611,7 @@ mod tests {
     #[test]
     fn memory_stays_within_its_limit_and_the_recently_used_stay_in_it() {
         let (clock, _) = set_clock();
-        let each = OVERHEAD + 4 + 100;
+        let each = OVERHEAD + 104 + 16;
         let store = Store::new(1, 100 * each, Eviction::LeastRecentlyUsed);
         for number in 0..1000u32 {
             let mut shard = store.lock(b"");

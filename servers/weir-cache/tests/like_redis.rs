@@ -32,7 +32,18 @@ impl Redis {
         let child = ["redis-server", "redis-check-rdb"].into_iter().find_map(|program| {
             Command::new(program)
                 .arg0("redis-server")
-                .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket", "socket"])
+                .args([
+                    "--port",
+                    "0",
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                    "--databases",
+                    "1",
+                    "--unixsocket",
+                    "socket",
+                ])
                 .current_dir(&folder)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())

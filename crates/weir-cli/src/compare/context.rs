@@ -1,7 +1,10 @@
 //! What a comparison is given besides its options.
 
+use std::sync::Arc;
+
 use weir_lab::child::Interrupt;
 
+use super::hosts::AtRoot;
 use super::stream::Stream;
 
 /// What a comparison is given besides its options.
@@ -15,4 +18,6 @@ pub struct Context {
     pub stream: Option<Stream>,
     /// Whether the whole terminal shows what happens.
     pub live: bool,
+    /// The other ranks, of a comparison over hosts.
+    pub root: Option<Arc<AtRoot>>,
 }

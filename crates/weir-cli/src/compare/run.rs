@@ -1,10 +1,12 @@
 //! Running a comparison: what it is given, and how its results reach whoever asked.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use weir_lab::report::document::failure;
 
 use super::context::Context;
+use super::hosts::AtRoot;
 use super::output::{Output, OutputArgs};
 use super::part::Part;
 use super::saved::Baseline;
@@ -25,6 +27,7 @@ pub struct Asked<'a> {
 pub fn run(
     asked: &Asked,
     command: Vec<String>,
+    root: Option<Arc<AtRoot>>,
     compare: impl FnOnce(&Context) -> Result<Part, Failure>,
 ) -> ExitCode {
     // Before any file is opened: what cannot be read costs no results of another day.
@@ -40,9 +43,13 @@ pub fn run(
     let attempt = || -> Result<Part, Failure> {
         let context = Context {
             command: command.clone(),
-            interrupt: super::heed_interrupts()?,
+            interrupt: match &root {
+                Some(root) => root.interrupt(),
+                None => super::heed_interrupts()?,
+            },
             stream: output.stream(),
             live: asked.output.live,
+            root: root.clone(),
         };
         let part = compare(&context)?;
         Ok(match baseline {

@@ -1,12 +1,15 @@
 //! `weir compare udp`: every design of UDP that can run here, under the same load, side by side.
 
 mod options;
+mod over_hosts;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir::socket::ReceiveBuffer;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
+use weir_lab::hosts::Hosts;
 use weir_lab::machine::Machine;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
@@ -39,18 +42,37 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         return compare_memory(args, context);
     }
     let depth = depth(args.quick, args.full);
-    let asked = asked(args, depth)?;
-    let loads = asked.loads();
+    if args.hosts.mpi {
+        over_hosts::check(args)?;
+    }
+    let fleet = args.hosts.meet(
+        context,
+        &args.server_cpu,
+        &args.generator_cpu,
+        args.generators.iter().copied().max().unwrap_or(1).into(),
+    )?;
+    let hosts = fleet.as_ref().map(|fleet| fleet.hosts());
+    let asked = asked_on(args, depth, hosts)?;
+    let mut loads = asked.loads();
     let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
-    let (server_cores, generator_cores) =
-        cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?;
+    let (server_cores, generator_cores) = match hosts {
+        Some(hosts) => over_hosts::cores(hosts),
+        None => cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?,
+    };
     let program = super::program()?;
-    let rows = rows(args, &asked, server_cores.len())?;
+    let mut rows = rows(args, &asked, server_cores.len())?;
+    if let Some(hosts) = hosts {
+        over_hosts::adapt(args, hosts, &mut rows, &mut loads)?;
+    }
 
     let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
     results.own.server_cores = server_cores.clone();
     results.own.generator_cores = generator_cores.clone();
-    results.warnings.extend(shared_cores(&results, most_generators));
+    results.own.hosts = hosts.cloned();
+    match hosts {
+        Some(hosts) => results.warnings.extend(over_hosts::warnings(hosts)),
+        None => results.warnings.extend(shared_cores(&results, most_generators)),
+    }
     let budget_s = args
         .time
         .map(|time| time.as_secs_f64())
@@ -58,10 +80,17 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let rounds = args.common.rounds;
     let settings = Settings { depth, rounds, budget_s, is_bound: args.time.is_some() };
     let warnings = descriptors::heed(&mut results, weir_load::tcp::descriptors());
-    let places = format!(
-        "server on core {:?}, generator on core {:?}; ",
-        results.own.server_cores, results.own.generator_cores
-    );
+    let places = match hosts {
+        Some(hosts) => format!(
+            "server: {}; generators: {}; ",
+            hosts.links_in_words(),
+            hosts.generators_in_words()
+        ),
+        None => format!(
+            "server on core {:?}, generator on core {:?}; ",
+            results.own.server_cores, results.own.generator_cores
+        ),
+    };
     let title = |row: &Row| {
         let swept = match (row.only_swept, row.swept_option) {
             (false, _) => String::new(),
@@ -83,9 +112,15 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
             results.own.link = Some(link.describe().into());
             bench = bench.at(Site::Link(link));
         }
+        if let Some(fleet) = &fleet {
+            bench = bench.at(Site::Hosts(Arc::clone(fleet)));
+        }
         experiment::run(&mut bench, results, settings, &mut |progress| {
             display.show(&progress, Row::to_string)
         });
+        if let Some(fleet) = &fleet {
+            over_hosts::conclude(fleet, results);
+        }
         Ok(())
     })
 }
@@ -102,7 +137,13 @@ fn is_plain_variants(args: &UdpArgs, loads: &[Load]) -> bool {
 }
 
 /// What was asked for, as the plan takes it.
+#[cfg(test)]
 fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
+    asked_on(args, depth, None)
+}
+
+/// The same, on these hosts where it is over hosts.
+fn asked_on(args: &UdpArgs, depth: Depth, hosts: Option<&Hosts>) -> Result<Asked, Failure> {
     const MOST_BYTES: usize = weir_load::stamp::DATAGRAM_BYTES_MAX;
     if let Some(length) = args.length.iter().find(|length| **length > MOST_BYTES) {
         return Err(Failure::usage(format!(
@@ -144,7 +185,7 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
     };
     let besides = (!args.pace.is_empty()).then_some(Pace::At(Rate::Saturation));
     let paces = args.load.iter().copied().chain(besides).chain(args.pace.iter().copied());
-    let rates = rates(args, paces.collect())?;
+    let rates = rates(args, paces.collect(), hosts)?;
     let asked = Asked {
         rates,
         sizes_bytes,
@@ -185,7 +226,7 @@ fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
 }
 
 /// The rates of these loads. The speed of a link is asked for where one is a share of it.
-fn rates(args: &UdpArgs, paces: Vec<Pace>) -> Result<Vec<Rate>, Failure> {
+fn rates(args: &UdpArgs, paces: Vec<Pace>, hosts: Option<&Hosts>) -> Result<Vec<Rate>, Failure> {
     let of_link = paces.iter().any(|pace| matches!(pace, Pace::OfLink(_)));
     if !of_link && args.link_speed.is_some() {
         return Err(Failure::usage(
@@ -193,7 +234,7 @@ fn rates(args: &UdpArgs, paces: Vec<Pace>) -> Result<Vec<Rate>, Failure> {
              link:25%,link:50%, or leave it out",
         ));
     }
-    let bits_per_s = if of_link { link_speed(args)? } else { 0 };
+    let bits_per_s = if of_link { link_speed(args, hosts)? } else { 0 };
     let rate = |pace| match pace {
         Pace::At(rate) => rate,
         Pace::OfLink(share) => Rate::OfLink(LinkShare { share, bits_per_s }),
@@ -202,9 +243,13 @@ fn rates(args: &UdpArgs, paces: Vec<Pace>) -> Result<Vec<Rate>, Failure> {
 }
 
 /// The speed of the link that loads are a share of, in bits per second.
-fn link_speed(args: &UdpArgs) -> Result<u64, Failure> {
+fn link_speed(args: &UdpArgs, hosts: Option<&Hosts>) -> Result<u64, Failure> {
     let (what, known) = match (&args.link_speed, args.on) {
         (Some(LinkSpeed::Stated(bits)), _) => return Ok(*bits),
+        (None, _) if hosts.is_some() => {
+            let speed = hosts.and_then(Hosts::bits_per_s);
+            ("the link between the hosts".to_owned(), speed)
+        }
         (Some(LinkSpeed::OfDevice(name)), _) => {
             let asked = weir::machine::link_bits_per_s(name).map_err(|error| {
                 Failure::usage(format!(

@@ -80,6 +80,19 @@ impl Finding for FloodReport {
         if let Some(report) = &self.report {
             account(shown, report);
         }
+        if let Some(ranks) = &self.ranks {
+            let head = format!("{:>14} {:>12} {:>12} {:>12}", "sent", "sent/s", "received", "lost");
+            shown::ranks(shown, ranks, &head, |it| {
+                let or = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
+                format!(
+                    "{:>14} {:>12.0} {:>12} {:>12}",
+                    it.sent,
+                    it.sent_per_s,
+                    or(it.received),
+                    or(it.lost_packets)
+                )
+            });
+        }
     }
 
     fn interval(interval: &Progress) -> serde_json::Result<Value> {
@@ -207,6 +220,7 @@ pub(super) const REPORT_FIELDS: &[&str] = &[
     "refused",
     "refusals",
     "late_skipped",
+    "started_ns",
     "elapsed_ns",
     "offered_per_s",
     "sent_per_s",
@@ -228,4 +242,5 @@ pub(super) const REPORT_FIELDS: &[&str] = &[
     "max_loss_percent",
     "answers",
     "report",
+    "ranks",
 ];

@@ -147,6 +147,18 @@ impl Finding for LoadReport {
         if let Some(summary) = &self.send_delay_ns {
             shown.tell("sent late by", latency(summary));
         }
+        if let Some(ranks) = &self.ranks {
+            let head = format!(
+                "{:>11} {:>9} {:>12} {:>12}",
+                "connections", "failed", "messages", "messages/s"
+            );
+            shown::ranks(shown, ranks, &head, |it| {
+                format!(
+                    "{:>11} {:>9} {:>12} {:>12.0}",
+                    it.connected, it.failed, it.messages, it.messages_per_s
+                )
+            });
+        }
     }
 
     fn interval(interval: &Progress) -> serde_json::Result<Value> {

@@ -13,7 +13,7 @@ struct Command {
 fn parse(line: &str) -> Result<LoadSpec, String> {
     let words = std::iter::once("load").chain(line.split_whitespace());
     let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
-    specify(&command.load).map_err(|error| error.to_string())
+    specify(&command.load, false).map_err(|error| error.to_string())
 }
 
 fn spec(line: &str) -> LoadSpec {

@@ -16,6 +16,7 @@ mod ports;
 mod tcp;
 mod tcp_peer;
 mod text;
+mod together;
 mod watch;
 mod window;
 
@@ -253,6 +254,14 @@ pub struct ServeUdp {
     /// End after the first run of a generator.
     #[arg(short = '1', long, requires = "control")]
     once: bool,
+
+    /// Take the runs of so many generators, which begin together, for one: it begins when all have started, is over when
+    /// all have ended, and has one report, whose window is the time in which datagrams of all came.
+    #[arg(
+        long, hide = true, value_name = "GENERATORS", requires = "control",
+        value_parser = clap::value_parser!(u16).range(1..=weir_load::audit::RUNS_MAX as i64)
+    )]
+    runs_together: Option<u16>,
 
     /// End when the standard input ends.
     #[arg(long)]
@@ -590,7 +599,8 @@ fn start(
             .counting(entries)
             .answering(reply(args))
             .recording(args.performance.recorder())
-            .holding(hold);
+            .holding(hold)
+            .together(args.runs_together.unwrap_or(1).into());
     Ok((Arc::new(watch), name))
 }
 
@@ -607,7 +617,12 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
         )));
     }
     let default = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
+    let together = args.runs_together.unwrap_or(1).into();
     Ok(ControlSettings {
+        peers_max: default.peers_max.max(together),
+        peers_per_address_max: default.peers_per_address_max.max(together),
+        strangers_max: default.strangers_max.max(together),
+        strangers_per_address_max: default.strangers_per_address_max.max(together),
         key: args.control.map(|_| key(args.key_file.as_deref())).transpose()?.flatten(),
         bits_per_s_max: args.max_bitrate.and_then(Most::per_second),
         datagrams_per_s_max: args.max_pps.and_then(Most::per_second),

@@ -22,6 +22,7 @@ use super::event::Event;
 use super::handler::{Measured, Reply};
 use super::hold::Hold;
 use super::metrics::udp::Figures as Scraped;
+use super::together::{Ended, Together};
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
 const SYSTEM_EVERY: u32 = 10;
@@ -54,6 +55,8 @@ struct WatchState {
     /// Since each open run began, or started if it has a warm-up; by run id, at most as many
     /// as the audit has runs.
     runs: Vec<(u32, Course)>,
+    /// Where the runs of several generators are one.
+    together: Option<Together>,
     until_system: u32,
     /// Runs whose data were wrong or whose end nobody signalled.
     wrong_runs: u32,
@@ -116,6 +119,7 @@ impl Watch {
             entries: None,
             whole,
             runs: vec![],
+            together: None,
             until_system: 0,
             wrong_runs: 0,
             runs_ended: 0,
@@ -163,6 +167,12 @@ impl Watch {
     /// The same of a server that is held up by this.
     pub fn holding(self, hold: Option<Arc<Hold>>) -> Self {
         Self { hold, ..self }
+    }
+
+    /// The same of a server that takes the runs of so many generators for one.
+    pub fn together(self, generators: usize) -> Self {
+        self.lock().together = (generators > 1).then(|| Together::of(generators));
+        self
     }
 
     /// The same of a server that answers.
@@ -345,6 +355,7 @@ impl Watch {
                 dropped_socket_source: dropped_socket_source.map(String::from),
                 queued_bytes,
                 no_port: system.udp().no_ports,
+                delivered: system.udp().in_datagrams,
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -354,6 +365,24 @@ impl Watch {
         if let Some((then, now)) = course.entries.zip(entries) {
             report.counters.insert("kernel_entries".into(), now.saturating_sub(then));
             report.settings.insert(ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into());
+        }
+        report
+    }
+
+    /// The report of the runs of several generators that are one.
+    fn report_of_all(&self, state: &mut WatchState, ended: Ended) -> wire::ServerReport {
+        let figures = state.figures();
+        let course = ended.course.as_ref().unwrap_or(&state.whole);
+        let (audit, signalled) = (ended.audit.as_ref(), ended.signalled);
+        let report = self.make_report(course, &mut state.sampler, figures, audit, signalled);
+        let mut report = wire::ServerReport {
+            runs: state.runs_ended,
+            window: ended.window,
+            cut_short: ended.cut_short,
+            ..report
+        };
+        if !ended.same_host {
+            forget_latency(&mut report);
         }
         report
     }
@@ -389,7 +418,16 @@ impl Receiver for Watch {
             settings.verify_every = 1;
         }
         self.audit.begin(settings)?;
-        self.lock().begin(ask.run);
+        let mut state = self.lock();
+        if let Some(Err(reason)) =
+            state.together.as_mut().map(|together| together.begin(ask.run, run.same_host))
+        {
+            drop(state);
+            self.audit.end(ask.run, None);
+            return Err(reason);
+        }
+        state.begin(ask.run);
+        drop(state);
         self.tell(Event::RunBegan);
         Ok(ports)
     }
@@ -414,19 +452,27 @@ impl Receiver for Watch {
         let mut state = self.lock();
         self.audit.start(run.ask.run);
         state.begin(run.ask.run);
-        if let Some(hold) = &self.hold {
+        let is_last = state.start_together(run.ask.run);
+        if let (true, Some(hold)) = (is_last, &self.hold) {
             hold.arm();
         }
     }
 
-    fn all_sent(&self, _: &AgreedRun) {
-        self.lock().end_recording();
+    fn all_sent(&self, run: &AgreedRun) {
+        let mut state = self.lock();
+        if state.together.as_mut().is_some_and(|together| !together.all_sent(run.ask.run)) {
+            return;
+        }
+        state.end_recording();
         if let Some(hold) = &self.hold {
             hold.all_sent();
         }
     }
 
     fn quiet_ns(&self, run: &AgreedRun) -> u64 {
+        if self.lock().together.as_ref().is_some_and(|together| together.waits(run.ask.run)) {
+            return 0;
+        }
         let quiet_ns = self.audit.quiet_ns(run.ask.run);
         self.hold.as_ref().map_or(quiet_ns, |hold| quiet_ns.min(hold.quiet_ns()))
     }
@@ -439,12 +485,21 @@ impl Receiver for Watch {
         let mut state = self.lock();
         let state = &mut *state;
         let sockets_now = state.sockets();
-        // With several runs nobody can say whose datagrams lie in a socket, or were dropped there.
-        let [(id, course)] = state.runs.as_slice() else { return Outstanding::default() };
-        if *id != run.ask.run {
-            return Outstanding::default();
-        }
         let settings = state.settings();
+        let (course, sent, received) = match (&mut state.together, state.runs.as_slice()) {
+            (Some(together), _) => {
+                let all = sent.and_then(|sent| together.sent(run.ask.run, sent));
+                let Some(all) = all else { return Outstanding::default() };
+                let received = together.received(|id| self.audit.received(id));
+                let Some(course) = together.course() else { return Outstanding::default() };
+                (course, Some(all), received)
+            }
+            (None, [(id, course)]) if *id == run.ask.run => {
+                (course, sent, self.audit.received(*id))
+            }
+            // With several runs nobody can say whose datagrams lie in a socket, or were dropped there.
+            _ => return Outstanding::default(),
+        };
         let is = |name: &str, value: &str| settings.get(name).is_some_and(|v| v.starts_with(value));
         // The sockets of AF_XDP hold a port and are never read.
         let queued_bytes =
@@ -457,7 +512,7 @@ impl Receiver for Watch {
             // Where that is not told, what was dropped is missing, too: it is given up after a while.
             let at_sockets = course.dropped_at_sockets(&sockets_now, &self.addresses).unwrap_or(0);
             let dropped = at_sockets + system.softnet_total().dropped.unwrap_or(0);
-            sent.saturating_sub(self.audit.received(*id) + dropped)
+            sent.saturating_sub(received + dropped)
         });
         Outstanding { queued_bytes, missing }
     }
@@ -493,12 +548,8 @@ impl Receiver for Watch {
             sent.is_some(),
         );
         if !run.same_host {
-            // The clocks of two machines, or systems, have nothing in common.
-            report.audit.latency_ns = None;
-            report.audit.latency_histogram.clear();
+            forget_latency(&mut report);
         }
-        state.runs_ended += 1;
-        report.runs = state.runs_ended;
         let stopped = *ending == Ending::Stopped;
         let incomplete = !report.end_signalled || report.cut_short.is_some();
         if report.audit.data_errors || incomplete && !stopped {
@@ -508,15 +559,34 @@ impl Receiver for Watch {
             state.stopped_in_a_run = true;
             report.cut_short.get_or_insert_with(|| STOPPED.into());
         }
+        let signalled = sent.is_some();
+        let of_all = match &mut state.together {
+            None => Some(None),
+            Some(together) => {
+                together.end(run.ask.run, audit, signalled, report.cut_short.clone()).map(Some)
+            }
+        };
+        let is_last = of_all.is_some();
+        if is_last {
+            state.runs_ended += 1;
+        }
+        report.runs = state.runs_ended;
         let value = serde_json::to_value(&report).unwrap_or_default();
+        if let Some(Some(ended)) = of_all {
+            report = self.report_of_all(&mut state, ended);
+        }
         // It is for whoever started this server, and would be too much for the control channel.
-        report.performance = std::mem::take(&mut state.recorded);
-        state.last = Some(report);
+        if is_last {
+            report.performance = std::mem::take(&mut state.recorded);
+            state.last = Some(report);
+        }
         drop(state);
         if let Ending::NotSignalled { reason } = ending {
             self.note(&format!("the end of the run was not signalled: {reason}"));
         }
-        self.tell(Event::RunEnded);
+        if is_last {
+            self.tell(Event::RunEnded);
+        }
         value
     }
 
@@ -539,12 +609,7 @@ impl Receiver for Watch {
 impl WatchState {
     /// Counts for a run from now on, whatever was counted for it before.
     fn begin(&mut self, run: u32) {
-        let Some(server) = &self.server else { return };
-        let mut course = Course::begin(server, &mut self.sampler);
-        // From here on it is the threads of the server that are counted, and not those that look on.
-        course.entries = self.entries.as_ref().and_then(|entries| {
-            entries.leave_out_all_but(&server.thread_ids()).and_then(|()| entries.read()).ok()
-        });
+        let Some(mut course) = self.begin_course() else { return };
         let before = self.runs.iter().position(|(id, _)| *id == run);
         let before = before.map(|at| self.runs.remove(at).1);
         course.other_runs = match before {
@@ -562,6 +627,28 @@ impl WatchState {
         self.runs.push((run, course));
         self.until_system = 0;
         self.begin_recording();
+    }
+
+    fn begin_course(&mut self) -> Option<Course> {
+        let server = self.server.as_ref()?;
+        let mut course = Course::begin(server, &mut self.sampler);
+        // From here on it is the threads of the server that are counted, and not those that look on.
+        course.entries = self.entries.as_ref().and_then(|entries| {
+            entries.leave_out_all_but(&server.thread_ids()).and_then(|()| entries.read()).ok()
+        });
+        Some(course)
+    }
+
+    /// The warm-up of a run is over. Gives whether everything that is to be measured begins with it.
+    fn start_together(&mut self, run: u32) -> bool {
+        let Some(true) = self.together.as_mut().map(|together| together.start(run)) else {
+            return self.together.is_none();
+        };
+        let course = self.begin_course();
+        if let Some((together, course)) = self.together.as_mut().zip(course) {
+            together.begin_course(course);
+        }
+        true
     }
 
     fn begin_recording(&mut self) {
@@ -649,11 +736,16 @@ impl WatchState {
         for (run, course) in &mut self.runs {
             course.read(handled(course), Some(audit.received(*run)), cpu);
         }
+        if let Some(together) = &mut self.together {
+            let handled = together.course().map_or(0, handled);
+            together.read(|run| audit.received(run), handled, cpu);
+        }
         if self.until_system == 0 {
             self.until_system = SYSTEM_EVERY;
             let bytes = self.sampler.system().total.udp_memory_bytes;
             let runs = self.runs.iter_mut().map(|(_, course)| course);
-            for course in runs.chain([&mut self.whole]) {
+            let together = self.together.as_mut().and_then(Together::course_mut);
+            for course in runs.chain([&mut self.whole]).chain(together) {
                 course.kernel_bytes = course.kernel_bytes.max(bytes);
             }
         }
@@ -677,6 +769,12 @@ impl Dropped {
         let of_device = total.no_buffer + total.overflows + total.too_long;
         Self { at_socket: Some(of_device + total.discarded), of_device }
     }
+}
+
+/// The clocks of two machines, or systems, have nothing in common.
+fn forget_latency(report: &mut wire::ServerReport) {
+    report.audit.latency_ns = None;
+    report.audit.latency_histogram.clear();
 }
 
 fn served(addresses: &[SocketAddr]) -> String {

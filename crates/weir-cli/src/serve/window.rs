@@ -70,7 +70,8 @@ impl Readings {
     }
 }
 
-fn between(first: &Reading, last: &Reading) -> Window {
+/// What lies between two readings.
+pub fn between(first: &Reading, last: &Reading) -> Window {
     let since = |of: fn(&Reading) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));
     Window {
         elapsed_ns: last.at_ns.saturating_sub(first.at_ns),

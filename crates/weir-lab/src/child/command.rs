@@ -4,17 +4,32 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+use weir_load::control::KEY_VARIABLE;
+
 /// A program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
     program: PathBuf,
     arguments: Vec<String>,
+    /// The key of the control channel, which is not shown.
+    key: Option<String>,
 }
 
 impl CommandLine {
     /// A program without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), arguments: vec![] }
+        Self { program: program.into(), arguments: vec![], key: None }
+    }
+
+    /// Gives it a key for the control channel ([`weir_load::control::KEY_VARIABLE`]). It is in its environment, where
+    /// only its user can read it, and not in what is shown.
+    pub fn with_key(self, key: Option<&str>) -> Self {
+        Self { key: key.map(String::from), ..self }
+    }
+
+    /// Its arguments, as they are.
+    pub fn words(&self) -> &[String] {
+        &self.arguments
     }
 
     /// Binds it to these cores, if there are any, as each command of ours spells it.
@@ -93,9 +108,10 @@ impl CommandLine {
     }
 
     /// What the standard library starts.
-    pub(super) fn to_process(&self) -> std::process::Command {
+    pub(crate) fn to_process(&self) -> std::process::Command {
         let mut command = std::process::Command::new(&self.program);
         command.args(self.arguments.iter().map(OsString::from));
+        command.envs(self.key.as_ref().map(|key| (KEY_VARIABLE, key)));
         command
     }
 }

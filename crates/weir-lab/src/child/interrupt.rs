@@ -42,12 +42,12 @@ impl Interrupt {
 
     /// Adds who is to be woken: the reader of a child, known by its process id. It looks at
     /// the flag before each wait, so that nothing is missed that was raised before.
-    pub(super) fn listen(&self, child: u32, listener: SyncSender<Event>) {
+    pub(crate) fn listen(&self, child: u32, listener: SyncSender<Event>) {
         self.listeners().push((child, listener));
     }
 
     /// Forgets the reader of a child that is gone.
-    pub(super) fn forget(&self, child: u32) {
+    pub(crate) fn forget(&self, child: u32) {
         self.listeners().retain(|(id, _)| *id != child);
     }
 

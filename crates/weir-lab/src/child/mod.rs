@@ -5,20 +5,24 @@
 //! end is kept for the message of a failure. A child that is dropped is ended by its
 //! process id and waited for. Its standard input is a pipe that nobody writes to: when this
 //! process dies in whatever way, the pipe closes, and a child that watches it ends too.
+//!
+//! A child may run at another host ([`Remote`], [`crate::hosts`]): the conversation is the same.
 
 mod command;
+mod exit;
 mod interrupt;
 mod limit;
 mod runner;
 
 pub use command::CommandLine;
+pub use exit::Exit;
 pub use interrupt::Interrupt;
 pub use limit::TimeLimit;
 pub use runner::Runner;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{ChildStdin, ExitStatus, Stdio};
+use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -115,24 +119,68 @@ pub enum ChildError {
     /// It said why it cannot go on.
     #[error("{}", .0.message)]
     Reported(Failure),
+    /// The same of one that runs at another host.
+    #[error("at {place}: {source}")]
+    At {
+        /// Which, by its rank and its host's name.
+        place: String,
+        /// What happened.
+        source: Box<ChildError>,
+    },
     /// The user wants to stop.
     #[error("interrupted")]
     Interrupted,
 }
 
+impl ChildError {
+    /// The same of a child that runs there. What is so wherever it runs stays as it is.
+    pub(crate) fn at(self, place: &str) -> Self {
+        match self {
+            Self::Interrupted | Self::At { .. } => self,
+            Self::Reported(Failure { unavailable, message }) => {
+                Self::Reported(Failure { unavailable, message: format!("at {place}: {message}") })
+            }
+            other => Self::At { place: place.into(), source: Box::new(other) },
+        }
+    }
+}
+
 /// A running child.
 pub struct Child {
     name: &'static str,
-    process: std::process::Child,
-    stdin: Option<ChildStdin>,
+    body: Body,
     events: Receiver<Event>,
-    stderr: Arc<Mutex<VecDeque<u8>>>,
-    stderr_ended: Receiver<()>,
     interrupt: Interrupt,
     started: Instant,
     output_ended: bool,
+}
+
+/// What a child is made of.
+enum Body {
+    Here(Process),
+    There { key: u32, remote: Box<dyn Remote> },
+}
+
+/// A process of this machine.
+struct Process {
+    child: std::process::Child,
+    stdin: Option<ChildStdin>,
+    stderr: Arc<Mutex<VecDeque<u8>>>,
+    stderr_ended: Receiver<()>,
     /// What a foreign program starts.
     tree: Option<Tree>,
+}
+
+/// What stands for a child at another host.
+pub(crate) trait Remote: Send {
+    /// Says a line to it.
+    fn say(&mut self, line: &str);
+    /// Closes its input.
+    fn close_input(&mut self);
+    /// How it ended, and the end of its standard error, once it has.
+    fn ended(&self) -> Option<(Exit, String)>;
+    /// Ends it, if it has not ended.
+    fn end(&mut self);
 }
 
 impl Child {
@@ -164,8 +212,29 @@ impl Child {
         weir::process::end_with_this_thread(&mut process);
         let tree = Tree::of(&mut process);
         let mut child = Self::start(name, command, process, speaks, interrupt)?;
-        child.tree.insert(tree).started(child.process.id());
+        if let Body::Here(process) = &mut child.body {
+            process.tree.insert(tree).started(process.child.id());
+        }
         Ok(child)
+    }
+
+    /// One that runs elsewhere. What it says comes over `events`, whose other end `interrupt` wakes by this key; no
+    /// other child may have it.
+    pub(crate) fn elsewhere(
+        name: &'static str,
+        key: u32,
+        events: Receiver<Event>,
+        remote: Box<dyn Remote>,
+        interrupt: &Interrupt,
+    ) -> Self {
+        Self {
+            name,
+            body: Body::There { key, remote },
+            events,
+            interrupt: interrupt.clone(),
+            started: Instant::now(),
+            output_ended: false,
+        }
     }
 
     fn start(
@@ -207,38 +276,37 @@ impl Child {
             });
         }
         let stdin = process.stdin.take();
+        let body = Body::Here(Process { child: process, stdin, stderr, stderr_ended, tree: None });
         let interrupt = interrupt.clone();
-        let started = Instant::now();
-        Ok(Self {
-            name,
-            process,
-            stdin,
-            events,
-            stderr,
-            stderr_ended,
-            interrupt,
-            started,
-            output_ended: false,
-            tree: None,
-        })
+        Ok(Self { name, body, events, interrupt, started: Instant::now(), output_ended: false })
     }
 
-    /// Its process id.
+    /// Its process id; of one that runs elsewhere, a number that no process has.
     pub fn id(&self) -> u32 {
-        self.process.id()
+        match &self.body {
+            Body::Here(process) => process.child.id(),
+            Body::There { key, .. } => *key,
+        }
     }
 
     /// A foreign program with all that it starts.
     pub fn tree(&mut self) -> Option<&mut Tree> {
-        self.tree.as_mut()
+        match &mut self.body {
+            Body::Here(process) => process.tree.as_mut(),
+            Body::There { .. } => None,
+        }
     }
 
     /// Says a line to it. Whether it was heard shows its answer: lines must be answered one by one,
     /// for what nobody reads would fill its pipe.
     pub fn say(&mut self, line: &str) {
-        if let Some(stdin) = &mut self.stdin {
-            // A child that has ended may have said why before, and that is told then.
-            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        match &mut self.body {
+            Body::Here(Process { stdin: Some(stdin), .. }) => {
+                // A child that has ended may have said why before, and that is told then.
+                let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+            }
+            Body::Here(_) => {}
+            Body::There { remote, .. } => remote.say(line),
         }
     }
 
@@ -260,7 +328,10 @@ impl Child {
 
     /// Closes its input: a child that watches it ends with its last words.
     pub fn close_input(&mut self) {
-        self.stdin = None;
+        match &mut self.body {
+            Body::Here(process) => process.stdin = None,
+            Body::There { remote, .. } => remote.close_input(),
+        }
     }
 
     /// The next line, as a document. `what` names it in messages.
@@ -322,7 +393,7 @@ impl Child {
     ///
     /// # Errors
     /// [`ChildError::Deadline`], [`ChildError::Interrupted`].
-    pub fn finish(mut self, deadline: Instant) -> Result<ExitStatus, ChildError> {
+    pub fn finish(mut self, deadline: Instant) -> Result<Exit, ChildError> {
         const WHAT: &str = "end";
         self.close_input(); // now at the latest
         while self.next(WHAT, deadline)?.is_some() {}
@@ -376,8 +447,10 @@ impl Child {
     fn ended(&mut self, what: &'static str) -> ChildError {
         let status = match self.wait(Instant::now() + END_WITHIN) {
             Some(status) => {
-                // Its last words may still be on their way through the pipe.
-                let _ = self.stderr_ended.recv_timeout(LAST_WORDS_WITHIN);
+                if let Body::Here(process) = &self.body {
+                    // Its last words may still be on their way through the pipe.
+                    let _ = process.stderr_ended.recv_timeout(LAST_WORDS_WITHIN);
+                }
                 status.to_string()
             }
             None => "its output closed, still running".into(),
@@ -389,11 +462,15 @@ impl Child {
     ///
     /// The standard library has no wait with a deadline. A child whose output has ended is
     /// about to end, so looking at growing intervals costs next to nothing.
-    fn wait(&mut self, deadline: Instant) -> Option<ExitStatus> {
+    fn wait(&mut self, deadline: Instant) -> Option<Exit> {
         let mut pause = Duration::from_micros(100);
         loop {
-            if let Ok(Some(status)) = self.process.try_wait() {
-                return Some(status);
+            let ended = match &mut self.body {
+                Body::Here(process) => process.child.try_wait().ok().flatten().map(Exit::from),
+                Body::There { remote, .. } => remote.ended().map(|(exit, _)| exit),
+            };
+            if ended.is_some() {
+                return ended;
             }
             if Instant::now() >= deadline {
                 return None;
@@ -404,26 +481,44 @@ impl Child {
     }
 
     fn stderr_end(&self) -> String {
-        let kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes: Vec<u8> = kept.iter().copied().collect();
-        let text = String::from_utf8_lossy(&bytes).trim().replace('\n', " | ");
-        if text.is_empty() { text } else { format!("; it said: {text}") }
+        let said = match &self.body {
+            Body::Here(process) => text_of(&process.stderr),
+            Body::There { remote, .. } => remote.ended().map(|(_, said)| said).unwrap_or_default(),
+        };
+        if said.is_empty() { said } else { format!("; it said: {said}") }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if let Some(tree) = &mut self.tree {
-            tree.end();
+        match &mut self.body {
+            Body::Here(process) => {
+                if let Some(tree) = &mut process.tree {
+                    tree.end();
+                }
+                // Both fail only if it has ended already.
+                let _ = process.child.kill();
+                let _ = process.child.wait();
+            }
+            Body::There { remote, .. } => remote.end(),
         }
-        // Both fail only if it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        self.interrupt.forget(self.process.id());
+        self.interrupt.forget(self.id());
     }
 }
 
+/// What was kept of a standard error, in one line.
+pub(crate) fn text_of(kept: &Mutex<VecDeque<u8>>) -> String {
+    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes: Vec<u8> = kept.iter().copied().collect();
+    String::from_utf8_lossy(&bytes).trim().replace('\n', " | ")
+}
+
 fn read_lines(pipe: impl Read, sender: &SyncSender<Event>) {
+    read_each(pipe, |event| sender.send(event).is_ok());
+}
+
+/// Reads lines until the end, and as long as whoever gets them wants more.
+pub(crate) fn read_each(pipe: impl Read, mut give: impl FnMut(Event) -> bool) {
     let mut reader = BufReader::new(pipe);
     loop {
         let mut line = vec![];
@@ -436,14 +531,15 @@ fn read_lines(pipe: impl Read, sender: &SyncSender<Event>) {
                 Err(_) => Event::Unreadable,
             },
         };
-        let last = event != Event::End;
-        if sender.send(event).is_err() || !last {
+        let is_last = event == Event::End;
+        if !give(event) || is_last {
             return;
         }
     }
 }
 
-fn keep_end(mut pipe: impl Read, kept: &Mutex<VecDeque<u8>>) {
+/// Reads to the end, and keeps that.
+pub(crate) fn keep_end(mut pipe: impl Read, kept: &Mutex<VecDeque<u8>>) {
     let mut buffer = [0; 1024];
     while let Ok(n @ 1..) = pipe.read(&mut buffer) {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir::counters::os::KernelEntries;
 
 use super::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
+use crate::hosts::{Fleet, Host};
 
 /// A server that has crashed says so by its end; it is asked for no longer than this when whoever used it failed,
 /// since its fault is the likelier cause.
@@ -51,6 +52,23 @@ impl Runner {
     pub fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
         self.announce(command);
         Child::spawn(name, command, &self.interrupt)
+    }
+
+    /// Starts a command of this executable at a host of several.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_at(
+        &self,
+        fleet: &Fleet,
+        host: &Host,
+        name: &'static str,
+        command: &CommandLine,
+    ) -> Result<Child, ChildError> {
+        if let Some(tell) = self.tell {
+            tell(&format!("{host}: {command}"));
+        }
+        fleet.spawn(host, name, command, &self.interrupt)
     }
 
     /// Starts what may be another program.

@@ -8,6 +8,7 @@ use crate::experiment::plan::Schedule;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::repeat;
 use crate::experiment::results::Results;
+use crate::hosts::{Host, Hosts};
 use crate::report::Reported;
 use crate::report::columns::{At, Column, names};
 use crate::report::layout::{Filled, NARROWEST, paragraph, parts};
@@ -120,6 +121,47 @@ pub(crate) fn both_sides<K: Reported>(
     let one = (server_cores.len() == 1)
         .then(|| "one core: the rows claim nothing about scaling".to_owned());
     place.into_iter().chain(one).collect()
+}
+
+/// Where server and generators (or clients) of a comparison over hosts ran, and how far apart they began.
+pub(crate) fn over_hosts(hosts: &Hosts, other: &str, skews: Vec<(u64, u64)>) -> Vec<String> {
+    let cores = |list: &[usize]| match list {
+        [] => "any core".to_owned(),
+        [one] => format!("core {one}"),
+        list => {
+            format!("cores {}", list.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+        }
+    };
+    let at = |host: &Host| {
+        let machine = if host.machine.is_empty() { "" } else { " (" };
+        let end = if host.machine.is_empty() { "" } else { ")" };
+        format!("{host}{machine}{}{end}, {}, by {}", host.machine, cores(&host.cores), host.link)
+    };
+    let mut said = vec![format!("server: {}", at(&hosts.server))];
+    let several = if hosts.generators.len() == 1 { "" } else { "s" };
+    said.push(format!("{} {other}{several}:", hosts.generators.len()));
+    said.extend(hosts.generators.iter().map(|host| format!("  {}", at(host))));
+    let mut each: Vec<u64> = skews.iter().map(|(skew_ns, _)| *skew_ns).collect();
+    each.sort_unstable();
+    let uncertainty_ns = skews.iter().map(|(_, wrong_ns)| *wrong_ns).max();
+    if let (Some(most), Some(wrong), true) = (each.last(), uncertainty_ns, several == "s") {
+        let us = |ns: u64| format!("{:.0} µs", ns as f64 / 1e3);
+        said.push(format!(
+            "start of the {other}s: the last began {} after the first (median of {} runs; at most {}), by clocks that are \
+             known within {}",
+            us(each[each.len() / 2]),
+            each.len(),
+            us(*most),
+            us(wrong)
+        ));
+    }
+    said.push(
+        "one-way latency is not measured between hosts, whose clocks differ; round trips are (--reply)".into(),
+    );
+    if hosts.server.cores.len() == 1 {
+        said.push("one core: the rows claim nothing about scaling".into());
+    }
+    said
 }
 
 /// The table of one group of rows under one load, and what it says.

@@ -5,6 +5,10 @@
 //! sent    = received + dropped at the device + at the CPU's queue + at the socket + unexplained
 //! ```
 //!
+//! Over hosts there are two places more: the senders' devices, and the network between, in which everything is lost that
+//! left and was counted nowhere else. What the server's system gave to programs, and the server did not count, is no loss
+//! of the network: it stays unexplained.
+//!
 //! Datagrams of strangers are counted apart: they are no part of either line.
 //!
 //! Where the system counts no drops at sockets, the last place of its own that a datagram passes, what is missing
@@ -45,6 +49,12 @@ pub struct Ledger {
     /// What counted those, where that was not each socket but the whole machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped_socket_source: Option<String>,
+    /// Dropped by the devices of the generators' hosts, before anything left; none on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped_sender: Option<u64>,
+    /// Lost in the network between hosts: sent, and counted nowhere else; none on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_network: Option<u64>,
     /// Datagrams that belong to no run or to another, counted apart.
     pub strangers: u64,
 }
@@ -89,9 +99,27 @@ impl Ledger {
         self
     }
 
+    /// Between hosts, of whose senders' devices this is known: what is counted nowhere else was lost in the network. Of
+    /// the server's system it is known, perhaps, what it gave to programs. Where it does not count drops at sockets, they
+    /// may be as well there.
+    pub fn over_network(mut self, dropped_sender: Option<u64>, delivered: Option<u64>) -> Self {
+        self.dropped_sender = dropped_sender;
+        if !self.tells_of_sockets() {
+            return self;
+        }
+        let missing = u64::try_from(self.unexplained()).unwrap_or(0);
+        let counted = self.received.saturating_add(self.strangers);
+        let taken = delivered.map_or(0, |delivered| delivered.saturating_sub(counted));
+        // Other programs receive datagrams, too: a few, or what is taken would be seen in any run.
+        let is_some = taken as f64 > self.sent as f64 * TOLERANCE;
+        self.lost_network = Some(missing.saturating_sub(if is_some { taken } else { 0 }));
+        self
+    }
+
     /// Datagrams dropped at all the places that can be seen.
     pub fn dropped(&self) -> u64 {
-        [self.dropped_device, self.dropped_cpu_queue, self.dropped_socket].iter().flatten().sum()
+        let places = [self.dropped_sender, self.dropped_device, self.dropped_cpu_queue];
+        places.iter().chain([&self.dropped_socket, &self.lost_network]).flatten().sum()
     }
 
     /// Datagrams sent that neither arrived nor are known to be dropped. Below 0, more
@@ -174,6 +202,8 @@ impl Ledger {
         if self.dropped_socket_source.is_none() {
             self.dropped_socket_source.clone_from(&other.dropped_socket_source);
         }
+        self.dropped_sender = both(self.dropped_sender, other.dropped_sender);
+        self.lost_network = both(self.lost_network, other.lost_network);
         self.strangers += other.strangers;
     }
 }
@@ -192,6 +222,8 @@ mod tests {
             dropped_cpu_queue: Some(20_000),
             dropped_socket: Some(79_500),
             dropped_socket_source: None,
+            dropped_sender: None,
+            lost_network: None,
             strangers: 3,
         }
     }
@@ -283,6 +315,37 @@ mod tests {
         // That each of its drops is of several datagrams is not known.
         let few = of(1000, 900_000);
         assert_eq!(few.clone().with_drops_of_several(), few);
+    }
+
+    #[test]
+    fn between_hosts_the_network_is_a_place_and_the_server_is_none() {
+        let lossy = Ledger { received: 700_000, ..balanced() };
+        sentence(&lossy);
+        let over = |sender, delivered| lossy.clone().over_network(sender, delivered);
+        let network = over(Some(500), Some(700_000));
+        assert_eq!((network.lost_network, network.unexplained()), (Some(200_000), 0));
+        assert_eq!(network.balance(), Balance::Balanced);
+        assert_eq!(
+            over(None, None).lost_network,
+            Some(200_500),
+            "what is not known is nowhere else"
+        );
+        // A server that took 100000 datagrams from its system and says nothing of them.
+        let forgetful = over(Some(0), Some(800_003));
+        assert_eq!(forgetful.lost_network, Some(100_500));
+        assert!(sentence(&forgetful).contains("100000 of 1000000"));
+        // Other programs received some.
+        assert_eq!(over(Some(0), Some(700_503)).lost_network, Some(200_500));
+        // More came than was sent: nothing was lost.
+        let more = Ledger { received: 990_000, ..balanced() }.over_network(Some(0), None);
+        assert_eq!(more.lost_network, Some(0));
+        sentence(&more);
+        // Where drops at sockets are not told, nobody knows which of the two it was.
+        let unseen = Ledger { dropped_socket: None, ..lossy.clone() }.over_network(Some(0), None);
+        assert_eq!((unseen.lost_network, unseen.lost_place_unknown()), (None, Some(280_000)));
+        let mut sum = network.clone();
+        sum.add(&network);
+        assert_eq!((sum.dropped_sender, sum.lost_network), (Some(1000), Some(400_000)));
     }
 
     #[test]

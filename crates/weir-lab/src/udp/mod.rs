@@ -20,4 +20,5 @@ pub mod report;
 pub mod results;
 pub mod rows;
 pub mod sample;
+mod together;
 pub mod verdict;

@@ -3,16 +3,20 @@
 //! Both are this same executable, started with commands that a person can repeat. The
 //! server says where it listens, the generator asks it for consent over the control channel
 //! and floods it, both report. Each answer has a deadline; a child that misses it is ended.
+//!
+//! Over hosts ([`crate::hosts`]) there is a generator at each of several, and each asks for itself. They begin together:
+//! each says when it can, and all are told one time, by the clock of each.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Extent, Made, Run};
 use super::check::{self, Checked};
 use super::exchange::{self, Echoed, Exchange};
 use super::results::Udp;
-use serde_json::Value;
+use super::together::{self, share};
+use serde_json::{Value, json};
 use weir::machine::LoadMeter;
 use weir::memory::Commit;
 use weir::socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions};
@@ -23,9 +27,10 @@ use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit::DATA_ERRORS;
 use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
+use crate::hosts::{Fleet, Readings};
 use crate::udp::link::{self, Site};
 use crate::udp::plan::{Held, Load};
-use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
+use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ReadyTo, ServerReport};
 
 const SERVER: &str = "the server";
 const GENERATOR: &str = "the generator";
@@ -105,10 +110,10 @@ impl Processes {
             Some(peer) => peer.command.to_string(),
         }]);
         for _ in 0..load.ports.max(1) {
-            command = command.arguments(["--bind".into(), any_port(self.site.server_v4())]);
+            command = command.arguments(["--bind".into(), any_port(self.site.server())]);
         }
         command = command
-            .arguments(["--control".into(), any_port(self.site.server_v4())])
+            .arguments(["--control".into(), any_port(self.site.server())])
             .arguments(self.permission())
             .on_cores(&self.server_cores)
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
@@ -126,6 +131,8 @@ impl Processes {
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
         }
+        let generators = self.site.fleet().map_or(1, |fleet| fleet.hosts().generators.len());
+        command = command.option("--runs-together", (generators > 1).then_some(generators));
         if run.row.peer.is_none() && matches!(run.extent, Extent::Timed { .. }) {
             command = command.arguments(self.runner.logging());
         }
@@ -146,6 +153,21 @@ impl Processes {
         ports: &[u16],
         control: Option<SocketAddr>,
     ) -> CommandLine {
+        let part = Part { index: 0, of: 1, cores: &self.generator_cores(load) };
+        self.part_of_generator(&part, load, (per_second, extent), head, ports, control)
+    }
+
+    /// The command of one of several generators, which share what is to be sent.
+    fn part_of_generator(
+        &self,
+        part: &Part,
+        load: &Load,
+        (per_second, extent): (Option<u64>, Extent),
+        head: Head,
+        ports: &[u16],
+        control: Option<SocketAddr>,
+    ) -> CommandLine {
+        let of_part = |all: u64| share(all, part.index, part.of).max(1);
         let (flows, datagrams, per_second) = match extent {
             Extent::Timed { .. } => (load.flows, None, per_second),
             Extent::Burst { datagrams } => (load.flows, Some(datagrams), None),
@@ -162,10 +184,10 @@ impl Processes {
         let mut command = self
             .runner
             .weir()
-            .arguments(["flood".into(), self.site.server_v4().to_string()])
+            .arguments(["flood".into(), self.site.server().to_string()])
             .arguments(["-p".into(), port_list.join(",")])
             .option("--control", control)
-            .on_cores(&self.generator_cores(load))
+            .on_cores(part.cores)
             .option("-l", Some(load.size_bytes))
             .option("--head", (!head.is_empty()).then_some(head))
             .arguments(replies.map(|_| "--reply"))
@@ -173,8 +195,8 @@ impl Processes {
             .option("--outstanding", closed.map(|replies| replies.outstanding))
             .option("-P", Some(flows))
             .option("--generators", (load.generators > 1).then_some(load.generators))
-            .option("-k", datagrams)
-            .option("--pps", per_second)
+            .option("-k", datagrams.map(of_part))
+            .option("--pps", per_second.map(of_part))
             .option("--arrivals", is_poisson.then_some(load.arrivals.name()));
         let (warmup_ms, run_ms) = milliseconds(extent);
         let limit = if datagrams.is_some() { "--max-time" } else { "-t" };
@@ -203,7 +225,7 @@ impl Processes {
             .weir()
             .arguments(["serve", "udp", "--design"])
             .arguments([row.spec()])
-            .arguments(["--bind".into(), any_port(self.site.server_v4())]);
+            .arguments(["--bind".into(), any_port(self.site.server())]);
         if let Some(v6) = self.site.server_v6() {
             command = command.arguments(["--bind".into(), any_port(v6)]);
         }
@@ -271,28 +293,63 @@ impl Processes {
 
     /// Starts the server at its end.
     fn spawn_server(&self, command: &CommandLine) -> Result<Child, ChildError> {
-        self.site.at_server(|| self.runner.spawn(SERVER, command))
+        match self.site.fleet() {
+            Some(fleet) => self.runner.spawn_at(fleet, &fleet.hosts().server, SERVER, command),
+            None => self.site.at_server(|| self.runner.spawn(SERVER, command)),
+        }
     }
 
     /// What a server is told where its control channel is not on loopback: that it may be flooded at any
-    /// rate. Nobody else is on the link.
+    /// rate. Nobody else is on a link of its own; over hosts a generator must have the run's key.
     fn permission(&self) -> Vec<String> {
         let words = ["--max-pps", "any", "--max-bitrate", "any", "--max-time", "1h"];
-        let on_a_link = self.site.link().is_some();
-        words.into_iter().filter(|_| on_a_link).map(String::from).collect()
+        let elsewhere = !self.site.server().is_loopback();
+        words.into_iter().filter(|_| elsewhere).map(String::from).collect()
     }
 
+    /// What a run is made by, and what the machine or the hosts did meanwhile.
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
-        let mut meter = LoadMeter::start();
+        let Some(fleet) = self.site.fleet() else {
+            let mut meter = LoadMeter::start();
+            let made = self.try_run_metered(run)?;
+            let load_of_others = meter.read(own_cpu_ns(&made.server, &made.flood)).others;
+            return Ok(Made { load_of_others, ..made });
+        };
+        fleet.begin_meters();
+        let mut made = self.try_run_metered(run)?;
+        let hosts = fleet.hosts();
+        // Generators are alike: each has an even part of what all of them had.
+        let all_ns = made.flood.process_cpu_ns.or(made.flood.cpu_ns).unwrap_or(0);
+        let each_ns = all_ns / hosts.generators.len().max(1) as u64;
+        let mut cpu_ns: Vec<(usize, u64)> =
+            hosts.generators.iter().map(|at| (at.rank, each_ns)).collect();
+        cpu_ns.push((hosts.server.rank, made.server.system.cpu_ns.unwrap_or(0)));
+        let Readings { others, send_dropped } = fleet.read_meters(&cpu_ns)?;
+        // Loopback sends and receives by one device, which drops nothing of what is sent.
+        let send_dropped = if self.site.server().is_loopback() { Some(0) } else { send_dropped };
+        made.flood.together.get_or_insert_default().send_dropped = send_dropped;
+        let settings = &mut made.server.settings;
+        settings.insert("generators".into(), hosts.generators_in_words());
+        settings.insert("links".into(), hosts.links_in_words());
+        Ok(Made { load_of_others: others, ..made })
+    }
+
+    fn try_run_metered(&self, run: &Run) -> Result<Made, ChildError> {
         let mut server = self.spawn_server(&self.server(run))?;
         let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
         let ready = line.ready;
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
         let head = run.row.peer.as_ref().map_or_else(Head::default, |peer| peer.head);
         let control = ready.control;
-        let generator =
-            self.generator(run.load, run.per_second(), run.extent, head, &ports, control);
-        let flood = match self.try_flood(&generator, run.extent) {
+        let flooded = match self.site.fleet() {
+            Some(fleet) => self.try_flood_together(fleet, run, head, &ports, control),
+            None => {
+                let generator =
+                    self.generator(run.load, run.per_second(), run.extent, head, &ports, control);
+                self.try_flood(&generator, run.extent)
+            }
+        };
+        let flood = match flooded {
             Ok(flood) => flood,
             Err(error) => return Err(server.or_blame(error)),
         };
@@ -307,15 +364,71 @@ impl Processes {
         for (name, value) in ready.settings {
             report.settings.entry(name).or_insert(value);
         }
-        let load_of_others = meter.read(own_cpu_ns(&report, &flood)).others;
-        Ok(Made { server: report, flood, load_of_others })
+        Ok(Made { server: report, flood, load_of_others: None })
+    }
+
+    /// Floods from every generator's host, together.
+    fn try_flood_together(
+        &self,
+        fleet: &Fleet,
+        run: &Run,
+        head: Head,
+        ports: &[u16],
+        control: Option<SocketAddr>,
+    ) -> Result<FloodReport, ChildError> {
+        let clocks = fleet.clocks()?;
+        let hosts = &fleet.hosts().generators;
+        let of = hosts.len();
+        let mut generators = vec![];
+        for (index, host) in hosts.iter().enumerate() {
+            let part = Part { index, of, cores: &host.cores };
+            let what = (run.per_second(), run.extent);
+            let command = self.part_of_generator(&part, run.load, what, head, ports, control);
+            let command = command.arguments(["--wait-for-start"]);
+            generators.push(self.runner.spawn_at(fleet, host, GENERATOR, &command)?);
+        }
+        // One after another's datagram, as those of several threads.
+        let rate = run.per_second().filter(|_| of > 1);
+        let later_ns: Vec<u64> = (0..of as u64)
+            .map(|index| rate.map_or(0, |rate| index * 1_000_000_000 / rate.max(1)))
+            .collect();
+        let (warmup_ms, run_ms) = milliseconds(run.extent);
+        let lasts = Duration::from_millis(warmup_ms + run_ms);
+        let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
+        for _ in 0..1 + usize::from(warmup_ms > 0) {
+            for (generator, host) in generators.iter_mut().zip(hosts) {
+                let ready = generator.document::<Value>("word that it is ready", deadline);
+                let at = |error: ChildError| error.at(&host.to_string());
+                is_ready(ready.map_err(at)?).map_err(at)?;
+            }
+            let start = Fleet::start_soon(&clocks);
+            for ((generator, host), later_ns) in generators.iter_mut().zip(hosts).zip(&later_ns) {
+                let start_ns = start(host.rank, *later_ns);
+                generator.say(&json!({ "start_ns": start_ns }).to_string());
+            }
+        }
+        let mut parts = vec![];
+        for ((generator, host), later_ns) in generators.into_iter().zip(hosts).zip(later_ns) {
+            let report = self.report_of(generator, deadline);
+            let report = report.map_err(|error| error.at(&host.to_string()))?;
+            parts.push(together::Part { report, clock: clocks[host.rank], later_ns });
+        }
+        together::merged(&parts).ok_or_else(|| failed("no rank generates".into()))
     }
 
     fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
-        let mut generator = self.runner.spawn(GENERATOR, command)?;
+        let generator = self.runner.spawn(GENERATOR, command)?;
         let (warmup_ms, run_ms) = milliseconds(extent);
         let lasts = Duration::from_millis(warmup_ms + run_ms);
-        let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
+        self.report_of(generator, self.runner.time.deadline(lasts, REPORT_WITHIN))
+    }
+
+    /// What a generator says at its end.
+    fn report_of(
+        &self,
+        mut generator: Child,
+        deadline: Instant,
+    ) -> Result<FloodReport, ChildError> {
         let document: Value = generator.whole_document("report", deadline)?;
         generator.finish(self.runner.within(END_WITHIN))?;
         let garbage = |error: serde_json::Error| ChildError::Garbage {
@@ -325,10 +438,41 @@ impl Processes {
         };
         let status: FloodStatus = serde_json::from_value(document.clone()).map_err(garbage)?;
         match status.failure() {
-            Some(message) => Err(ChildError::Reported(Failure { unavailable: false, message })),
+            Some(message) => Err(failed(message)),
             None => serde_json::from_value(document).map_err(garbage),
         }
     }
+}
+
+/// One of several generators: which, and its cores.
+struct Part<'a> {
+    index: usize,
+    of: usize,
+    cores: &'a [usize],
+}
+
+fn failed(message: String) -> ChildError {
+    ChildError::Reported(Failure { unavailable: false, message })
+}
+
+/// Whether a generator says that it can begin, and not that it failed.
+fn is_ready(said: Value) -> Result<(), ChildError> {
+    let garbage = |problem: String| ChildError::Garbage {
+        name: GENERATOR,
+        what: "word that it is ready",
+        problem,
+    };
+    if let Ok(ReadyTo { phase }) = serde_json::from_value(said.clone())
+        && phase == "ready"
+    {
+        return Ok(());
+    }
+    let status: FloodStatus =
+        serde_json::from_value(said).map_err(|error| garbage(error.to_string()))?;
+    Err(match status.failure() {
+        Some(message) => failed(message),
+        None => garbage("its report, before it was told to begin".into()),
+    })
 }
 
 impl course::Bench<Udp> for Processes {
@@ -345,6 +489,9 @@ impl course::Bench<Udp> for Processes {
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
+        if self.site.fleet().is_some() {
+            return None; // no cache is common to two hosts
+        }
         let (server, generator) = (*self.server_cores.first()?, self.generator_core?);
         if server == generator {
             return None;
@@ -363,10 +510,15 @@ impl course::Bench<Udp> for Processes {
 
 impl Bench for Processes {
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
-        if self.site.link().is_some() {
+        let nobody = match &self.site {
+            Site::Loopback { .. } => None,
+            Site::Link(_) => Some("on a virtual link"),
+            Site::Hosts(_) => Some("over hosts"),
+        };
+        if let Some(place) = nobody {
             let reason =
-                "on a virtual link it floods only a server that consents, and such a server reads";
-            return Err(RunError::Failed(reason.into()));
+                format!("{place} it floods only a server that consents, and such a server reads");
+            return Err(RunError::Failed(reason));
         }
         let failed = |error: weir::Error| {
             RunError::Failed(format!("cannot open a socket that nobody reads: {error}"))

@@ -14,6 +14,7 @@ use super::sample::{
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::{self, Study};
+use crate::hosts::Hosts;
 use crate::report::number::percent;
 use crate::stats::compare::alike;
 use crate::udp::verdict::{NO_LOSS, PACE_KEPT};
@@ -84,6 +85,9 @@ pub struct Udp {
     pub generator_cores: Vec<usize>,
     /// What link server and generator had of their own; `None` on loopback.
     pub link: Option<String>,
+    /// Where server and generators ran; `None` on one machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
     /// What the generator can do at most.
     #[serde(rename = "calibration")]
     pub calibrations: Vec<Calibration>,
@@ -106,12 +110,13 @@ impl Study for Udp {
     const ENTRIES: Metric = KERNEL_ENTRIES;
 
     /// Received datagrams where as many are offered as can be, answers where so many requests are under way, latency
-    /// where they are offered evenly, and what is taken of a burst.
+    /// where they are offered evenly, and what is taken of a burst. Over hosts the latency of a sink is not known.
     fn ranked_by(load: &Load) -> &'static Metric {
         match load.rate {
             Rate::Saturation if load.replies.is_some() => &ANSWERS,
             Rate::Saturation => &RECEIVED,
             Rate::Burst { .. } => &TAKEN,
+            _ if load.over_hosts && load.replies.is_none() => &RECEIVED,
             _ => &LATENCY_P50,
         }
     }

@@ -132,6 +132,12 @@ pub struct Sample {
     pub settings: BTreeMap<String, String>,
     /// The engine of the generator.
     pub engine: Option<String>,
+    /// Of generators at several hosts, from the start of the first to that of the last, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_skew_ns: Option<u64>,
+    /// How wrong that may be, in nanoseconds: half of the fastest round trip between ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_skew_uncertainty_ns: Option<u64>,
 }
 
 impl Sample {
@@ -174,11 +180,17 @@ impl Sample {
             dropped_cpu_queue: server.system.dropped_cpu_queue,
             dropped_socket: server.system.dropped_socket,
             dropped_socket_source: server.system.dropped_socket_source.clone(),
+            dropped_sender: None,
+            lost_network: None,
             strangers: server.audit.strangers,
         };
         let ledger = ledger.with_drops_of_the_machine();
         let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
         let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
+        let ledger = match &flood.together {
+            Some(together) => ledger.over_network(together.send_dropped, server.system.delivered),
+            None => ledger,
+        };
         let pace_kept = flood
             .windows
             .zip(flood.windows_within)
@@ -266,6 +278,8 @@ impl Sample {
             performance: server.performance.clone(),
             settings: server.settings.clone(),
             engine: flood.engine.clone(),
+            start_skew_ns: flood.together.map(|together| together.skew_ns),
+            start_skew_uncertainty_ns: flood.together.map(|together| together.skew_uncertainty_ns),
         }
     }
 

@@ -49,8 +49,8 @@ use crate::{
 };
 use book::{BitmapBudget, Book, Chunk};
 
-/// The most runs open at once.
-pub const RUNS_MAX: usize = 16;
+/// The most runs open at once: as many as generators may flood a server together.
+pub const RUNS_MAX: usize = 64;
 
 /// Sequence numbers per bitmap chunk. Few, since one datagram is enough to have one made.
 pub(crate) const CHUNK_NUMBERS: u64 = 8192;

@@ -180,14 +180,49 @@ impl AuditReport {
             },
             latencies,
         };
-        let wrong = [
-            report.duplicates,
-            report.wrong_size,
-            report.corrupt_bodies,
-            report.corrupt_headers,
-            report.unknown_flow,
-        ];
-        report.data_errors = wrong.iter().any(|count| *count > 0);
+        report.judge();
         report
+    }
+
+    /// Adds what arrived of another run at the same time, of one server: what belongs to no run counts once.
+    pub fn merge(&mut self, other: Self) {
+        let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+        self.received += other.received;
+        self.bytes += other.bytes;
+        self.lost = both(self.lost, other.lost);
+        self.lost_is_lower_bound |= other.lost_is_lower_bound;
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+        self.wrong_size += other.wrong_size;
+        self.bodies_checked += other.bodies_checked;
+        self.corrupt_bodies += other.corrupt_bodies;
+        self.corrupt_headers = self.corrupt_headers.max(other.corrupt_headers);
+        self.unknown_flow += other.unknown_flow;
+        self.strangers = self.strangers.max(other.strangers);
+        self.warm_up += other.warm_up;
+        self.unstamped += other.unstamped;
+        self.untracked += other.untracked;
+        self.clock_disagreements += other.clock_disagreements;
+        self.first_ns = self.first_ns.into_iter().chain(other.first_ns).min();
+        self.last_ns = self.last_ns.into_iter().chain(other.last_ns).max();
+        let elapsed_ns = self.first_ns.zip(self.last_ns).map(|(a, b)| b.saturating_sub(a));
+        self.received_per_s =
+            elapsed_ns.filter(|ns| *ns > 0).map(|ns| self.received as f64 * 1e9 / ns as f64);
+        self.latencies.merge(&other.latencies);
+        self.latency_ns = self.latencies.summary();
+        self.flows.extend(other.flows);
+        self.judge();
+    }
+
+    /// Says whether anything arrived that was not sent like that.
+    fn judge(&mut self) {
+        let wrong = [
+            self.duplicates,
+            self.wrong_size,
+            self.corrupt_bodies,
+            self.corrupt_headers,
+            self.unknown_flow,
+        ];
+        self.data_errors = wrong.iter().any(|count| *count > 0);
     }
 }

@@ -57,6 +57,8 @@ mod wire;
 
 use std::{io, net::SocketAddr, time::Duration};
 
+use crate::sys;
+
 pub use build::Build;
 pub use client::{ClientSettings, ControlClient};
 pub use consented::Arrived;
@@ -64,8 +66,14 @@ pub use message::{
     CHANGES_MAX, Change, Consent, Hello, InForce, LINE_BYTES_MAX, LineError, Message, PROTOCOL,
     Proof, RunAsk, RunEnd, STRANGERS_LINE_BYTES_MAX, parse_line,
 };
-pub use proof::{KEY_VARIABLE, Key};
+pub use proof::{KEY_VARIABLE, Key, nonce};
 pub use server::{AgreedRun, ControlServer, ControlSettings, Ending, Outstanding, Receiver};
+
+/// Something that differs between machines and boots, by which ranks and generators know that they share a machine; `None`
+/// where the system has nothing like it.
+pub fn host_id() -> Option<String> {
+    sys::host_id()
+}
 
 /// What can go wrong on a control connection.
 #[derive(Debug, thiserror::Error)]

@@ -128,11 +128,11 @@ impl Nonces {
     }
 }
 
-/// A nonce that nobody can foresee.
+/// A nonce that nobody can foresee: 32 hexadecimal digits.
 ///
 /// # Errors
 /// If the system gives no random bytes.
-pub(super) fn nonce() -> std::io::Result<String> {
+pub fn nonce() -> std::io::Result<String> {
     let mut bytes = [0; NONCE_DIGITS / 2];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
     Ok(hexadecimal(&bytes))

@@ -36,7 +36,7 @@ pub fn refusal_of(error: &io::Error) -> Option<Refusal> {
 }
 
 /// Refused datagrams by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Refusals {
     /// The socket's send buffer was full.
     pub would_block: u64,

@@ -9,6 +9,7 @@
 mod answers;
 mod describe;
 mod generator;
+mod ranks;
 mod report;
 mod run;
 mod spec;
@@ -19,8 +20,9 @@ use std::{io, net::SocketAddr};
 
 use weir::Unavailable;
 
+pub use ranks::{FloodFigures, flood_of_ranks, share};
 pub use report::{AnswersReport, EndedBy, Event, FloodReport, LoadReport, Progress};
-pub use run::{flood, settings};
+pub use run::{flood, flood_from, settings};
 pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, OUTSTANDING_MAX, Replies, random_run};
 pub(crate) use threads::text_of;
 
@@ -75,6 +77,12 @@ pub enum FloodError {
     /// A generator panicked.
     #[error("a generator panicked: {0}")]
     Panicked(String),
+    /// The ranks of the flood could not begin together.
+    #[error("the ranks could not begin together: {0}")]
+    Start(#[from] crate::ranks::Lost),
+    /// Another rank failed, or is lost.
+    #[error("{0}")]
+    Ranks(String),
 }
 
 #[cfg(test)]

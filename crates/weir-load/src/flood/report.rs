@@ -2,23 +2,25 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weir::counters::os::Sampler;
 
 use super::{
     FloodSpec,
     generator::{Obtained, Outcome},
+    ranks::FloodFigures,
 };
 use crate::{
     audit::AuditReport,
     engine::{self, Refusals},
     latency::{Histogram, Summary},
     pacing::{Load, windows::WITHIN_MIN},
+    ranks::course::RanksReport,
     stop::{Stop, StopReason},
 };
 
 /// Why a flood ended. It is shown as the words that say so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
     /// Its time was over.
@@ -190,6 +192,8 @@ pub struct FloodReport {
     pub refusals: Refusals,
     /// Datagrams that were too late (by the time of a quantum, or as [`Arrivals`](crate::pacing::Arrivals) say), and not offered.
     pub late_skipped: u64,
+    /// When the first generator began, in ns of the machine's monotonic clock.
+    pub started_ns: u64,
     /// From the start of the first generator to the end of the last, in ns.
     pub elapsed_ns: u64,
     /// Datagrams offered per second.
@@ -231,8 +235,10 @@ pub struct FloodReport {
     pub max_loss_percent: Option<f64>,
     /// What came back, where answers were expected.
     pub answers: Option<AnswersReport>,
-    /// What the server reported, as it is; none without a control connection.
+    /// What the server reported, as it is; none without a control connection. Of several ranks, what can be added up.
     pub report: Option<serde_json::Value>,
+    /// What each rank did, where several flooded together; the other figures are those of all.
+    pub ranks: Option<RanksReport<FloodFigures>>,
 }
 
 impl FloodReport {
@@ -359,6 +365,7 @@ pub(super) fn assemble(
         refused: refusals.total(),
         refusals,
         late_skipped: sum(|o| o.late_skipped),
+        started_ns,
         elapsed_ns,
         offered_per_s: per_s(offered),
         sent_per_s: per_s(sent),
@@ -381,5 +388,6 @@ pub(super) fn assemble(
         max_loss_percent: spec.max_loss.map(|share| share * 100.0),
         answers,
         report: None,
+        ranks: None,
     }
 }

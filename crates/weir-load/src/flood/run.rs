@@ -20,6 +20,9 @@ use crate::{
     stop::Stop,
 };
 
+/// How long before its start a phase is handed to the generators, so that all are ready.
+const LEAD_NS: u64 = 2_000_000;
+
 /// Floods as specified; returns when it is over.
 ///
 /// `stop` ends it early, and its report is whole then. `watch` is told how it goes, on the
@@ -30,6 +33,20 @@ use crate::{
 pub fn flood(
     spec: &FloodSpec,
     stop: &Arc<Stop>,
+    watch: impl FnMut(Event<'_>),
+) -> Result<FloodReport, FloodError> {
+    flood_from(spec, stop, &mut || Ok(now_ns() + LEAD_NS), watch)
+}
+
+/// The same, from the moments on that `start` gives, in ns of [`now_ns`]: it is asked when all is ready for the warm-up, if
+/// there is one, and when all is ready for the flood. A moment that is over is as good as now.
+///
+/// # Errors
+/// As [`flood`], and as `start`.
+pub fn flood_from(
+    spec: &FloodSpec,
+    stop: &Arc<Stop>,
+    start: &mut dyn FnMut() -> Result<u64, FloodError>,
     mut watch: impl FnMut(Event<'_>),
 ) -> Result<FloodReport, FloodError> {
     spec.check()?;
@@ -68,8 +85,10 @@ pub fn flood(
 
         let mut warm_up_sent = 0;
         if let Some(run) = spec.warm_up_run() {
+            let start_ns = start()?;
             let armed = armed();
-            let outcomes = senders.run(run, quantum, spec.warm_up, None, &mut |_| {})?;
+            let outcomes =
+                senders.run(run, quantum, (start_ns, spec.warm_up), None, &mut |_| {})?;
             drop(armed);
             warm_up_sent = outcomes.iter().map(|outcome| outcome.sent).sum();
         }
@@ -79,8 +98,9 @@ pub fn flood(
         if let Some(control) = &control {
             control.start(spec.run)?;
         }
+        let time = (start()?, spec.duration);
         let armed = armed();
-        let outcomes = senders.run(spec.run, quantum, spec.duration, spec.datagrams, &mut watch)?;
+        let outcomes = senders.run(spec.run, quantum, time, spec.datagrams, &mut watch)?;
         drop(armed);
         let sent_per_flow: Vec<u64> =
             outcomes.iter().flat_map(|outcome| &outcome.sent_per_flow).copied().collect();

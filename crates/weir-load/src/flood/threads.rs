@@ -13,15 +13,11 @@ use super::{
     report::{Event, Progress},
 };
 use crate::{
-    clock::now_ns,
     lease::Lease,
     proof::Secret,
     random::Random,
     stop::{Stop, StopReason},
 };
-
-/// How long before its start a phase is handed to the generators, so that all are ready.
-const LEAD_NS: u64 = 2_000_000;
 
 enum Answer {
     Opened(Result<Obtained, FloodError>),
@@ -112,19 +108,18 @@ impl<'a> Senders<'a> {
         first.ok_or_else(gone)
     }
 
-    /// Runs one phase on all generators, reporting every interval.
+    /// Runs one phase on all generators, from a moment on and for so long, reporting every interval.
     pub(super) fn run(
         &self,
         run: u32,
         quantum: u32,
-        duration: Duration,
+        (start_ns, duration): (u64, Duration),
         datagrams: Option<u64>,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<Vec<Outcome>, FloodError> {
         let count = self.generators.len() as u64;
         let rate = self.spec.load.datagrams_per_s().map(|rate| rate / count as f64);
         let interval_ns = rate.map_or(0.0, |rate| f64::from(quantum) * 1e9 / rate);
-        let start_ns = now_ns() + LEAD_NS;
         for (number, (commands, _)) in (0..).zip(&self.generators) {
             // Evenly between one another's quanta.
             let offset_ns = (interval_ns * number as f64 / count as f64) as u64;

@@ -15,7 +15,8 @@
 //!
 //! Several messages that may be sent at the same moment go out in one call, as a pipelining client's do.
 //!
-//! Every load has an end in time, and goes to loopback: there is no consent to be asked for yet.
+//! Every load has an end in time, and goes to loopback, or to a host that takes part in the run: there is no consent to be
+//! asked for yet.
 
 mod connection;
 mod content;
@@ -24,6 +25,7 @@ mod engine;
 mod moves;
 mod part;
 pub mod pattern;
+mod ranks;
 pub mod refusal;
 mod report;
 mod run;
@@ -40,6 +42,7 @@ pub use content::{FileBy, Sizes, Wrong, bytes_of_file};
 pub use counts::{Causes, Counts};
 pub use engine::{Engine, EngineUsed};
 pub use part::{EndedBy, Holds, Part, Window};
+pub use ranks::{LoadFigures, agreed, load_of_ranks};
 pub use report::{LoadReport, Progress, assemble};
 pub use run::{Event, load, load_part, settings};
 pub use spec::{
@@ -58,8 +61,8 @@ pub enum LoadError {
     Spec(String),
     /// Nobody agreed to it.
     #[error(
-        "{target} is not a loopback address, and connections are loaded on loopback only: a server \
-         elsewhere cannot give consent yet"
+        "{target} is not a loopback address, and connections are loaded on loopback only, unless a rank of the same run is on \
+         the server's host: start one there, with mpirun, and name it with --mpi-server"
     )]
     NotLoopback {
         /// Where it should have gone.
@@ -93,6 +96,12 @@ pub enum LoadError {
     /// No thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// The ranks of the load could not begin together.
+    #[error("the ranks could not begin together: {0}")]
+    Start(#[from] crate::ranks::Lost),
+    /// Another rank failed, or is lost.
+    #[error("{0}")]
+    Ranks(String),
     /// A thread panicked: an error in weir.
     #[error("a thread of the load panicked, which is an error in weir: {0}")]
     Panicked(String),

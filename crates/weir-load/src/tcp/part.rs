@@ -248,6 +248,28 @@ impl Part {
         part
     }
 
+    /// All latencies, as counts that can be added place by place to those of another part; none are left in it.
+    pub(super) fn take_latencies(&mut self) -> Vec<u64> {
+        let histograms = [&mut self.latencies, &mut self.delays, &mut self.connects];
+        histograms.into_iter().flat_map(|histogram| std::mem::take(histogram).counts()).collect()
+    }
+
+    /// Puts them in, those of three histograms.
+    pub(super) fn put_latencies(&mut self, counts: &[u64]) {
+        let histograms = [&mut self.latencies, &mut self.delays, &mut self.connects];
+        for (histogram, counts) in
+            histograms.into_iter().zip(counts.chunks((counts.len() / 3).max(1)))
+        {
+            *histogram = Histogram::of_counts(counts);
+        }
+    }
+
+    /// Puts its times on another clock.
+    pub(super) fn on_clock(&mut self, clock: impl Fn(u64) -> u64) {
+        (self.began_ns, self.ended_ns) = (clock(self.began_ns), clock(self.ended_ns));
+        self.connecting.on_clock(clock);
+    }
+
     /// Adds what other processes did at the same time.
     pub fn merge(&mut self, other: Self) {
         let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);

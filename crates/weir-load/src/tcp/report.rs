@@ -1,7 +1,12 @@
 //! What a load did.
 
-use super::{Causes, Counts, EndedBy, EngineUsed, Holds, LoadSpec, Pace, Part, Window, Wrong};
-use crate::latency::{Histogram, Summary};
+use super::{
+    Causes, Counts, EndedBy, EngineUsed, Holds, LoadFigures, LoadSpec, Pace, Part, Window, Wrong,
+};
+use crate::{
+    latency::{Histogram, Summary},
+    ranks::course::RanksReport,
+};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -95,6 +100,9 @@ pub struct LoadReport {
     pub ended_by: EndedBy,
     /// What went wrong with the load as a whole, if anything did.
     pub failure: Option<String>,
+    /// What each rank did, where several made the load together; the other figures are those of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksReport<LoadFigures>>,
 }
 
 /// How a load went in one interval.
@@ -185,6 +193,7 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         holds: part.holds,
         ended_by: part.ended_by,
         failure: None,
+        ranks: None,
     };
     report.failure = report.why_failed(spec.refusals_expected);
     report

@@ -41,6 +41,11 @@ impl Spans {
         other.0.iter().for_each(|(from, to)| self.add(*from, *to));
     }
 
+    /// Puts them on another clock.
+    pub(super) fn on_clock(&mut self, clock: impl Fn(u64) -> u64) {
+        self.0.iter_mut().for_each(|(from, to)| (*from, *to) = (clock(*from), clock(*to)));
+    }
+
     /// How long all of them are, in ns; none where there are none.
     pub(super) fn total_ns(&self) -> Option<u64> {
         let total: u64 = self.0.iter().map(|(from, to)| to - from).sum();

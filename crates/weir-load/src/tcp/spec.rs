@@ -105,8 +105,11 @@ impl Share {
 /// What a load is to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadSpec {
-    /// The server, on a loopback address.
+    /// The server, on a loopback address unless its host [agreed](Self::host_agreed).
     pub target: SocketAddr,
+    /// Whether the server's host takes part in the run, by a rank of it on which the target is one of the host's own addresses
+    /// ([`agreed`](super::agreed)): nobody but whoever runs programs there can say so.
+    pub host_agreed: bool,
     /// Connections of each block.
     pub connections: u32,
     /// Blocks.
@@ -180,6 +183,7 @@ impl LoadSpec {
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
+            host_agreed: false,
             connections: 1,
             blocks: 1,
             block_interval: Duration::from_secs(2),
@@ -276,7 +280,7 @@ impl LoadSpec {
         if target.is_unspecified() || target.is_multicast() {
             return wrong(format!("{target} is not the address of one machine; give a server's"));
         }
-        if !target.is_loopback() {
+        if !target.is_loopback() && !self.host_agreed {
             return Err(LoadError::NotLoopback { target });
         }
         if self.target.port() == 0 {

@@ -100,8 +100,7 @@ impl Tls {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let config =
-            builder.with_single_cert(chain, key).map_err(|e| wrong("certificate", e))?;
+        let config = builder.with_single_cert(chain, key).map_err(|e| wrong("certificate", e))?;
         Ok(Self::new(Arc::new(config)))
     }
 

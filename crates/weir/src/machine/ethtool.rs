@@ -10,6 +10,7 @@ use std::{io, net::UdpSocket, os::fd::AsRawFd as _};
 
 /// The commands that are used here, each of which only reads.
 mod command {
+    pub const DRIVER: u32 = 0x03; // ETHTOOL_GDRVINFO
     pub const COALESCE: u32 = 0x0e; // ETHTOOL_GCOALESCE
     pub const CHANNELS: u32 = 0x3c; // ETHTOOL_GCHANNELS
     pub const RSS: u32 = 0x46; // ETHTOOL_GRSSH
@@ -49,6 +50,18 @@ struct Coalesce {
 }
 // SAFETY: the whole struct of the kernel, which has 23 numbers.
 unsafe impl Question for Coalesce {}
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct Driver {
+    command: u32,
+    name: [u8; 32],
+    texts: [[u8; 32]; 4],
+    reserved: [u8; 12],
+    counts: [u32; 5],
+}
+// SAFETY: the whole struct of the kernel.
+unsafe impl Question for Driver {}
 
 /// Most words that a mask of link modes has: the kernel counts them in 7 bits.
 const MOST_WORDS: usize = 127;
@@ -102,12 +115,17 @@ impl Ethtool {
         Ok(Self { socket: UdpSocket::bind("127.0.0.1:0")?, name: name.into() })
     }
 
-    fn ask<T: Question>(&self, question: &mut T) -> io::Result<()> {
+    fn request(&self) -> libc::ifreq {
         // SAFETY: all zeroes is a valid request.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(self.name.as_bytes()) {
             *to = *from as libc::c_char;
         }
+        request
+    }
+
+    fn ask<T: Question>(&self, question: &mut T) -> io::Result<()> {
+        let mut request = self.request();
         request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
         let control = self.socket.as_raw_fd();
         // SAFETY: SIOCETHTOOL takes such a request; what it points at is as large as what this command writes, and
@@ -139,6 +157,30 @@ impl Ethtool {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(error),
             Err(_) => Ok(None),
         }
+    }
+
+    /// The name of its driver; `None` where it does not say, as loopback does not.
+    pub fn driver(&self) -> Option<String> {
+        let mut driver = Driver {
+            command: command::DRIVER,
+            name: [0; 32],
+            texts: [[0; 32]; 4],
+            reserved: [0; 12],
+            counts: [0; 5],
+        };
+        self.ask(&mut driver).ok()?;
+        let name = driver.name.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty())
+    }
+
+    /// The longest packet that it takes, in bytes; `None` where there is no such device.
+    pub fn mtu_bytes(&self) -> Option<u32> {
+        let mut request = self.request();
+        let asked = self.socket.as_raw_fd();
+        // SAFETY: SIOCGIFMTU takes such a request, and writes a number into it.
+        let result = unsafe { libc::ioctl(asked, libc::SIOCGIFMTU as _, &raw mut request) };
+        // SAFETY: this is what it wrote.
+        (result == 0).then(|| unsafe { request.ifr_ifru.ifru_mtu })?.try_into().ok()
     }
 
     /// The queues that it receives by; `None` where it does not say.

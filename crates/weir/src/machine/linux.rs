@@ -1,12 +1,12 @@
 //! A Linux machine, from `/proc` and `/sys`.
 
 use super::{
-    Boost, Instruments, Interrupt, Limit, Machine, Mitigation, NetworkDevice, Pcie,
+    Boost, Instruments, Interrupt, Limit, Link, Machine, Mitigation, NetworkDevice, Pcie,
     ethtool::Ethtool, instruments::switched_on,
 };
 use nix::{
     ifaddrs::getifaddrs,
-    net::if_::if_nametoindex,
+    net::if_::{InterfaceFlags, if_nametoindex},
     sys::{
         resource::{RLIM_INFINITY, Resource, getrlimit},
         socket::SockaddrStorage,
@@ -27,14 +27,37 @@ pub(super) fn link_bits_per_s(device: &str) -> io::Result<Option<u64>> {
 pub(super) fn addresses(device: &str) -> io::Result<Vec<IpAddr>> {
     if_nametoindex(device)?;
     let of_device = getifaddrs()?.filter(|entry| entry.interface_name == device);
-    let ip = |address: SockaddrStorage| {
-        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
-        v4.or_else(|| {
-            let v6 = address.as_sockaddr_in6()?.ip();
-            (!v6.is_unicast_link_local()).then_some(v6.into())
-        })
-    };
     Ok(of_device.filter_map(|entry| ip(entry.address?)).collect())
+}
+
+/// An address, unless it is one of IPv6 that holds on one link only.
+fn ip(address: SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+    v4.or_else(|| {
+        let v6 = address.as_sockaddr_in6()?.ip();
+        (!v6.is_unicast_link_local()).then_some(v6.into())
+    })
+}
+
+pub(super) fn links() -> io::Result<Vec<Link>> {
+    let mut links: Vec<Link> = vec![];
+    for entry in getifaddrs()?.filter(|entry| entry.flags.contains(InterfaceFlags::IFF_UP)) {
+        let Some(address) = entry.address.and_then(ip) else { continue };
+        match links.iter_mut().find(|link| link.device == entry.interface_name) {
+            Some(link) => link.addresses.push(address),
+            None => {
+                let asked = Ethtool::of(&entry.interface_name)?;
+                links.push(Link {
+                    addresses: vec![address],
+                    bits_per_s: asked.bits_per_s().ok().flatten(),
+                    mtu_bytes: asked.mtu_bytes(),
+                    driver: asked.driver(),
+                    device: entry.interface_name,
+                });
+            }
+        }
+    }
+    Ok(links)
 }
 
 pub(super) fn describe() -> Machine {

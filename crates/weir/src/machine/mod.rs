@@ -16,7 +16,7 @@
 //! ```
 
 // What this module needs of an OS: describe() -> Machine, instruments() -> Instruments, memory_left_bytes(),
-// link_bits_per_s(), addresses().
+// link_bits_per_s(), addresses(), links().
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
@@ -67,6 +67,30 @@ pub fn link_bits_per_s(device: &str) -> io::Result<Option<u64>> {
 /// Where there is no such device, or this system cannot be asked.
 pub fn addresses(device: &str) -> io::Result<Vec<IpAddr>> {
     native::addresses(device)
+}
+
+/// A network device that is up and has an address, and its link. What is not known is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The device's name: `eth0`.
+    pub device: String,
+    /// Its addresses, but for those of IPv6 that hold on one link only.
+    pub addresses: Vec<IpAddr>,
+    /// Its speed in bits per second.
+    pub bits_per_s: Option<u64>,
+    /// The longest packet that goes over it, in bytes (MTU).
+    pub mtu_bytes: Option<u32>,
+    /// The device's driver: `virtio_net`.
+    pub driver: Option<String>,
+}
+
+/// The network devices that are up and have an address, loopback among them. They are those of the calling thread's
+/// network namespace.
+///
+/// # Errors
+/// Where this system cannot be asked.
+pub fn links() -> io::Result<Vec<Link>> {
+    native::links()
 }
 
 /// A limit that the operating system puts on this process.

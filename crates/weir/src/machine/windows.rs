@@ -1,6 +1,6 @@
 //! A Windows machine, as far as a program learns it without administrator's rights.
 
-use super::{Instruments, Machine};
+use super::{Instruments, Link, Machine};
 use std::{
     ffi::{CStr, c_char},
     io,
@@ -24,6 +24,11 @@ pub(super) fn link_bits_per_s(_device: &str) -> io::Result<Option<u64>> {
 
 pub(super) fn addresses(_device: &str) -> io::Result<Vec<IpAddr>> {
     let why = "the addresses of a device are not asked for on this system";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
+pub(super) fn links() -> io::Result<Vec<Link>> {
+    let why = "the links of a machine are not asked for on this system";
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 

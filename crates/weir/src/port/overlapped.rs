@@ -286,6 +286,16 @@ pub(super) fn settled<T>(result: Result<usize, i32>, done: impl FnOnce(usize) ->
     }
 }
 
+/// How a send of at least one byte ended. Under Wine 8 one that waits for room when the peer ends its sending is now and
+/// then reported as done with nothing sent: it comes back, and nothing is wrong with its connection.
+#[inline]
+pub(super) fn sent(result: Result<usize, i32>) -> Outcome<usize> {
+    match result {
+        Ok(0) => Outcome::Returned,
+        result => settled(result, |count| count),
+    }
+}
+
 /// The function for disconnecting sockets that were accepted on a listening one.
 #[derive(Clone, Copy)]
 pub(super) struct Disconnecting(LPFN_DISCONNECTEX);
@@ -329,6 +339,15 @@ pub(super) fn socket_for(listener: &Listener) -> io::Result<Socket> {
 mod tests {
     use super::*;
     use windows_sys::Win32::Networking::WinSock::{WSAEINVAL, WSAENOBUFS, WSAENOTSOCK};
+
+    #[test]
+    fn a_send_that_has_sent_nothing_comes_back_and_harms_nobody() {
+        assert!(matches!(sent(Ok(0)), Outcome::Returned));
+        assert!(matches!(sent(Ok(7)), Outcome::Done(7)));
+        assert!(matches!(sent(Err(WSA_OPERATION_ABORTED)), Outcome::Returned));
+        let failed = sent(Err(WSAECONNABORTED));
+        assert!(matches!(failed, Outcome::Failed(e) if e.raw_os_error() == Some(WSAECONNABORTED)));
+    }
 
     #[test]
     fn a_connection_that_goes_as_it_is_accepted_is_no_failure_of_the_server() {

@@ -260,8 +260,7 @@ impl Ring {
         self.flags.to_string()
     }
 
-    /// The descriptor, to put completions into the ring from outside.
-    #[cfg(test)]
+    /// The descriptor: readable while the completion queue is not empty.
     pub fn fd(&self) -> std::os::fd::RawFd {
         std::os::fd::AsRawFd::as_raw_fd(&self.io)
     }

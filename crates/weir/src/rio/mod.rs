@@ -5,6 +5,9 @@
 //! became of them. The contract follows Windows' registered I/O (RIO, Windows 8) and holds
 //! as well over io_uring, AF_XDP and plain sockets.
 //!
+//! The example `rio_sink` of this package is a UDP sink by hand on this contract, on a provider that is chosen by its name
+//! ([`Choice::with`]).
+//!
 //! What every provider must supply: a [`Layout`] for its slices, queues that are opened on
 //! any thread and started on the thread that will arm them, and a [`Waker`].
 //!
@@ -52,6 +55,7 @@ mod signals;
 pub mod streams;
 pub mod turn;
 pub mod uring;
+mod watched;
 #[cfg(all(test, target_os = "linux"))]
 mod wire_tests;
 pub mod xdp;
@@ -59,13 +63,15 @@ pub mod xdp;
 pub use crate::socket::{CONTEXT_BYTES, Peer, Received, Span, Unsent};
 #[cfg(not(all(target_os = "linux", feature = "xdp")))]
 pub(crate) use choice::absent_here;
-pub use choice::{AboutProvider, Choice};
+pub use choice::{AboutProvider, Choice, OnProvider};
 pub(crate) use choice::{Chosen, with_provider};
 pub use requests::Refused;
+pub use watched::Watched;
 
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    design::Sealed,
     memory::{Layout, Region, Slice},
     socket::{
         Arrival, DatagramSocket, Endpoint,
@@ -98,8 +104,8 @@ pub struct Needs {
     pub meta: bool,
 }
 
-/// Whether queues stay on the thread that started them or move between threads.
-pub trait Threading: fmt::Debug + Copy + Send + Sync + 'static {
+/// Whether queues stay on the thread that started them or move between threads: [`OneThread`] or [`HandOver`].
+pub trait Threading: fmt::Debug + Copy + Send + Sync + Sealed + 'static {
     /// Makes what contains it `Send` or not.
     type Marker: fmt::Debug + Default;
     /// Whether several threads take turns with the queues.
@@ -113,6 +119,9 @@ pub struct OneThread;
 /// Queues that move between threads, held by one at a time: `Send`, used by `&mut`.
 #[derive(Debug, Clone, Copy)]
 pub struct HandOver;
+
+impl Sealed for OneThread {}
+impl Sealed for HandOver {}
 
 impl Threading for OneThread {
     type Marker = std::marker::PhantomData<*const ()>;
@@ -276,10 +285,41 @@ pub trait CompletionQueue: Sized {
     /// Something that ends a wait, now or the next one, from any thread.
     fn waker(&self) -> Waker;
 
+    /// What a reactor of the program's own watches instead of having a thread in [`wait`](Self::wait), once
+    /// [`prepare_to_wait`](Self::prepare_to_wait) has said that nothing is there: one of them becomes readable when there
+    /// may be something to dequeue, or writable when a send that found no room may go on, for which a dequeue has to be
+    /// made, too. Empty where only a wait tells.
+    fn watched(&self) -> Vec<Watched> {
+        Vec::new()
+    }
+
+    /// Does what [`wait`](Self::wait) does before it sleeps. `true`: there may be something to dequeue already. Else
+    /// whatever comes from now on makes one of [`watched`](Self::watched) ready, anew where it was ready before, so that
+    /// watching for edges is enough. To be called when receives are posted and committed, and the last dequeue brought
+    /// nothing.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn prepare_to_wait(&mut self, counters: &Counters) -> io::Result<bool> {
+        let _ = counters;
+        Ok(true)
+    }
+
     /// What delivers the queue's turn where the system does ([`turn`]): threads that share the queue wait there,
     /// and not by [`wait`](Self::wait). `None` where it does not.
     fn turn_port(&self) -> Option<Box<dyn turn::TurnPort>> {
         None
+    }
+
+    /// Takes no more from the sockets, which others go on with. What was taken already is dequeued as ever: says whether
+    /// there may be some of it yet. To be called again until there is none. By default a queue takes from the sockets only
+    /// when it is dequeued.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn end_receiving(&mut self, counters: &Counters) -> io::Result<bool> {
+        let _ = counters;
+        Ok(false)
     }
 
     /// Ends receiving, cancels what is outstanding, and gives every slice back to its pool.

@@ -12,6 +12,7 @@ mod buffer;
 pub(crate) mod context;
 mod errors;
 mod gauge;
+mod given;
 #[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
 #[cfg_attr(windows, path = "windows/mod.rs")]
 pub(crate) mod native;
@@ -31,6 +32,8 @@ pub use buffer::ReceiveBuffer;
 pub use context::{CONTEXT_BYTES, Received};
 pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
+pub use given::Given;
+pub(crate) use given::Keeping;
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
 pub use span::{Span, Unsent};
 
@@ -88,6 +91,10 @@ pub struct SocketOptions {
     /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
     /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
     pub busy_poll: Option<Duration>,
+    /// A socket to be used instead of a new one: it is bound already, and shared with whoever else has it. All that is asked
+    /// here is asked of it, but what belongs to binding (`reuse_port`, `steer_by_core`, `only_v6`). `Server::from_std` of a
+    /// server of UDP sets this, and nothing else can.
+    pub given: Option<Given>,
 }
 
 impl Default for SocketOptions {
@@ -111,6 +118,7 @@ impl Default for SocketOptions {
             path_mtu: PathMtu::System,
             peer_errors: false,
             busy_poll: None,
+            given: None,
         }
     }
 }
@@ -197,6 +205,21 @@ pub fn receives_can_be_polled() -> Result<(), Unavailable> {
 /// Why they cannot.
 pub fn peer_errors_can_be_heard() -> Result<(), Unavailable> {
     can_bind("errors of peers", SocketOptions { peer_errors: true, ..SocketOptions::default() })
+}
+
+/// Whether a server can take a socket that is bound already.
+///
+/// # Errors
+/// Why it cannot.
+pub fn sockets_can_be_given() -> Result<(), Unavailable> {
+    match native::TAKES_GIVEN {
+        true => Ok(()),
+        false => Err(Unavailable::new(
+            "a UDP socket that is bound already",
+            "weir takes none on this system yet",
+        )
+        .advise("have the server bind its address")),
+    }
 }
 
 /// Binds a socket with these options on loopback.
@@ -716,7 +739,7 @@ impl DatagramSocket {
     }
 
     /// Ends receiving for good: whoever waits returns with nothing, and so does every later
-    /// wait. Datagrams not yet received may be lost.
+    /// wait. Datagrams not yet received may be lost; of a socket that was given they are left to whoever else has it.
     pub fn end_receiving(&self) {
         self.native().end_receiving(self.local_address);
     }

@@ -1,7 +1,7 @@
 //! accept4(2), recv(2), send(2).
 
 use super::{Accepted, Keepalive, Mode, StreamOptions};
-use crate::{Error, Unavailable, counters::Counters};
+use crate::{Error, Unavailable, counters::Counters, socket::native::Ending};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
@@ -21,7 +21,11 @@ pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
 
 /// A socket that listens.
 #[derive(Debug)]
-pub struct Listener(Socket);
+pub struct Listener {
+    socket: Socket,
+    /// Ends waits, where others go on listening.
+    ending: Option<Ending>,
+}
 
 impl Listener {
     /// Always here.
@@ -55,7 +59,7 @@ impl Listener {
         socket.listen(backlog).map_err(|source| Error::Bind { address, source })?;
         // Accepting that waits asks for it by poll(2), so that waiting and trying need one socket.
         socket.set_nonblocking(true).map_err(refused("O_NONBLOCK"))?;
-        Ok(Self(socket))
+        Ok(Self { socket, ending: None })
     }
 
     pub fn adopt(socket: Socket) -> Result<Self, Error> {
@@ -66,15 +70,21 @@ impl Listener {
             Err(e) => return Err(Error::io("SO_ACCEPTCONN", e)),
         }
         socket.set_nonblocking(true).map_err(|e| Error::io("O_NONBLOCK", e))?;
-        Ok(Self(socket))
+        Ok(Self { socket, ending: None })
+    }
+
+    pub fn left_open(&self) -> Result<Self, Error> {
+        let socket = self.socket.try_clone().map_err(|e| Error::io("dup", e))?;
+        let ending = Ending::new().map_err(|e| Error::io("eventfd", e))?;
+        Ok(Self { socket, ending: Some(ending) })
     }
 
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+        self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     pub fn granted(&self) -> Vec<(&'static str, String)> {
-        let socket = &self.0;
+        let socket = &self.socket;
         let number = |value: io::Result<usize>| value.ok().map(|value| value.to_string());
         let obtained = [
             ("receive-buffer-bytes", number(socket.recv_buffer_size())),
@@ -93,11 +103,14 @@ impl Listener {
 
     #[inline]
     pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 
     pub fn accept(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Accepted>> {
         loop {
+            if self.ending.as_ref().is_some_and(Ending::is_over) {
+                return Ok(None);
+            }
             match self.accept_now() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match mode {
                     Mode::Try => return Ok(None),
@@ -116,8 +129,11 @@ impl Listener {
     }
 
     pub fn end_accepting(&self) {
+        if let Some(ending) = &self.ending {
+            return ending.end();
+        }
         // It ends the listening, and wakes whoever waits for it.
-        let _ = self.0.shutdown(Shutdown::Read);
+        let _ = self.socket.shutdown(Shutdown::Read);
     }
 
     fn accept_now(&self) -> io::Result<Accepted> {
@@ -141,9 +157,11 @@ impl Listener {
     }
 
     fn wait(&self) -> io::Result<()> {
-        let mut entry = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which outlives the call.
-        if unsafe { libc::poll(&raw mut entry, 1, -1) } < 0 {
+        let ending = self.ending.as_ref().map_or(-1, Ending::fd); // which is passed over
+        let mut entries =
+            [self.fd(), ending].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        // SAFETY: two entries, which outlive the call.
+        if unsafe { libc::poll(entries.as_mut_ptr(), 2, -1) } < 0 {
             let e = io::Error::last_os_error();
             if e.kind() != io::ErrorKind::Interrupted {
                 return Err(e);

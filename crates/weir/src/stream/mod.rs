@@ -170,6 +170,15 @@ impl Listener {
         Ok(Self { native: Arc::new(native), local_address })
     }
 
+    /// The same socket, which goes on listening when [accepting is ended](Self::end_accepting) here: others have it, too.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered; [`Error::Unavailable`] where that cannot be.
+    pub fn left_open(&self) -> Result<Self, Error> {
+        let native = Arc::new(self.native.left_open()?);
+        Ok(Self { native, local_address: self.local_address })
+    }
+
     /// The address it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
@@ -191,7 +200,8 @@ impl Listener {
         self.native.accept(mode, counters)
     }
 
-    /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on.
+    /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on, unless it is
+    /// [left open](Self::left_open).
     pub fn end_accepting(&self) {
         self.native.end_accepting();
     }

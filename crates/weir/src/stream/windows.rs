@@ -117,6 +117,15 @@ impl Listener {
         Ok(Self { socket, number, changes: Changes::default(), keepalive })
     }
 
+    pub fn left_open(&self) -> Result<Self, Error> {
+        Err(Unavailable::new(
+            "a listening socket that goes on when its server has stopped",
+            "weir leaves none open on this system yet",
+        )
+        .advise("leave keep_listening off")
+        .into())
+    }
+
     /// Calls `call` with the socket, which stays open meanwhile; `None` where accepting was ended.
     pub fn with_socket<R>(&self, call: impl FnOnce(&Socket) -> R) -> Option<R> {
         self.socket.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(call)

@@ -20,6 +20,8 @@ pub(super) struct Acceptor {
     paused_until: Option<Instant>,
     /// The server stops: it accepts no more.
     shut: bool,
+    /// The server accepts no more, and goes on with what is open.
+    left_off: bool,
 }
 
 /// What an attempt to accept brought.
@@ -34,7 +36,7 @@ pub(super) enum Attempt {
 
 impl Acceptor {
     pub(super) fn new() -> Self {
-        Self { accepts: true, paused_until: None, shut: false }
+        Self { accepts: true, paused_until: None, shut: false, left_off: false }
     }
 
     /// Whether anything is to be accepted now.
@@ -81,7 +83,7 @@ impl Acceptor {
     /// A descriptor was given back.
     pub(super) fn descriptor_returned(&mut self) {
         self.paused_until = None;
-        self.accepts = !self.shut;
+        self.accepts = !self.shut && !self.left_off;
     }
 
     /// Ends a pause that is over.
@@ -95,6 +97,13 @@ impl Acceptor {
     pub(super) fn shut(&mut self) {
         self.shut = true;
         self.accepts = false;
+    }
+
+    /// Accepts nothing any more, where the server does not stop. Says whether it did until now.
+    pub(super) fn leave_off(&mut self) -> bool {
+        self.accepts = false;
+        self.paused_until = None;
+        !std::mem::replace(&mut self.left_off, true)
     }
 
     /// How long a wait may last until a pause is over.

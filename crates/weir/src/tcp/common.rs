@@ -14,7 +14,10 @@ use crate::{
 use std::{
     collections::HashMap,
     ops::Deref,
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU32},
+    },
     thread,
     time::Instant,
 };
@@ -22,6 +25,8 @@ use std::{
 /// What the threads of a server share, as far as it does not depend on the handler.
 pub(super) struct Common {
     pub(super) shared: Lifecycle,
+    /// Nothing more is accepted, though the server goes on.
+    pub(super) leaves_off: AtomicBool,
     pub(super) limits: Limits,
     /// Of threads, where they come with connections.
     pub(super) for_threads: OnceLock<ForThreads>,
@@ -105,6 +110,7 @@ impl Common {
     pub(super) fn new(limits: Limits, given: Vec<Listener>) -> Self {
         Self {
             shared: Lifecycle::default(),
+            leaves_off: AtomicBool::new(false),
             limits,
             for_threads: OnceLock::new(),
             since: Instant::now(),
@@ -203,6 +209,7 @@ pub struct ThreadNow {
 
 /// What one thread leaves behind.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ThreadFinal {
     /// Its number.
     pub index: usize,
@@ -216,6 +223,7 @@ pub struct ThreadFinal {
 
 /// What threads leave behind that have ended while the server ran.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Gone {
     /// How many.
     pub threads: u64,

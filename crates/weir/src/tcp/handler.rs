@@ -4,6 +4,7 @@ use super::{
     Handle, Mail, Reason, Refused,
     mail::{Given, Mailbox, Reach},
 };
+use crate::events::event;
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
@@ -293,7 +294,11 @@ impl Output<'_> {
     /// ([`Reason::Filter`]).
     #[cold]
     pub fn close(&mut self, why: impl Into<String>) {
-        self.end.get_or_insert_with(|| Box::new(Reason::Filter(why.into())));
+        self.end.get_or_insert_with(|| {
+            let why = why.into();
+            event!(DEBUG, why, "a filter breaks a connection off");
+            Box::new(Reason::Filter(why))
+        });
     }
 
     /// Finishes the connection as [`finish`](Self::finish) does, for this reason
@@ -301,7 +306,11 @@ impl Output<'_> {
     #[cold]
     pub fn decline(&mut self, why: impl Into<String>) {
         self.finish();
-        self.end.get_or_insert_with(|| Box::new(Reason::Declined(why.into())));
+        self.end.get_or_insert_with(|| {
+            let why = why.into();
+            event!(DEBUG, why, "a filter shuts a connection down");
+            Box::new(Reason::Declined(why))
+        });
     }
 
     /// A handle of the connection, for other threads and for the handlers of other connections. The first one makes its

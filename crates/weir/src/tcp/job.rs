@@ -9,6 +9,7 @@ use super::{
 use crate::{
     Error,
     counters::stream::Counters,
+    events::event,
     lifecycle::{Answers, failure_of, live, lock},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
@@ -41,6 +42,8 @@ pub struct Job<H> {
     local_addresses: Vec<SocketAddr>,
     /// [`Listener::bind`], except in a test.
     bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
+    /// Sockets that were given go on listening when the server stops.
+    pub(super) keeps_listening: bool,
 }
 
 /// What a thread does from its start to its end. In a box, so that starting one is compiled once for all.
@@ -116,6 +119,7 @@ impl<H: Handler> Job<H> {
             ready: Answers::default(),
             local_addresses: Vec::new(),
             bind: Listener::bind,
+            keeps_listening: false,
         }
     }
 
@@ -315,7 +319,15 @@ impl<H: Handler> Job<H> {
         let local_addresses = std::mem::take(&mut self.local_addresses);
         let running = Running::new(Arc::clone(&self.server.common), local_addresses);
         match first_error {
-            None => Ok(running),
+            None => {
+                event!(
+                    INFO,
+                    addresses = ?running.local_addresses(),
+                    settings = ?running.effective(),
+                    "a server of TCP runs"
+                );
+                Ok(running)
+            }
             Some(error) => {
                 drop(running);
                 Err(error)

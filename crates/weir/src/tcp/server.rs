@@ -26,6 +26,8 @@ pub struct Server {
     connecting: Option<Arc<Connecting>>,
     /// Sockets that listen already, each at one of the endpoints.
     given: Vec<Listener>,
+    /// They go on listening when the server stops.
+    keeps_listening: bool,
 }
 
 /// Bytes received at a time unless told otherwise: the originals' buffer size.
@@ -50,18 +52,38 @@ impl Server {
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             connecting: None,
             given: Vec::new(),
+            keeps_listening: false,
         }
     }
 
     /// A server on a socket that listens already: one that was inherited, or bound with options that
     /// [`StreamOptions`] has not. It keeps its own options; those of the server are for other addresses of it. All
-    /// threads of a design share it. It serves one start: when that server stops it listens no more, whoever else has it.
+    /// threads of a design share it. It serves one start: when that server stops it listens no more, whoever else has it,
+    /// unless it is [kept](Self::keep_listening).
     ///
     /// # Errors
     /// [`Error::Io`] with what the operating system answered; [`Error::Option`] where it does not listen.
     pub fn from_std(listener: TcpListener) -> Result<Self, Error> {
         let listener = Listener::from_std(listener)?;
         Ok(Self { given: vec![listener.clone()], ..Self::bind(listener.local_address()) })
+    }
+
+    /// Lets the sockets that were given to it ([`from_std`](Self::from_std)) go on listening when it stops, for whoever else
+    /// has them. Connections that wait to be accepted then are his. See [`Running::end_accepting`], and
+    /// [`inherited`](crate::inherited).
+    pub fn keep_listening(mut self, on: bool) -> Self {
+        self.keeps_listening = on;
+        self
+    }
+
+    /// Listens by this socket, too, which listens already.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn and_from_std(mut self, listener: TcpListener) -> Result<Self, Error> {
+        let listener = Listener::from_std(listener)?;
+        self.given.push(listener.clone());
+        Ok(self.and_bind(listener.local_address()))
     }
 
     /// Listens on this address too.
@@ -198,15 +220,20 @@ impl Server {
                 format!("{bytes} is not allowed; allowed: 1 to {MOST_BUFFER_BYTES} bytes");
             return Err(Error::option("buffer", problem));
         }
-        let job = Job::new(
+        let given = match self.keeps_listening {
+            true => self.given.iter().map(Listener::left_open).collect::<Result<_, _>>()?,
+            false => self.given.clone(),
+        };
+        let mut job = Job::new(
             self.endpoints.clone(),
             self.options,
             self.buffer_bytes,
             self.limits,
             make_handler,
             self.connecting.clone(),
-            self.given.clone(),
+            given,
         );
+        job.keeps_listening = self.keeps_listening;
         job.state("buffer-bytes", self.buffer_bytes);
         job.state("no-delay", self.options.no_delay);
         job.state("backlog", self.options.backlog);

@@ -10,10 +10,11 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    events::event,
     lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
-    socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
+    socket::{DatagramSocket, Endpoint, Keeping, OFFLOADED_BYTES},
     tunable::Unit,
     wake::Waker,
 };
@@ -42,6 +43,8 @@ pub struct Job<H> {
     pub(super) on_panic: OnPanic,
     /// Groups to receive from, each with the index of a device.
     pub(super) groups: Vec<(IpAddr, u32)>,
+    /// Sockets that are bound already, which endpoints name.
+    pub(super) given: Vec<Arc<Keeping>>,
     pub(super) make_handler: MakeHandler<H>,
     pub(super) shared: Arc<Lifecycle>,
     started: Vec<Thread>,
@@ -82,6 +85,7 @@ impl<H: Handler> Job<H> {
             expected_bytes: None,
             on_panic: OnPanic::End,
             groups: Vec::new(),
+            given: Vec::new(),
             make_handler,
             shared: Arc::default(),
             started: Vec::new(),
@@ -261,6 +265,7 @@ impl<H: Handler> Job<H> {
             Arc::clone(&self.shared),
             self.ready.clone(),
         );
+        worker.hands_over = !self.given.is_empty();
         worker.survives = self.on_panic == OnPanic::Drop;
         worker.hearing = hearing.cloned().collect();
         let handle = thread::Builder::new()
@@ -297,7 +302,15 @@ impl<H: Handler> Job<H> {
         let shared = Arc::clone(&self.shared);
         let running = Running::new(shared, started, local_addresses, gauges, polls, exits);
         match first_error.or(joined.err()) {
-            None => Ok(running),
+            None => {
+                event!(
+                    INFO,
+                    addresses = ?running.local_addresses(),
+                    settings = ?running.effective(),
+                    "a server of UDP runs"
+                );
+                Ok(running)
+            }
             // Dropping it stops it. Nobody wants its handlers, of a type that may be in boxes here.
             Some(error) => {
                 drop(running);

@@ -144,6 +144,7 @@ impl SharedOutbox {
 
 /// What became of datagrams that were given to shared outboxes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SharedCounts {
     /// The system took them.
     pub sent: u64,

@@ -7,12 +7,13 @@ use crate::{
     memory::RegionOptions,
     options::OptionInfo,
     socket::{
-        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, leaves_ipv4, named_once,
-        replies_from_local_address,
+        Endpoint, Keeping, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, leaves_ipv4,
+        named_once, replies_from_local_address, sockets_can_be_given,
     },
 };
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::Arc,
     time::Duration,
 };
 
@@ -30,6 +31,8 @@ pub struct Server {
     gives_up_privilege: bool,
     on_panic: OnPanic,
     groups: Vec<(IpAddr, u32)>,
+    /// Sockets that are bound already, each by the place of its address.
+    given: Vec<(usize, Arc<Keeping>)>,
 }
 
 /// Longest datagram received whole unless told otherwise: the originals' buffer size.
@@ -62,7 +65,54 @@ impl Server {
             gives_up_privilege: false,
             on_panic: OnPanic::End,
             groups: Vec::new(),
+            given: Vec::new(),
         }
+    }
+
+    /// A server on a socket that is bound already: inherited, or bound with options that [`SocketOptions`] has not. What
+    /// those ask is asked of it, too. All threads of a design share it.
+    ///
+    /// When the server stops, the socket is left to whoever else has it, with the datagrams that are in it; those that the
+    /// server had taken from it are handled, and their answers sent ([`inherited`](crate::inherited) says by which designs).
+    ///
+    /// ```
+    /// use std::net::UdpSocket;
+    /// use weir::udp::{Blocking, Datagram, Replies, Server};
+    /// # if weir::socket::sockets_can_be_given().is_err() { return }
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    /// let address = socket.local_addr().unwrap();
+    /// let kept = socket.try_clone().unwrap();
+    /// let start = |socket| {
+    ///     let server = Server::from_std(socket).unwrap();
+    ///     server.start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| {}).unwrap()
+    /// };
+    /// assert!(start(socket).stop().failure.is_none());
+    /// // The socket goes on: what comes now is for the next server.
+    /// UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"later", address).unwrap();
+    /// let next = start(kept);
+    /// while next.counters().iter().all(|thread| thread.datagrams == 0) {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(next.stop().failure.is_none());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered; [`Error::Unavailable`] where weir takes no such sockets
+    /// ([`sockets_can_be_given`](crate::socket::sockets_can_be_given)).
+    pub fn from_std(socket: UdpSocket) -> Result<Self, Error> {
+        let (address, keeping) = keep(socket)?;
+        Ok(Self { given: vec![(0, keeping)], ..Self::bind(address) })
+    }
+
+    /// Receives by this socket, too, which is bound already.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn and_from_std(mut self, socket: UdpSocket) -> Result<Self, Error> {
+        let (address, keeping) = keep(socket)?;
+        self.given.push((self.endpoints.len(), keeping));
+        Ok(self.and_bind(address))
     }
 
     /// Receives on this address too. `[::]` alone receives IPv4 as well, where the system does so; beside an
@@ -237,17 +287,20 @@ impl Server {
         if options.local_address && anywhere && self.limits.sends() > 0 {
             replies_from_local_address()?;
         }
-        let endpoint = |&address: &SocketAddr| {
+        let endpoint = |(place, &address): (usize, &SocketAddr)| {
             let only_v6 = options.only_v6 || leaves_ipv4(address, &self.endpoints);
-            Endpoint { address, options: SocketOptions { only_v6, ..options } }
+            let given = self.given.iter().find(|(of, _)| *of == place);
+            let given = given.map(|(_, keeping)| keeping.given());
+            Endpoint { address, options: SocketOptions { only_v6, given, ..options } }
         };
-        let endpoints = self.endpoints.iter().map(endpoint).collect();
+        let endpoints = self.endpoints.iter().enumerate().map(endpoint).collect();
         let mut job = Job::new(endpoints, self.payload_bytes, Box::new(make_handler));
         job.limits = self.limits;
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
         job.on_panic = self.on_panic;
         job.groups.clone_from(&self.groups);
+        job.given = self.given.iter().map(|(_, keeping)| Arc::clone(keeping)).collect();
         job.give_up_privilege(self.gives_up_privilege);
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
@@ -279,6 +332,13 @@ impl Server {
         job.state("pages", self.region.pages);
         Ok(job)
     }
+}
+
+/// Keeps a socket that is bound already, and says where that is.
+fn keep(socket: UdpSocket) -> Result<(SocketAddr, Arc<Keeping>), Error> {
+    sockets_can_be_given()?;
+    let address = socket.local_addr().map_err(|e| Error::io("asking for the local address", e))?;
+    Ok((address, Arc::new(Keeping::new(socket))))
 }
 
 /// The option that says how many receives are outstanding.

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    events::event,
     lifecycle::{Answer, Answers, Lifecycle, contain, text_of},
     memory::{Region, Slice},
     pause, privilege,
@@ -43,6 +44,8 @@ pub struct Worker<H> {
     panicked: bool,
     /// A panic of the handler loses what it was called for, and no more.
     pub(super) survives: bool,
+    /// Sockets go on when the server has stopped: what was taken from them is handled until then.
+    pub(super) hands_over: bool,
     /// The handler is being called: a panic is its.
     calling: bool,
     /// Its timed waits end in time.
@@ -71,6 +74,7 @@ impl<H: Handler> Worker<H> {
             sockets: Vec::new(),
             panicked: false,
             survives: false,
+            hands_over: false,
             calling: false,
             in_time: false,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),
@@ -486,6 +490,7 @@ impl<H: Handler> Worker<H> {
             ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, OutOfMemory,
         };
         self.counters.receive_errors.one();
+        event!(DEBUG, error = %e, "a receive failed");
         match e.kind() {
             ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
             | OutOfMemory => Ok(()),
@@ -498,6 +503,7 @@ impl<H: Handler> Worker<H> {
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Error {
         self.counters.handler_panics.one();
         let (thread, message) = (self.index, text_of(panic));
+        event!(ERROR, thread, message, "the handler panicked");
         if self.survives {
             self.reply_buffer.clear();
         } else {

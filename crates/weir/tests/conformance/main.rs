@@ -15,6 +15,7 @@ mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
 mod gathering;
+mod given;
 mod groups;
 mod hooks;
 mod meta;
@@ -51,6 +52,7 @@ pub fn main() {
         settings::CHECKS,
         sharing::CHECKS,
         stopping::CHECKS,
+        given::CHECKS,
         foreign::CHECKS,
     ]
     .concat();

@@ -106,6 +106,11 @@ impl Subject {
         named && !self.offload
     }
 
+    /// Whether its design is this one.
+    pub fn is_of(&self, design: &str) -> bool {
+        self.design.about().name == design
+    }
+
     /// Why it cannot run here, if it cannot.
     pub fn unavailable(&self) -> Option<String> {
         let offload = if self.offload { receives_can_be_offloaded() } else { Ok(()) };

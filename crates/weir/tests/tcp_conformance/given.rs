@@ -9,6 +9,7 @@ use weir::{
 
 pub const CHECKS: &[Check] = &[
     ("a_socket_that_is_given_is_served", a_socket_that_is_given_is_served),
+    ("a_socket_goes_from_server_to_server", a_socket_goes_from_server_to_server),
     ("who_waits_is_told_of_the_end", who_waits_is_told_of_the_end),
     ("a_failure_is_told", a_failure_is_told),
 ];
@@ -29,6 +30,60 @@ fn a_socket_that_is_given_is_served(subject: &Subject) -> Result<(), Skipped> {
         client.expect_end();
     }
     assert_eq!(stop(server, &log).closed_finished, 11);
+    Ok(())
+}
+
+/// The second server begins before the first accepts no more. Who is served by the first is on, and whoever comes
+/// afterwards comes to the second; so does who waits when there is none.
+fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped> {
+    let listener = TcpListener::bind(any_port()).expect("an address of this process");
+    let address = listener.local_addr().expect("it is bound");
+    let kept = || {
+        let listener = listener.try_clone().expect("one more descriptor");
+        Server::from_std(listener).expect("it listens").limits(limits()).keep_listening(true)
+    };
+    let (first, its_log) = match subject.try_start(&kept(), |_| echo) {
+        Ok(started) => started,
+        Err(error @ (Error::Option { .. } | Error::Unavailable(_))) => {
+            return Err(Skipped(error.to_string()));
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut of_first = clients(5, address);
+    of_first.iter_mut().for_each(Client::ping);
+    assert_eq!(first.counters().accepted, 5);
+    let (second, log) = subject.echo(&kept());
+    first.end_accepting();
+    // Some of these may yet be accepted by the first: all are served, whoever has them.
+    let mut of_either = clients(20, address);
+    of_either.iter_mut().for_each(Client::ping);
+    of_first.iter_mut().for_each(Client::ping);
+    for client in of_first.iter_mut().chain(&mut of_either) {
+        client.end_sending();
+        client.expect_end();
+    }
+    until("the first server has no connection left", || first.open() == 0);
+    let report = first.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_balanced(&report, &its_log);
+    let mut of_second = clients(10, address);
+    of_second.iter_mut().for_each(Client::ping);
+    assert!(second.counters().accepted >= 10);
+    for client in &mut of_second {
+        client.end_sending();
+        client.expect_end();
+    }
+    let report = second.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_balanced(&report, &log);
+    // Who comes now waits for the next one.
+    let mut early = Client::connect(address, 1);
+    let (third, log) = subject.echo(&kept());
+    early.ping();
+    early.end_sending();
+    early.expect_end();
+    let report = third.stop();
+    assert_balanced(&report, &log);
     Ok(())
 }
 

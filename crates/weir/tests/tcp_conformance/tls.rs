@@ -13,6 +13,7 @@ use std::{
 };
 use weir::{
     filter::{ConnectionLimit, Filter, FlowControl, Policy, ReadTimeout, Tls},
+    rustls::pki_types::CertificateDer,
     tcp::{Handler, Limits, Output},
 };
 
@@ -271,7 +272,7 @@ impl Handler for TellsSession {
         let protocol = tls.alpn_protocol().map_or("-".into(), text);
         // Its name stands in the certificate as it is.
         let is_client =
-            |chain: &[_]| chain[0].as_ref().windows(11).any(|part| part == b"client.test");
+            |chain: &[CertificateDer<'_>]| chain[0].as_ref().windows(11).any(|part| part == b"client.test");
         let client = tls.peer_certificates().is_some_and(is_client);
         let line = format!("{name} {protocol} {client}\n");
         output.send(line.as_bytes()).expect("there is room");

@@ -90,9 +90,7 @@ impl<S: Read + Write> Client<S> {
     /// The next reply; `None` at the end of the stream.
     pub fn next(&mut self) -> Option<OwnedFrame> {
         loop {
-            // It takes what has come of a line for a wrong one.
-            let complete = self.input.ends_with(b"\r\n");
-            if complete && let Ok(Some((frame, bytes))) = decode(&self.input) {
+            if let Some((frame, bytes)) = decode(&self.input).unwrap() {
                 self.input.drain(..bytes);
                 return Some(frame);
             }

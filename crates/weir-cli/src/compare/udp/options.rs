@@ -14,6 +14,7 @@ use weir_load::quantity::{
 };
 
 use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
+use crate::compare::hosts::HostArgs;
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
 use crate::serve::parse_receive_buffer;
@@ -55,6 +56,7 @@ const IGNORED_BY_MEMORY: &[&str] = &[
     "busy_poll",
     "confidence",
     "on",
+    "mpi",
     "seed",
     "verbose",
     "dry_run",
@@ -262,6 +264,9 @@ pub struct UdpArgs {
     pub(super) on: On,
 
     #[command(flatten)]
+    pub(in crate::compare) hosts: HostArgs,
+
+    #[command(flatten)]
     pub(in crate::compare) common: CommonArgs,
 }
 
@@ -462,6 +467,7 @@ mod tests {
             &["--receive-offload=no"],
             &["--busy-poll", "50us"],
             &["--on", "veth"],
+            &["--mpi"],
             &["--reply"],
             &["--reply", "--reply-size", "32"],
             &["--reply", "--outstanding", "8"],

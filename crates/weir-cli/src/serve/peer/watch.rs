@@ -230,6 +230,7 @@ impl PeerWatch {
                 queued_bytes: SocketUsage::bound_to(&[self.address()])
                     .and_then(|all| all.queued_bytes),
                 no_port: system.udp().no_ports,
+                delivered: system.udp().in_datagrams,
                 resident_bytes: all.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),

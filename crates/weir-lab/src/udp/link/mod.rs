@@ -1,6 +1,6 @@
-//! Where server and generator meet: on loopback, or on a link of their own.
+//! Where server and generator meet: on loopback, on a link of their own, or over hosts ([`crate::hosts`]).
 //!
-//! A link is a pair of virtual devices, each with a network stack of its own: one end is the calling thread's from then on,
+//! A link of their own is a pair of virtual devices, each with a network stack of its own: one end is the calling thread's from then on,
 //! for the generator; the other is the server's. This process and its children alone have them, and they go with those,
 //! however any of them ends. Nothing else of the machine is changed.
 
@@ -9,8 +9,11 @@
 mod native;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use weir::Unavailable;
+
+use crate::hosts::Fleet;
 
 /// Addresses of the server's end: of those set aside for benchmarks (RFC 2544 and 5180).
 const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -48,6 +51,8 @@ pub enum Site {
     },
     /// On a link of their own.
     Link(Link),
+    /// On hosts of their own.
+    Hosts(Arc<Fleet>),
 }
 
 /// A link, for as long as this is kept.
@@ -75,34 +80,44 @@ impl Link {
 }
 
 impl Site {
-    /// The server's address of IPv4.
-    pub fn server_v4(&self) -> IpAddr {
+    /// The server's address: of IPv4, but over hosts that which all reach.
+    pub fn server(&self) -> IpAddr {
         match self {
             Self::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
             Self::Link(_) => SERVER_V4.into(),
+            Self::Hosts(fleet) => fleet.address(),
         }
     }
 
-    /// The server's address of IPv6, where there is any.
+    /// The server's address of IPv6 beside that, where there is any.
     pub fn server_v6(&self) -> Option<IpAddr> {
         match self {
             Self::Loopback { has_ipv6 } => has_ipv6.then_some(Ipv6Addr::LOCALHOST.into()),
             Self::Link(link) => link.has_ipv6.then_some(SERVER_V6.into()),
+            Self::Hosts(_) => None,
         }
     }
 
     /// The link, if there is one.
     pub fn link(&self) -> Option<&Link> {
         match self {
-            Self::Loopback { .. } => None,
+            Self::Loopback { .. } | Self::Hosts(_) => None,
             Self::Link(link) => Some(link),
         }
     }
 
-    /// Calls `f` at the server's end: what it starts runs there.
+    /// The hosts, if there are several.
+    pub fn fleet(&self) -> Option<&Arc<Fleet>> {
+        match self {
+            Self::Loopback { .. } | Self::Link(_) => None,
+            Self::Hosts(fleet) => Some(fleet),
+        }
+    }
+
+    /// Calls `f` at the server's end: what it starts runs there, but for other hosts.
     pub fn at_server<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         match self {
-            Self::Loopback { .. } => f(),
+            Self::Loopback { .. } | Self::Hosts(_) => f(),
             Self::Link(link) => link.server.inside(f),
         }
     }

@@ -139,6 +139,9 @@ pub struct Load {
     /// For how long the server's sockets poll their device's queue before they wait, in microseconds;
     /// `None` leaves it off.
     pub busy_poll_us: Option<u64>,
+    /// Whether server and generators are on different hosts, whose clocks have nothing in common: one-way latency is not
+    /// known then.
+    pub over_hosts: bool,
     /// Which rows it is for.
     pub takes: Takes,
     /// How it is shown.
@@ -161,6 +164,7 @@ impl Load {
             send_offload: true,
             rcvbuf: ReceiveBuffer::System,
             busy_poll_us: None,
+            over_hosts: false,
             takes: Takes::default(),
             shown: Shown::Table,
         }

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::report::conclusion::short_name;
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, or_unknown, percent_of_100, si};
-use crate::report::words::list;
+use crate::report::words::{list, shortened};
 use crate::udp::bursts::{self, Bursts};
 use crate::udp::plan::Held;
 use crate::udp::results::Results;
@@ -89,31 +90,68 @@ fn rooms(results: &Results) -> Vec<(String, Vec<String>)> {
     rooms
 }
 
-/// What takes a burst, in words: under each thing that the server does, the largest burst.
-pub(super) fn answers(results: &Results) -> Vec<String> {
-    let said = |of: &Bursts| {
+/// What was taken of the largest burst under each thing that the server did meanwhile.
+struct Largest {
+    held: Held,
+    datagrams: u64,
+    /// The rows that took all of it in every round.
+    all: Vec<usize>,
+    /// The others, those first that took most, and how many percent.
+    parts: Vec<(usize, f64)>,
+}
+
+fn largest(results: &Results) -> impl Iterator<Item = Largest> {
+    bursts::all(results).into_iter().map(|of| {
         let last = of.loads.len() - 1;
         let (mut all, mut parts) = (vec![], vec![]);
         for &row in &of.rows {
-            let name = results.rows[row].to_string();
             match of.taken(results, last, row) {
-                Some(taken) if taken.all => all.push(name),
-                Some(taken) => parts.push(format!("{name} {}", percent_of_100(taken.percent))),
+                Some(taken) if taken.all => all.push(row),
+                Some(taken) => parts.push((row, taken.percent)),
                 None => {}
             }
         }
-        let datagrams = of.datagrams(results)[last];
-        let what = format!("Of {datagrams} at once, {}", of.held.said());
-        match (all.is_empty(), parts.is_empty()) {
-            (true, true) => None,
-            (false, true) => Some(format!("{what} took all with every design.")),
-            (true, false) => Some(format!("{what} took all with no design: {}.", list(&parts))),
-            (false, false) => {
-                Some(format!("{what} took all with {}; with {}.", list(&all), list(&parts)))
-            }
-        }
-    };
-    bursts::all(results).iter().filter_map(said).collect()
+        Largest { held: of.held, datagrams: of.datagrams(results)[last], all, parts }
+    })
+}
+
+impl Largest {
+    /// In a sentence, where rows are called as `name` and `shorten` says.
+    fn sentence(
+        &self,
+        name: impl Fn(usize) -> String,
+        shorten: impl Fn(Vec<String>) -> Vec<String>,
+    ) -> Option<String> {
+        let parts = self.parts.iter();
+        let parts = parts.map(|(row, of)| format!("{} {}", name(*row), percent_of_100(*of)));
+        let list = |names: Vec<String>| list(&shorten(names));
+        let (all, parts) = (self.all.iter().copied().map(&name).collect(), parts.collect());
+        let what = format!("Of {} at once, {}", self.datagrams, self.held.said());
+        Some(match (self.all.is_empty(), self.parts.is_empty()) {
+            (true, true) => return None,
+            (false, true) => format!("{what} took all with every design."),
+            (true, false) => format!("{what} took all with no design: {}.", list(parts)),
+            (false, false) => format!("{what} took all with {}; with {}.", list(all), list(parts)),
+        })
+    }
+}
+
+/// What takes a burst, in words: under each thing that the server does, the largest burst.
+pub(super) fn answers(results: &Results) -> Vec<String> {
+    largest(results)
+        .filter_map(|of| of.sentence(|row| results.rows[row].to_string(), |all| all))
+        .collect()
+}
+
+/// The answer, where bursts were measured: what a server takes that was held until all was sent, which is what there was
+/// room for; then what else was measured.
+pub(super) fn conclusion(results: &Results) -> Option<(String, Vec<String>)> {
+    let mut all: Vec<Largest> = largest(results).collect();
+    all.sort_by_key(|of| of.held != Held::UntilSent);
+    let mut said =
+        all.iter().filter_map(|of| of.sentence(|row| short_name(results, row), shortened));
+    let headline = said.next()?;
+    Some((headline, said.collect()))
 }
 
 /// The same in the document.
@@ -166,5 +204,25 @@ mod tests {
         assert!(said.contains("where a server is held: talks"), "{said}");
         results.loads = vec![of(Held::No)];
         assert!(!tables(&results, 100).contains("No figures"));
+    }
+
+    #[test]
+    fn the_answer_is_what_a_held_server_had_room_for() {
+        let mut results = fixture::results();
+        assert_eq!(conclusion(&results), None);
+        let of = |held| Load::saturation(64).at(Rate::Burst { datagrams: 70, held });
+        results.loads = vec![of(Held::No), of(Held::UntilSent)];
+        let cells = results.cells[0].clone();
+        results.cells = vec![cells.clone(), cells];
+        let (headline, others) = conclusion(&results).unwrap();
+        assert!(
+            headline.starts_with("Of 70 at once, a server held until all is sent took all"),
+            "{headline}"
+        );
+        assert!(others[0].starts_with("Of 70 at once, an idle server took all"), "{others:?}");
+        assert_eq!(others.len(), 1);
+        // Who could have taken all and who did are named in both.
+        let named = |said: &str| results.rows.iter().filter(|row| said.contains(&row.design)).count();
+        assert!(named(&headline) > 1, "{headline}");
     }
 }

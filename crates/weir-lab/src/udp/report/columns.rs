@@ -17,6 +17,7 @@ pub fn of(results: &Results, load: usize) -> Vec<Column<Udp>> {
     let of = results.loads[load];
     let mut columns = match (of.burst(), of.is_paced(), of.replies.is_some()) {
         (Some(_), _, _) => burst(),
+        (None, true, false) if of.over_hosts => throughput(),
         (None, true, false) => latency(),
         (None, false, false) => throughput(),
         (None, true, true) => round_trips(),
@@ -26,6 +27,11 @@ pub fn of(results: &Results, load: usize) -> Vec<Column<Udp>> {
     let after = columns.iter().position(|column| heads.contains(&column.heading));
     if let (Some(_), Some(after)) = (&results.own.link, after) {
         columns.insert(after + 1, Column::of(&THREADS_CPU));
+    }
+    if results.own.hosts.is_some()
+        && let Some(drops) = columns.iter_mut().find(|column| column.heading == DROPS)
+    {
+        *drops = drops_over_network();
     }
     columns
 }
@@ -192,30 +198,53 @@ fn borrowed(at: &At<Udp>) -> String {
     }
 }
 
+const DROPS: &str = "drops\ndev/cpu/sock";
+
+/// The same over hosts, where datagrams pass two places more.
+fn drops_over_network() -> Column<Udp> {
+    let about = "percent of sent, at the senders' devices, in the network between the hosts, at the server's device, at \
+                 the queue of the CPU, at the socket; ? not visible, ~ by the machine's count";
+    Column::figure("drops\nsend/net/dev/cpu/sock", about, |at| {
+        let Some(ledger) = at.cell().ledger() else { return UNKNOWN.into() };
+        let before = [ledger.dropped_sender, ledger.lost_network];
+        let before = before.map(|count| share_of(count, ledger.sent));
+        format!("{}/{} %", before.join("/"), drops_at_server(ledger).join("/"))
+    })
+}
+
+/// A count as percent of what was sent.
+fn share_of(count: Option<u64>, sent: u64) -> String {
+    match count {
+        None => "?".into(),
+        Some(0) => "0".into(),
+        Some(count) => match count as f64 / (sent as f64).max(1.0) * 100.0 {
+            percent if percent < 0.1 => "<0.1".into(),
+            percent if percent < 9.95 => format!("{percent:.1}"),
+            percent => format!("{percent:.0}"),
+        },
+    }
+}
+
 fn drops() -> Column<Udp> {
     let about = "percent of sent, at the device, at the queue of the CPU, at the socket; ? not visible, ~ by the machine's count";
-    Column::figure("drops\ndev/cpu/sock", about, |at| {
+    Column::figure(DROPS, about, |at| {
         let Some(ledger) = at.cell().ledger() else { return UNKNOWN.into() };
-        let place_unknown = ledger.lost_place_unknown().filter(|lost| *lost > 0);
-        // By a count of the machine that stands in for the sockets' own.
-        let machine = ledger.dropped_socket_source.as_ref().and(ledger.dropped_socket);
-        let Ledger { sent, dropped_device, dropped_cpu_queue, dropped_socket, .. } = ledger;
-        let share = |count: Option<u64>| match count {
-            None => "?".into(),
-            Some(0) => "0".into(),
-            Some(count) => match count as f64 / (sent as f64).max(1.0) * 100.0 {
-                percent if percent < 0.1 => "<0.1".into(),
-                percent if percent < 9.95 => format!("{percent:.1}"),
-                percent => format!("{percent:.0}"),
-            },
-        };
-        let at_socket = match (machine.filter(|count| *count > 0), place_unknown) {
-            (machine @ Some(_), None) => format!("~{}", share(machine)),
-            (machine @ Some(_), lost) => format!("~{}+?{}", share(machine), share(lost)),
-            (None, lost @ Some(_)) => format!("?{}", share(lost)),
-            (None, None) => share(dropped_socket),
-        };
-        let parts: [String; 3] = [share(dropped_device), share(dropped_cpu_queue), at_socket];
-        format!("{} %", parts.join("/"))
+        format!("{} %", drops_at_server(ledger).join("/"))
     })
+}
+
+/// What was dropped at the server's host, as percent of what was sent.
+fn drops_at_server(ledger: Ledger) -> [String; 3] {
+    let place_unknown = ledger.lost_place_unknown().filter(|lost| *lost > 0);
+    // By a count of the machine that stands in for the sockets' own.
+    let machine = ledger.dropped_socket_source.as_ref().and(ledger.dropped_socket);
+    let Ledger { sent, dropped_device, dropped_cpu_queue, dropped_socket, .. } = ledger;
+    let share = |count| share_of(count, sent);
+    let at_socket = match (machine.filter(|count| *count > 0), place_unknown) {
+        (machine @ Some(_), None) => format!("~{}", share(machine)),
+        (machine @ Some(_), lost) => format!("~{}+?{}", share(machine), share(lost)),
+        (None, lost @ Some(_)) => format!("?{}", share(lost)),
+        (None, None) => share(dropped_socket),
+    };
+    [share(dropped_device), share(dropped_cpu_queue), at_socket]
 }

@@ -27,7 +27,7 @@ use crate::report::document::with;
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{bytes, si};
 use crate::report::pictures::{Aside, Overtaking, Pictures};
-use crate::report::table::both_sides;
+use crate::report::table::{both_sides, over_hosts};
 use crate::report::{Answer, Reported};
 use crate::udp::plan::{Load, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
@@ -71,6 +71,10 @@ impl Reported for Udp {
         if load.replies.is_some() { "answer" } else { Self::UNIT.one }
     }
 
+    fn conclusion(results: &Results) -> Option<(String, Vec<String>)> {
+        bursts::conclusion(results)
+    }
+
     fn title(row: &Row) -> String {
         row.to_string()
     }
@@ -85,8 +89,13 @@ impl Reported for Udp {
 
     fn settings(results: &Results) -> Vec<String> {
         let of = &results.own;
-        let mut said =
-            both_sides(results, [("server", &of.server_cores), ("generator", &of.generator_cores)]);
+        let mut said = match &of.hosts {
+            Some(hosts) => over_hosts(hosts, "generator", start_skews(results)),
+            None => both_sides(
+                results,
+                [("server", &of.server_cores), ("generator", &of.generator_cores)],
+            ),
+        };
         said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
         said.extend(results.machine.hardware());
         for calibration in &of.calibrations {
@@ -286,6 +295,12 @@ fn checked(results: &Results) -> Option<String> {
         said.push("of a derived peer only the number of datagrams of the flood was checked".into());
     }
     (!said.is_empty()).then(|| format!("checked before timing: {}", said.join("; ")))
+}
+
+/// From the start of the first generator to that of the last, and how wrong that may be, of each run.
+fn start_skews(results: &Results) -> Vec<(u64, u64)> {
+    let of = |sample: &Sample| Some((sample.start_skew_ns?, sample.start_skew_uncertainty_ns?));
+    results.samples().filter_map(of).collect()
 }
 
 fn published(results: &Results, load: usize, width: usize) -> String {

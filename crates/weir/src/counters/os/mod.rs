@@ -278,13 +278,18 @@ impl TcpEnds {
 }
 
 usage! {
-    /// What network devices counted of what they received.
+    /// What network devices counted.
     DeviceUsage {
         /// Packets received.
         count received,
         /// Packets dropped: their queue was full, or nobody took them further. Where frames are
         /// received by AF_XDP past the kernel, those that found no slice are among them.
         count dropped,
+        /// Packets sent.
+        count sent,
+        /// Packets that were to be sent and were dropped by the device; what a queue before it drops is not among
+        /// them.
+        count send_dropped,
     }
 }
 

@@ -103,14 +103,15 @@ pub(super) fn process_status(text: &[u8]) -> ProcessUsage {
 }
 
 /// `/proc/net/dev`: behind each device's name packets received (the second number) and dropped (the
-/// fourth).
+/// fourth), and the same of those sent, eight numbers later.
 pub(super) fn device(text: &[u8], name: &str) -> DeviceUsage {
     let numbers = lines(text).find_map(|line| {
         let at = line.iter().position(|byte| *byte == b':')?;
         (line[..at].trim_ascii() == name.as_bytes()).then(|| &line[at + 1..])
     });
     let figure = |n| number(words(numbers?).nth(n)?);
-    DeviceUsage { received: figure(1), dropped: figure(3) }
+    let (received, dropped) = (figure(1), figure(3));
+    DeviceUsage { received, dropped, sent: figure(9), send_dropped: figure(11) }
 }
 
 fn udp(figure: impl Fn(&str) -> Option<u64>) -> UdpUsage {

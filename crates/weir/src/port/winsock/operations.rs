@@ -419,7 +419,7 @@ impl Operations {
             Operation::Send { load, stream: its } => {
                 let key = self.streams.of(its).key;
                 let stream = StreamId(its.user_data());
-                let outcome = settled(result, |count| count);
+                let outcome = overlapped::sent(result);
                 out.push(Completion::Send { token, stream, key, load, outcome });
                 self.streams.came_back(its, out);
             }

@@ -23,7 +23,7 @@ mod tests;
 
 use super::{
     Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider,
-    Refused, RequestQueue, Span, Started, Stopped, Woken, line_and_payload,
+    Refused, RequestQueue, Span, Started, Stopped, Watched, Woken, line_and_payload,
     requests::{Outgoing, Reserved, Rotation, of_region},
     sharing::{Count, Shared, Sharing},
     signals::Signals,
@@ -158,6 +158,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
             headers: Headers::new(PER_CALL),
             poll,
             signals,
+            ended: false,
         };
         Ok(Started { completions, requests, granted })
     }
@@ -328,6 +329,8 @@ pub struct PlainCompletions<T: Sharing> {
     headers: Headers,
     poll: Poll,
     signals: Arc<Signals>,
+    /// Nothing more is received: others have the sockets.
+    ended: bool,
 }
 
 impl<T: Sharing> PlainCompletions<T> {
@@ -438,7 +441,7 @@ impl<T: Sharing> PlainCompletions<T> {
             }
             let hungry = inbox.slices.is_empty();
             starved |= hungry;
-            self.poll.want(index, for_datagrams && !hungry, blocked);
+            self.poll.want(index, for_datagrams && !hungry && !self.ended, blocked);
         }
         self.signals.looked(starved);
         done
@@ -451,6 +454,9 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
         if self.needs.sends > 0 {
             self.dequeue_sends(out, counters);
+        }
+        if self.ended {
+            return Ok(0);
         }
         let (mut rotation, count) = (self.rotation, self.inboxes.len());
         let each = |index, out: &mut Batch| self.dequeue_socket(index, out, counters);
@@ -487,6 +493,26 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     fn waker(&self) -> Waker {
         let poll = self.poll.waker();
         self.signals.waker(move || poll.wake())
+    }
+
+    fn end_receiving(&mut self, _: &Counters) -> io::Result<bool> {
+        self.ended = true; // only a dequeue takes from the sockets
+        Ok(false)
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        Watched::all_of(self.inboxes.iter().map(|inbox| &inbox.part.socket))
+    }
+
+    fn prepare_to_wait(&mut self, _counters: &Counters) -> io::Result<bool> {
+        let mut something = false;
+        for inbox in &mut self.inboxes {
+            inbox.take_posted();
+            // What comes while no slice is there makes a socket ready once only, and that may be over.
+            something |= inbox.slices.is_empty();
+            something |= self.needs.sends > 0 && inbox.part.outbox.with(|outbox| outbox.has_done());
+        }
+        Ok(something)
     }
 
     fn stop(self, requests: Vec<PlainRequests<T>>, _by: Instant) -> Stopped {

@@ -61,7 +61,7 @@ impl Headers {
         counters: &Counters,
     ) -> io::Result<usize> {
         self.received = 0;
-        native.wait_as_long(mode, counters)?;
+        let Some(mode) = native.wait_as_long(mode, counters)? else { return Ok(0) };
         let count = buffers.len().min(self.headers.len());
         for (i, buffer) in buffers.iter_mut().take(count).enumerate() {
             let buffer = buffer.as_mut();

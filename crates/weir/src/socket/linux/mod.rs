@@ -3,6 +3,7 @@
 
 mod batch;
 mod busy_poll;
+mod ending;
 mod errors;
 mod joined;
 mod joins;
@@ -12,6 +13,7 @@ mod sending;
 
 pub use batch::Headers;
 pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
+pub(crate) use ending::Ending;
 pub(crate) use joined::{Joined, MOST_JOINED};
 pub(crate) use message::{
     CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment,
@@ -49,6 +51,9 @@ pub fn replies_from_local_address() -> Result<(), Unavailable> {
     Ok(())
 }
 
+/// Whether a socket can be used that is bound already.
+pub(super) const TAKES_GIVEN: bool = true;
+
 /// Whether datagrams can be sent with a mark of congestion.
 pub(super) const MARKS: bool = true;
 
@@ -65,6 +70,8 @@ pub struct Native {
     receive_buffer: String,
     /// Where it asked for send offload.
     joins: Option<Joins>,
+    /// Ends waits, where others have the socket, too.
+    ending: Option<Ending>,
 }
 
 impl Native {
@@ -74,8 +81,18 @@ impl Native {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
         };
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-            .map_err(refused("opening"))?;
+        let ending = options.given.map(|_| Ending::new()).transpose();
+        let ending = ending.map_err(refused("eventfd"))?;
+        let socket = match options.given {
+            Some(given) => {
+                let socket = Socket::from(given.socket().map_err(refused("dup"))?);
+                // What waits says so, and so does what does not; io_uring would take every wait for one that does not.
+                socket.set_nonblocking(false).map_err(refused("O_NONBLOCK"))?;
+                socket
+            }
+            None => Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+                .map_err(refused("opening"))?,
+        };
         let receive_buffer =
             receive_buffer::ask(&socket, options.receive_buffer).map_err(refused("SO_RCVBUF"))?;
         if let Some(bytes) = options.send_buffer_bytes {
@@ -87,10 +104,10 @@ impl Native {
         if address.is_ipv6() {
             let _ = socket.set_multicast_all_v6(false);
         }
-        if options.reuse_port {
+        if options.reuse_port && options.given.is_none() {
             socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
         }
-        if options.only_v6 && address.is_ipv6() {
+        if options.only_v6 && address.is_ipv6() && options.given.is_none() {
             socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;
         }
         if options.local_address {
@@ -119,6 +136,11 @@ impl Native {
                 set_flag(&socket, *level, *hops).map_err(refused("IP_RECVTTL"))?;
             }
         }
+        if options.given.is_some() && !options.receive_offload {
+            // Who had it before may have asked for it. A kernel that knows nothing of it does not do it.
+            // SAFETY: this option takes an int.
+            let _ = unsafe { set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, &0) };
+        }
         if options.receive_offload {
             set_flag(&socket, libc::SOL_UDP, libc::UDP_GRO).map_err(|e| {
                 Unavailable::new("receive offload", format!("the socket option UDP_GRO: {e}"))
@@ -130,7 +152,9 @@ impl Native {
             true => Some(Errors::ask(&socket, address).map_err(refused("IP_RECVERR"))?),
             false => None,
         };
-        bind(&socket, endpoint)?;
+        if options.given.is_none() {
+            bind(&socket, endpoint)?;
+        }
         if let Some(shard) = options.steer_by_core {
             steer_by_core(&socket, shard).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
@@ -139,7 +163,7 @@ impl Native {
             || options.receive_offload
             || options.asks_for_meta();
         let joins = options.send_offload.then(|| Joins::ask(&socket));
-        Ok(Self { socket, control, errors, busy_poll, receive_buffer, joins })
+        Ok(Self { socket, control, errors, busy_poll, receive_buffer, joins, ending })
     }
 
     /// The descriptor, for providers that hand it to a ring.
@@ -208,7 +232,7 @@ impl Native {
         mode: Mode,
         counters: &Counters,
     ) -> io::Result<Option<Arrival>> {
-        self.wait_as_long(mode, counters)?;
+        let Some(mode) = self.wait_as_long(mode, counters)? else { return Ok(None) };
         let received = self.receive_once(buffer, mode, counters);
         if self.errors.is_none() {
             return received;
@@ -221,22 +245,34 @@ impl Native {
     }
 
     /// Waits as long as the mode says where that is a time: no call that receives takes one as such a wait needs it
-    /// (recvmmsg(2) looks at its own only between datagrams).
+    /// (recvmmsg(2) looks at its own only between datagrams). Answers how to receive afterwards; `None` where receiving was
+    /// ended.
+    ///
+    /// Of a socket that others have, too, each wait is here: such a one may take the datagram that this one was woken for, and
+    /// nothing but the ending may end its wait.
     #[inline]
-    fn wait_as_long(&self, mode: Mode, counters: &Counters) -> io::Result<()> {
-        match mode {
-            Mode::Wait | Mode::Try => Ok(()),
-            Mode::WaitFor(time) => self.wait_for(time, counters),
-        }
+    fn wait_as_long(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Mode>> {
+        let time = match mode {
+            Mode::Try => return Ok(Some(mode)),
+            Mode::Wait if self.ending.is_none() => return Ok(Some(mode)),
+            Mode::Wait => None,
+            Mode::WaitFor(time) => Some(time),
+        };
+        self.wait_for(time, counters)?;
+        let is_over = self.ending.as_ref().is_some_and(Ending::is_over);
+        Ok((!is_over).then_some(Mode::Try))
     }
 
     /// Waits until there is something to receive, an error that is pending included, or receiving was ended.
-    fn wait_for(&self, time: Duration, counters: &Counters) -> io::Result<()> {
-        let mut entry = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-        let time = TimeSpec::from(time);
+    fn wait_for(&self, time: Option<Duration>, counters: &Counters) -> io::Result<()> {
+        let ending = self.ending.as_ref().map_or(-1, Ending::fd); // which is passed over
+        let mut entries =
+            [self.fd(), ending].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let time = time.map(TimeSpec::from);
+        let time = time.as_ref().map_or(std::ptr::null(), |time| std::ptr::from_ref(time.as_ref()));
         counters.kernel_entries.one();
-        // SAFETY: the entry and the time live through the call, and no signals are given.
-        let result = unsafe { libc::ppoll(&mut entry, 1, time.as_ref(), std::ptr::null()) };
+        // SAFETY: the entries and the time live through the call, and no signals are given.
+        let result = unsafe { libc::ppoll(entries.as_mut_ptr(), 2, time, std::ptr::null()) };
         if result >= 0 {
             return Ok(());
         }
@@ -383,6 +419,9 @@ impl Native {
     /// shutdown(2) on an unconnected UDP socket answers ENOTCONN, but it does mark the
     /// socket and wake everyone who waits on it (inet_shutdown, since Linux 2.6).
     pub(super) fn end_receiving(&self, _local_address: SocketAddr) {
+        if let Some(ending) = &self.ending {
+            return ending.end(); // the others go on
+        }
         let _ = self.socket.shutdown(std::net::Shutdown::Read);
     }
 }

@@ -15,6 +15,10 @@ mod sending;
 pub use batch::Headers;
 pub(crate) use control::{CONTROL_BYTES, Control};
 pub(super) use send::MARKS;
+
+/// Whether a socket can be used that is bound already: registered I/O needs one that was opened for it.
+pub(super) const TAKES_GIVEN: bool = false;
+
 pub use send::replies_from_local_address;
 
 use super::{Arrival, Endpoint, Meta, Mode, PeerError, ReceiveBuffer, Shard};

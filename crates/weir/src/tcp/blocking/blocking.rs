@@ -25,7 +25,10 @@ use crate::{
     timer::TICK,
     wake::Waker,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 design! {
     tcp::Blocking "blocking", Socket;
@@ -74,12 +77,20 @@ fn run<H: Handler>(
     if opens {
         connections.open_door(worker)?;
     }
-    worker.ready(Some(Waker::new(move || ending.end_accepting())));
+    let (ends, ended) = mpsc::sync_channel(1);
+    worker.ready(Some(Waker::new(move || {
+        ending.end_accepting();
+        let _ = ends.try_send(());
+    })));
     while !worker.stopping() {
         worker.calls.waits.one();
         let accepted = match listener.accept(Mode::Wait, &worker.calls) {
             Ok(Some(accepted)) => accepted,
-            Ok(None) => continue, // accepting was ended
+            // Accepting was ended: with the server, or before it.
+            Ok(None) => {
+                let _ = ended.recv();
+                continue;
+            }
             Err(e) if stream::is_want_of_resources(&e) => {
                 worker.accepting_pauses();
                 connections.wait_for_one_to_leave(TICK);

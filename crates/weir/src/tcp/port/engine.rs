@@ -14,7 +14,7 @@
 use super::{accepts::Accepts, pool::Pool, receive_order::ReceiveOrder, slots::Slots};
 use crate::{
     Error,
-    lifecycle::{LeaveTogether, contain, lock, try_lock},
+    lifecycle::{LeaveTogether, lock, try_lock},
     memory::{Load, Slice},
     options::named,
     port::{
@@ -35,7 +35,6 @@ use crate::{
 use std::{
     collections::VecDeque,
     io,
-    panic::resume_unwind,
     sync::{
         Arc, Mutex, TryLockError,
         atomic::{
@@ -233,12 +232,23 @@ pub(super) fn start<H: Handler>(
     job.run()
 }
 
+/// Accepts that are outstanding end with the socket that they wait at, or bring a connection.
+pub(super) fn refuse_kept<H: Handler>(job: &Job<H>) -> Result<(), Error> {
+    if !job.keeps_listening {
+        return Ok(());
+    }
+    let problem = "a port's accepts end only with the socket that they wait at, so it cannot go on listening; take a \
+                   design that asks for connections when there are some, such as epoll, or a ring";
+    Err(Error::option("keep-listening", problem))
+}
+
 /// Opens the port, listens, and associates the listening sockets.
 fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
 ) -> Result<PortServer<P::Port, H>, Error> {
+    refuse_kept(job)?;
     let (first, most, _) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
     let needs = Needs {
@@ -301,10 +311,12 @@ fn spawn<H: Handler, P: Port>(job: &mut Job<H>, server: PortServer<P, H>) -> Res
     job.on_stop(server.port.poster(STOP));
     for server in LeaveTogether::shares(server.numbers.threads, server) {
         let spawned = job.spawn(move |worker| {
-            let result = contain(|| run(worker, &server));
-            server.port.close(); // the others must not wait for this thread
-            let given_back = server.leave(|server| server.end(worker)).unwrap_or(Ok(()));
-            result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
+            server.live(
+                worker,
+                run,
+                |server| server.port.close(),
+                |worker, server| server.end(worker),
+            )
         });
         if spawned.is_err() {
             closer.wake();

@@ -345,6 +345,9 @@ impl<H: Handler> ReadyThread<H> {
             }
         }
         self.acceptor.run_timers(now);
+        if worker.leaves_off() {
+            self.acceptor.leave_off();
+        }
         if worker.stopping() && !self.acceptor.is_shut() {
             self.acceptor.shut();
             self.active.dissolve();

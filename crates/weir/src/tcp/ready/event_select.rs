@@ -84,11 +84,17 @@ fn run<H: Handler>(
         set.wait(acceptor.timeout(), &worker.calls)
             .map_err(|e| Error::io("waiting for connections", e))?;
         acceptor.run_timers(Instant::now());
+        if worker.leaves_off() {
+            acceptor.leave_off();
+        }
         groups::deal_what_came(worker, &groups, begin);
         while let Some(token) = set.next_ready() {
             let Some(listener) = listeners.get(token.wrapping_sub(LISTENERS) as usize) else {
                 continue; // of nobody's
             };
+            if !acceptor.accepts() {
+                continue;
+            }
             for _ in 0..ACCEPTED_AT_ONCE {
                 match acceptor.accept(worker, listener)? {
                     Attempt::Accepted(accepted) => groups::deal(worker, &groups, accepted, begin),

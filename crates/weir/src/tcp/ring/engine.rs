@@ -259,6 +259,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         }
         self.acceptor.run_timers(now);
         self.accept_again();
+        if worker.leaves_off() && self.acceptor.leave_off() {
+            self.queue().stop_accepting();
+        }
         if worker.stopping() && !self.acceptor.is_shut() {
             self.acceptor.shut();
             self.close_refused();

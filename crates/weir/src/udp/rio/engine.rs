@@ -32,7 +32,7 @@ use std::{
     io,
     panic::resume_unwind,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Posts that are committed together where nothing else is asked for: all of a batch.
@@ -82,6 +82,9 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
     let opened = provider.open(&endpoints, &region, &needs)?;
     Ok(Ready { region, opened, needs, gather })
 }
+
+/// The longest wait for what was taken from a socket and has not completed: nothing tells that it is over.
+const FINISHING: Duration = Duration::from_millis(1);
 
 /// What a provider granted.
 type Granted = [(&'static str, String)];
@@ -344,6 +347,9 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
             }
             turn(&mut queue)?;
         }
+        if queue.worker.hands_over {
+            queue.finish()?;
+        }
         queue.worker.on_stop(&senders);
         Ok(())
     });
@@ -389,6 +395,25 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
     #[inline]
     pub(super) fn handle(&mut self) -> Result<(), Error> {
         handle(self.worker, &mut self.batch, &self.region, self.requests, self.defer)
+    }
+
+    /// Handles what was taken from sockets that others go on with, and sees the answers off.
+    fn finish(&mut self) -> Result<(), Error> {
+        let by = stop_deadline();
+        while self.completions.end_receiving(&self.worker.counters).map_err(dequeue_failed)?
+            || self.requests.iter().any(|queue| queue.outstanding().1 > 0)
+        {
+            if Instant::now() >= by {
+                break; // what is left is counted as missing
+            }
+            if self.dequeue()? {
+                self.handle()?;
+            } else {
+                let counters = &self.worker.counters;
+                self.completions.wait(1, Some(FINISHING), counters).map_err(wait_failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends what the handler left.
@@ -560,14 +585,28 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
             for invitation in invitations {
                 let _ = invitation.send(Arc::clone(&shared));
             }
-            first(worker, &shared)?;
-            worker.on_stop(&[]);
-            Ok(())
+            first(worker, &shared)
         });
         shared.turns.close();
         let _ = others_left.recv(); // an error: every other thread has left
-        let requests = shared.take_requests();
-        if let Some(completions) = shared.turns.take_back() {
+        let mut requests = shared.take_requests();
+        let mut completions = shared.turns.take_back();
+        let result = result.and_then(|ended| {
+            let ended = contain(|| {
+                ended?;
+                if let Some(completions) = completions.as_mut().filter(|_| worker.hands_over) {
+                    let batch = Batch::new(shared.per_dequeue);
+                    let (requests, region) = (&mut requests[..], Arc::clone(&shared.region));
+                    let defer = A_WHOLE_BATCH;
+                    OwnQueue { worker, completions, requests, region, batch, received: 0, defer }
+                        .finish()?;
+                }
+                worker.on_stop(&[]);
+                Ok(())
+            });
+            ended
+        });
+        if let Some(completions) = completions {
             // What did not come back is counted in the region, and told from there.
             let _ = completions.stop(requests, stop_deadline());
         }

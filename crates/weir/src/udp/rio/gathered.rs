@@ -86,6 +86,10 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
         self.queue.turn_port()
     }
 
+    fn end_receiving(&mut self, counters: &Counters) -> io::Result<bool> {
+        self.queue.end_receiving(counters)
+    }
+
     fn stop(self, requests: Vec<Q::Rq>, by: Instant) -> Stopped {
         self.queue.stop(requests, by)
     }

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     Error,
+    events::event,
     gather::Gather,
     options::{Microseconds, MicrosecondsValue, Named, Options as _},
     pause::{self, FINE_TIMERS},
@@ -125,7 +126,10 @@ impl RioHybrid {
                     match spin.empty(&tuning) {
                         Idle::Poll => Ok(()),
                         Idle::Sleep(time) => queue.wait_for(time),
-                        Idle::Wait => queue.wait(),
+                        Idle::Wait => {
+                            event!(TRACE, "polling no longer pays: the thread waits");
+                            queue.wait()
+                        }
                     }
                 },
             );
@@ -240,6 +244,7 @@ impl Spin {
     #[inline]
     fn follow(&mut self, tuning: &Tuning) {
         if tuning.adapts() != matches!(self, Self::Adaptive { .. }) {
+            event!(DEBUG, adaptive = tuning.adapts(), "the thread polls by another policy");
             *self = tuning.spin();
         }
     }
@@ -324,6 +329,7 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
                     Some(turn)
                 }
                 Idle::Wait => {
+                    event!(TRACE, "polling no longer pays: the thread waits");
                     counters.notifies.one();
                     match turn.wait_until(until, &counters).map_err(wait_failed)? {
                         Waited::Turn(turn) => Some(turn),
@@ -335,7 +341,10 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
         }
         spin.dequeued(received, tuning);
         match after(received as u64, tuning.threshold.load(Relaxed)) {
-            Turning::GivenUp => turn.notify(&counters),
+            Turning::GivenUp => {
+                event!(TRACE, received, "a batch reached the threshold: another thread may join");
+                turn.notify(&counters);
+            }
             Turning::Kept => held = Some(turn),
         }
         handle(worker, Some(&mut batch))?;

@@ -123,6 +123,7 @@ impl Steering {
 
 impl RioSharded {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        refuse_given(&job.endpoints)?;
         refuse_taken(&job.endpoints)?;
         with_provider!(self.provider, |provider| self.start_on(job, provider))
     }
@@ -203,6 +204,20 @@ fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
     };
     let taken = endpoints.iter().filter(alone).map(alone_at);
     taken.collect::<Result<Vec<_>, _>>().map(drop)
+}
+
+/// A socket that is bound already is one for all threads.
+fn refuse_given(endpoints: &[Endpoint]) -> Result<(), Error> {
+    match endpoints.iter().find(|endpoint| endpoint.options.given.is_some()) {
+        None => Ok(()),
+        Some(Endpoint { address, .. }) => Err(Error::option(
+            "design",
+            format!(
+                "rio-sharded has a socket for each thread, and the one at {address} was given; have the server bind its \
+                 address, or take another design"
+            ),
+        )),
+    }
 }
 
 /// The core of each shard: one that may be used and whose number, modulo the number of shards, is

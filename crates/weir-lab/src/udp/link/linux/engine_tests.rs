@@ -19,7 +19,7 @@ fn make_room(sink: &UdpSocket) {
 #[test]
 fn every_live_frame_arrives_as_it_was_stamped() {
     on_a_link(|site| {
-        for server in [Some(site.server_v4()), site.server_v6()].into_iter().flatten() {
+        for server in [Some(site.server()), site.server_v6()].into_iter().flatten() {
             let sink = site.at_server(|| UdpSocket::bind((server, 0))).unwrap();
             make_room(&sink);
             sink.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -31,7 +31,7 @@ fn its_driver_says_how_fast_it_is() {
 fn what_one_end_sends_comes_at_the_other_and_nowhere_else() {
     let before = devices();
     on_a_link(|site| {
-        for server in [Some(site.server_v4()), site.server_v6()].into_iter().flatten() {
+        for server in [Some(site.server()), site.server_v6()].into_iter().flatten() {
             let sink = site.at_server(|| UdpSocket::bind((server, 0))).unwrap();
             sink.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
             assert!(UdpSocket::bind((server, 0)).is_err(), "it is the other end's address");

@@ -10,12 +10,17 @@ const DEVICES: &[u8] = b"Inter-|   Receive                                      
 ";
 
 #[test]
-fn what_a_device_received_and_dropped() {
-    let both = |received, dropped| DeviceUsage { received, dropped };
-    assert_eq!(device(DEVICES, "weir0"), both(Some(765_432), Some(17)));
-    assert_eq!(device(DEVICES, "lo"), both(Some(7120), Some(0)));
-    assert_eq!(device(DEVICES, "weir"), both(None, None));
-    assert_eq!(device(b"weir0: 1", "weir0"), both(None, None));
+fn what_a_device_received_and_sent_and_dropped() {
+    let usage = |received, dropped, sent, send_dropped| DeviceUsage {
+        received: Some(received),
+        dropped: Some(dropped),
+        sent: Some(sent),
+        send_dropped: Some(send_dropped),
+    };
+    assert_eq!(device(DEVICES, "weir0"), usage(765_432, 17, 431, 3));
+    assert_eq!(device(DEVICES, "lo"), usage(7120, 0, 7120, 0));
+    assert_eq!(device(DEVICES, "weir"), DeviceUsage::default());
+    assert_eq!(device(b"weir0: 1", "weir0"), DeviceUsage::default());
 }
 
 const TICK_NS: u64 = 10_000_000;

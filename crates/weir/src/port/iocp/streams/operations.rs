@@ -499,7 +499,7 @@ impl Outstanding for Operations {
                 let (key, stream) = (associated.key, StreamId(its.user_data()));
                 let lease = associated.own.connected.stream.native().leased();
                 lease.filter(|_| result.is_err()).into_iter().for_each(Lease::send_failed);
-                let outcome = settled(result, |count| count);
+                let outcome = overlapped::sent(result);
                 out.push(Completion::Send { token, stream, key, load, outcome });
                 self.streams.came_back(its, out)
             }

@@ -22,7 +22,7 @@ use crate::{
     memory::{Posted, Slice},
     ring::{Attention, Completions, Slots, Submissions, Token},
     rio::{
-        Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
+        Batch, Completion, CompletionQueue, Outcome, Stopped, Watched, Woken,
         sharing::{Count as _, Shared as _, Sharing},
     },
     socket::{DatagramSocket, native::MOST_JOINED},
@@ -78,6 +78,8 @@ pub struct UringCompletions<T: Sharing> {
     overflowing: bool,
     /// Cancels of ours that are not over.
     pub(super) cancels: u32,
+    /// Nothing more is received: others have the sockets.
+    ended: bool,
     /// Of each socket; empty where none asked to hear of such errors.
     pub(super) ends_of_peers: Box<[EndsOfPeers]>,
     /// Sends of one message that are over and found no room yet.
@@ -142,6 +144,7 @@ impl<T: Sharing> UringCompletions<T> {
             tokens: Vec::with_capacity(sockets as usize),
             overflowing: false,
             cancels: 0,
+            ended: false,
             ends_of_peers: ends_of_peers.into(),
             settled: VecDeque::with_capacity(MOST_JOINED),
         };
@@ -166,14 +169,14 @@ impl<T: Sharing> UringCompletions<T> {
 
     /// Whether there is something to receive into. If not, whoever posts next raises the alarm.
     pub(super) fn can_receive(&mut self, how: u16) -> bool {
-        let Self { common, disarmed, alarm_armed, .. } = self;
+        let Self { common, disarmed, alarm_armed, ended, .. } = self;
         let forget = || {
             if !*alarm_armed {
                 common.alarm.reset();
             }
         };
         forget_then_ask(forget, || {
-            how == POLL_FIRST || (!disarmed.is_empty() && common.has_buffers())
+            !*ended && (how == POLL_FIRST || (!disarmed.is_empty() && common.has_buffers()))
         })
     }
 
@@ -368,6 +371,19 @@ impl<T: Sharing> UringCompletions<T> {
         Ok(true)
     }
 
+    /// Prepares a wait: receives are armed. `true`: sends are over, and nothing more will tell of them.
+    fn prepare(&mut self, counters: &Counters) -> io::Result<bool> {
+        if !self.settled.is_empty() {
+            return Ok(true);
+        }
+        if let Some(sweeping) = &mut self.sweeping {
+            sweeping.stop();
+        }
+        self.arm_again(counters)?;
+        self.attention(counters)?;
+        Ok(false)
+    }
+
     /// Sweeps from the next dequeue on, whatever the load, until it has been dry for a while.
     /// Answers whether this queue ever does.
     pub(super) fn sweep_from_now_on(&mut self) -> bool {
@@ -555,14 +571,9 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Woken> {
-        if !self.settled.is_empty() {
+        if self.prepare(counters)? {
             return Ok(Woken::Ready);
         }
-        if let Some(sweeping) = &mut self.sweeping {
-            sweeping.stop();
-        }
-        self.arm_again(counters)?;
-        self.attention(counters)?;
         let Self { common, completions, .. } = self;
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }
@@ -617,6 +628,24 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
 
     fn waker(&self) -> Waker {
         self.common.alarm.waker()
+    }
+
+    fn end_receiving(&mut self, counters: &Counters) -> io::Result<bool> {
+        self.ended = true;
+        // Sweeps are over when they have been submitted; what waits is cancelled.
+        if self.receives.len() > 0 && self.cancels == 0 {
+            self.cancel_all(counters);
+            self.common.submissions.with(|submissions| submissions.submit(counters))?;
+        }
+        Ok(self.receives.len() > 0)
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        vec![Watched::ring(&self.common.ring)]
+    }
+
+    fn prepare_to_wait(&mut self, counters: &Counters) -> io::Result<bool> {
+        Ok(self.prepare(counters)? || self.completions.len() > 0)
     }
 
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped {

@@ -45,7 +45,7 @@ impl<T: Sharing> UringCompletions<T> {
     /// Takes what lies in the sockets with receives that do not wait. Returns whether that may
     /// have brought something.
     fn sweep(&mut self, counters: &Counters) -> io::Result<bool> {
-        if self.disarmed.is_empty() || !self.common.has_buffers() {
+        if self.ended || self.disarmed.is_empty() || !self.common.has_buffers() {
             return self.enter_if_useful(counters);
         }
         self.attention(counters)?;

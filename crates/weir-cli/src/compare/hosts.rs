@@ -1,0 +1,140 @@
+//! Comparisons over hosts: what rank 0 does, and the others.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use weir_lab::child::Interrupt;
+use weir_lab::hosts::{Asked, Fleet, agent, call_off};
+use weir_load::Stop;
+use weir_load::ranks::Ranks;
+
+use super::context::Context;
+use crate::cores::Cores;
+use crate::exit::{self, Failure};
+use crate::flood::Usage;
+use crate::ranks::Together;
+
+/// Options of a comparison over hosts.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub struct HostArgs {
+    /// Compare over hosts, as a program of MPI: mpirun --hostfile hosts -n 4 weir compare udp --mpi. One rank serves, the
+    /// others generate, rank 0 among them; a rate is that of all generators together, every other number of the load is that
+    /// of each.
+    #[arg(long)]
+    pub mpi: bool,
+
+    /// The rank that serves.
+    #[arg(long, value_name = "RANK", default_value_t = 1, requires = "mpi")]
+    pub mpi_server: usize,
+
+    /// The server's address, one of its host [default: the first that every generator reaches: loopback where all are one
+    /// machine, else the one on the fastest link].
+    #[arg(long, value_name = "ADDRESS", requires = "mpi")]
+    pub mpi_address: Option<IpAddr>,
+}
+
+/// How often a signal, which has no waker, is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The ranks of this run, seen from rank 0. The others wait for it: dropped before they have met, it calls them off.
+pub struct AtRoot {
+    ranks: Arc<dyn Ranks>,
+    signals: Arc<Stop>,
+    have_met: AtomicBool,
+}
+
+impl AtRoot {
+    /// Meets them.
+    ///
+    /// # Errors
+    /// What is wrong with which of them.
+    fn meet(&self, asked: &Asked, interrupt: &Interrupt) -> Result<Arc<Fleet>, Failure> {
+        self.have_met.store(true, Ordering::Relaxed);
+        let fleet = Fleet::meet(Arc::clone(&self.ranks), asked, interrupt);
+        fleet.map(Arc::new).map_err(Failure::failed)
+    }
+
+    /// An interrupt that the signals raise which end the run.
+    pub fn interrupt(&self) -> Interrupt {
+        let (interrupt, signals) = (Interrupt::new(), Arc::clone(&self.signals));
+        let raised = interrupt.clone();
+        std::thread::spawn(move || {
+            while !signals.is_requested() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            raised.raise();
+        });
+        interrupt
+    }
+}
+
+impl Drop for AtRoot {
+    fn drop(&mut self) {
+        if !self.have_met.load(Ordering::Relaxed) {
+            call_off(self.ranks.as_ref(), "rank 0 compares nothing; see what it says");
+        }
+    }
+}
+
+/// Runs a comparison over hosts: at rank 0 `lead`, elsewhere an agent that serves it.
+///
+/// # Errors
+/// Why there are no ranks.
+pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failure> {
+    let together = Together::start(false).map_err(|error| match error.is::<Usage>() {
+        true => Failure::usage(format!("{error:#}")),
+        false => Failure::failed(format!("{error:#}")),
+    })?;
+    let ranks = Arc::clone(together.ranks());
+    if ranks.rank() == 0 {
+        let signals = Arc::clone(together.signals());
+        let code = lead(Arc::new(AtRoot { ranks, signals, have_met: AtomicBool::new(false) }));
+        // Where it does not go well, mpirun says so.
+        let _ = together.end();
+        return Ok(code);
+    }
+    let served = agent::serve(ranks.as_ref(), super::program()?);
+    if let Err(why) = &served {
+        let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()));
+        say!("weir compare: rank {rank} on {host}: {why}");
+    }
+    let went_well = together.end() && served.is_ok();
+    Ok(ExitCode::from(if went_well { exit::OK } else { exit::FAILED }))
+}
+
+impl HostArgs {
+    /// Meets the other ranks, where the comparison is one over hosts.
+    ///
+    /// # Errors
+    /// What is wrong with which of them.
+    pub fn meet(
+        &self,
+        context: &Context,
+        server: &Option<Cores>,
+        generator: &Option<Cores>,
+        threads: usize,
+    ) -> Result<Option<Arc<Fleet>>, Failure> {
+        if !self.mpi {
+            return Ok(None);
+        }
+        let root = context.root.as_ref().ok_or_else(|| {
+            Failure::usage(
+                "--mpi is for weir compare itself, started by mpirun; give its command to that",
+            )
+        })?;
+        let list =
+            |cores: &Option<Cores>| cores.iter().flat_map(|Cores(list)| list.clone()).collect();
+        let asked = Asked {
+            server: self.mpi_server,
+            address: self.mpi_address,
+            server_cores: list(server),
+            generator_cores: list(generator),
+            threads,
+        };
+        root.meet(&asked, &context.interrupt).map(Some)
+    }
+}

@@ -1,0 +1,602 @@
+//! Runs of several ranks as a user meets them. With the feature `mpi` real ones, started by mpirun (`WEIR_MPIRUN` names
+//! another than the usual); without it, what is said where there is no MPI.
+
+#![forbid(unsafe_code)]
+#![cfg(unix)]
+
+mod common;
+
+use common::{document, errors, output};
+
+#[test]
+fn whoever_asks_for_ranks_where_there_are_none_is_told_what_to_do() {
+    let built_in = cfg!(feature = "mpi");
+    let flood: &[&str] = &["flood", "127.0.0.1", "-p", "9", "--mpi", "--json"];
+    let load: &[&str] = &["load", "tcp", "127.0.0.1", "--mpi", "--json"];
+    for words in [flood, load] {
+        let output = output(words);
+        assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+        let document = document(&output);
+        let reason = document["reason"].as_str().expect("a reason");
+        let advice = if built_in { "mpirun -n" } else { "--features mpi" };
+        assert!(reason.contains(advice), "{reason}");
+        assert!(document["ranks"].is_null());
+    }
+    let version = output(&["--version"]);
+    let version = String::from_utf8(version.stdout).expect("text");
+    let says = if built_in { "MPI: built in" } else { "MPI: not in this build" };
+    assert!(version.contains(says) && version.starts_with("weir "), "{version}");
+}
+
+#[cfg(feature = "mpi")]
+mod ranks {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        io::{BufRead as _, BufReader},
+        net::{SocketAddr, UdpSocket},
+        os::unix::fs::PermissionsExt as _,
+        path::Path,
+        process::{Child, Command, Output, Stdio},
+    };
+
+    use serde_json::Value;
+
+    use crate::common::{
+        Server, cannot_run, document, ends, errors, freeze, has, kill, until, weir,
+    };
+
+    const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+    /// The mpirun, with its options.
+    fn mpirun() -> Vec<String> {
+        let mpirun = std::env::var("WEIR_MPIRUN").unwrap_or_else(|_| "mpirun".into());
+        mpirun.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn is_here() -> bool {
+        has(&mpirun()[0], &["--version"])
+    }
+
+    /// What ranks that share a machine need: Open MPI counts cores, binds ranks to them, and asks root twice.
+    fn started_by(mpirun: &[String]) -> Command {
+        let mut command = Command::new(&mpirun[0]);
+        command
+            .args(&mpirun[1..])
+            .envs([
+                ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+                ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+                ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+                ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn ranks(count: usize, words: &[&str]) -> Command {
+        let mut command = started_by(&mpirun());
+        command.args(["-n", &count.to_string(), WEIR]).args(words);
+        command
+    }
+
+    fn run(mut command: Command) -> Output {
+        ends(command.spawn().expect("mpirun can be started"))
+    }
+
+    fn number(value: &Value) -> u64 {
+        value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+    }
+
+    /// What is said of each rank.
+    fn each(document: &Value) -> &Vec<Value> {
+        document["ranks"]["each"]
+            .as_array()
+            .or_else(|| document["report"]["ranks"]["each"].as_array())
+            .unwrap_or_else(|| panic!("{document:#}"))
+    }
+
+    fn sum(ranks: &[Value], name: &str) -> u64 {
+        ranks.iter().map(|rank| number(&rank[name])).sum()
+    }
+
+    #[test]
+    fn two_ranks_make_one_flood() {
+        if !is_here() {
+            return;
+        }
+        let server = Server::start(&[]);
+        let words = [
+            "flood",
+            "127.0.0.1",
+            "--control",
+            &server.control,
+            "--pps",
+            "20k",
+            "-k",
+            "8001",
+            "-O",
+            "50ms",
+            "--mpi",
+            "--json",
+        ];
+        let output = run(ranks(2, &words));
+        let document = document(&output);
+        assert_eq!(document["status"], "ok", "{document:#} {}", errors(&output));
+        assert_eq!(output.status.code(), Some(0));
+        let all = each(&document);
+        assert_eq!((all.len(), &document["ranks"]["complete"]), (2, &Value::Bool(true)));
+        let offered: Vec<_> = all.iter().map(|rank| number(&rank["offered"])).collect();
+        let skipped: Vec<_> = all.iter().map(|rank| number(&rank["late_skipped"])).collect();
+        assert!(offered[0] + skipped[0] >= offered[1].min(4000), "{document:#}");
+        assert_eq!(number(&document["sent"]), sum(all, "sent"));
+        assert_eq!(number(&document["received"]), sum(all, "received"));
+        let (sent, lost) = (number(&document["sent"]), number(&document["lost_packets"]));
+        assert_eq!(sent, number(&document["received"]) + lost, "{document:#}");
+        assert_eq!(document["report"]["audit"]["data_errors"], false, "{document:#}");
+        assert!(
+            document["ranks"]["start_skew_ns"].is_u64() && document["ranks"]["slowest"].is_u64()
+        );
+        assert_ne!(all[0]["run"], all[1]["run"], "each has a run of its own at the server");
+    }
+
+    #[test]
+    fn merged_round_trips_are_those_of_all() {
+        if !is_here() {
+            return;
+        }
+        let server = Server::start(&["--echo"]);
+        let words = [
+            "flood",
+            "127.0.0.1",
+            "--control",
+            &server.control,
+            "--reply",
+            "--outstanding",
+            "4",
+            "-k",
+            "3000",
+            "--mpi",
+            "--json",
+        ];
+        let output = run(ranks(3, &words));
+        let document = document(&output);
+        assert_eq!(document["status"], "ok", "{document:#} {}", errors(&output));
+        let answers = &document["answers"];
+        let sent = number(&document["sent"]);
+        assert_eq!(
+            sent,
+            number(&answers["answered"]) + number(&answers["missing"]),
+            "{document:#}"
+        );
+        // One histogram has them all.
+        let buckets = answers["round_trip_histogram"].as_array().expect("buckets");
+        let count: u64 = buckets.iter().map(|bucket| number(&bucket[1])).sum();
+        assert_eq!(count, number(&answers["round_trip_ns"]["n"]));
+        assert!(count >= number(&answers["answered"]), "{document:#}");
+        let rank_of = (count as f64 * 0.999).ceil() as u64;
+        let mut before = 0;
+        let at = buckets.iter().find(|bucket| {
+            before += number(&bucket[1]);
+            before >= rank_of
+        });
+        assert_eq!(at.expect("a bucket")[0], answers["round_trip_ns"]["percentile"]["99.9"]);
+    }
+
+    #[test]
+    fn three_ranks_share_the_connections_of_a_load() {
+        if !is_here() {
+            return;
+        }
+        let mut command = weir(&["serve", "tcp"]);
+        command.arg("--echo");
+        let server = Server::begin(command);
+        let port = server.port.to_string();
+        let words =
+            ["load", "tcp", "127.0.0.1", "-p", &port, "-c", "10", "-t", "300ms", "--mpi", "--json"];
+        let output = run(ranks(3, &words));
+        let document = document(&output);
+        assert_eq!(document["status"], "ok", "{document:#} {}", errors(&output));
+        let report = &document["report"];
+        let all = each(&document);
+        let mut connected: Vec<_> = all.iter().map(|rank| number(&rank["connected"])).collect();
+        connected.sort_unstable();
+        assert_eq!((connected, number(&report["connected"])), (vec![3, 3, 4], 10));
+        assert_eq!(number(&report["window"]["messages"]), sum(all, "messages"));
+        assert_eq!(number(&report["processes"]), 3);
+        let latencies = report["latency_histogram"].as_array().expect("buckets");
+        let count: u64 = latencies.iter().map(|bucket| number(&bucket[1])).sum();
+        assert_eq!(count, number(&report["latency_ns"]["n"]));
+        assert_eq!(report["data_errors"], false);
+        let words =
+            ["load", "tcp", "127.0.0.1", "-p", &port, "-c", "4", "-x", "5", "--mpi", "--json"];
+        let counted = run(ranks(2, &words));
+        let counted = crate::common::document(&counted);
+        assert_eq!(number(&counted["report"]["messages_over"]), 20, "{counted:#}");
+    }
+
+    #[test]
+    fn a_host_that_does_not_take_part_is_not_loaded() {
+        if !is_here() {
+            return;
+        }
+        // For documentation: nobody has it (RFC 5737).
+        let words = ["load", "tcp", "192.0.2.1", "--mpi", "--json"];
+        let output = run(ranks(2, &words));
+        let said = document(&output);
+        assert_eq!(output.status.code(), Some(2), "{said:#}");
+        assert!(said["reason"].as_str().unwrap().contains("--mpi-server"), "{said:#}");
+        let named = run(ranks(2, &[&words[..], &["--mpi-server", "1"]].concat()));
+        let said = document(&named);
+        assert_eq!(named.status.code(), Some(2), "{said:#}");
+        assert!(said["reason"].as_str().unwrap().contains("no address of rank 1"), "{said:#}");
+    }
+
+    #[test]
+    fn another_build_is_refused_by_name() {
+        if !is_here() {
+            return;
+        }
+        let other = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("weir-other-{}", std::process::id()));
+        fs::copy(WEIR, &other).expect("it can be copied");
+        let mut bytes = fs::read(&other).expect("it can be read");
+        // Behind its end, where nothing of it looks.
+        bytes.push(0);
+        fs::write(&other, bytes).expect("it can be written");
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let words = ["flood", "127.0.0.1", "-p", "9", "-k", "10", "--mpi", "--json"];
+        let mut command = started_by(&mpirun());
+        command.args(["-n", "1", WEIR]).args(words).args([":", "-n", "1"]).arg(&other).args(words);
+        let output = run(command);
+        let _ = fs::remove_file(&other);
+        let document = document(&output);
+        let reason = document["reason"].as_str().expect("a reason");
+        assert!(reason.starts_with("rank 1 on ") && reason.contains("another build"), "{reason}");
+        assert_eq!(output.status.code(), Some(1), "{reason}");
+    }
+
+    // ---- ranks that are lost -----------------------------------------------------------------
+
+    /// All processes that a process has started, and those that they have.
+    fn descendants(of: u32) -> BTreeSet<u32> {
+        let mut all = BTreeSet::new();
+        let mut next = vec![of];
+        while let Some(id) = next.pop() {
+            let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+            for task in tasks {
+                let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+                    if all.insert(child) {
+                        next.push(child);
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn is_running(id: &u32) -> bool {
+        // One that has ended and was not waited for yet is no process any more.
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| {
+            rest.trim_start().starts_with(|state: char| state != 'Z' && state != 'X')
+        })
+    }
+
+    /// The process that works for a rank.
+    fn process_of_rank(all: &BTreeSet<u32>, rank: usize) -> Option<u32> {
+        let is_it = |id: &&u32| {
+            let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let words = words
+                .split(|byte| *byte == 0)
+                .map(|word| String::from_utf8_lossy(word).into_owned());
+            let words: Vec<_> = words.collect();
+            if !words[0].ends_with("/weir") || words.iter().any(|word| word == "mpi-link") {
+                return false;
+            }
+            let variables = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+            variables.split(|byte| *byte == 0).any(|variable| {
+                let variable = String::from_utf8_lossy(variable);
+                [format!("OMPI_COMM_WORLD_RANK={rank}"), format!("PMI_RANK={rank}")]
+                    .contains(&variable.to_string())
+            })
+        };
+        all.iter().find(is_it).copied()
+    }
+
+    /// A flood of three ranks on loopback that would last a minute, once datagrams of all of them have come, and its processes.
+    fn under_way() -> (Child, BTreeSet<u32>) {
+        let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let port = receiver.local_addr().expect("it is bound").port().to_string();
+        let words =
+            ["flood", "127.0.0.1", "-p", &port, "--pps", "300", "-t", "60", "--mpi", "--json"];
+        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        receiver.set_read_timeout(Some(crate::common::SOON)).expect("a time");
+        let mut from = BTreeSet::<SocketAddr>::new();
+        while from.len() < 3 {
+            from.insert(receiver.recv_from(&mut [0; 100]).expect("a datagram").1);
+        }
+        let all = descendants(child.id());
+        // It goes on receiving nothing: what is sent then is refused by nobody, as the port stays.
+        std::mem::forget(receiver);
+        (child, all)
+    }
+
+    /// That a flood of which rank 1 was lost has told so, with what the others did, and has left nobody.
+    fn told_of_the_loss(child: Child, all: &BTreeSet<u32>, how: &str) {
+        let output = ends(child);
+        let said = errors(&output);
+        let document = document(&output);
+        let reason = document["reason"].as_str().unwrap_or_default();
+        assert!(reason.starts_with("rank 1 on ") && reason.contains(how), "{reason}\n{said}");
+        assert_eq!(document["status"], "failed");
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        let ranks = each(&document);
+        assert!(number(&ranks[0]["sent"]) > 0 && number(&ranks[2]["sent"]) > 0, "{document:#}");
+        assert!(
+            ranks[1]["failure"].as_str().is_some_and(|failure| failure.contains(how)),
+            "{document:#}"
+        );
+        until("the end of all processes", || !all.iter().any(is_running));
+    }
+
+    #[test]
+    fn a_rank_that_is_killed_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        kill(process_of_rank(&all, 1).expect("rank 1 runs"));
+        told_of_the_loss(child, &all, "its process is gone");
+    }
+
+    #[test]
+    fn a_rank_that_is_stopped_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        freeze(process_of_rank(&all, 1).expect("rank 1 runs"));
+        told_of_the_loss(child, &all, "stood still");
+    }
+
+    #[test]
+    fn whoever_interrupts_gets_the_report() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        crate::common::interrupt(process_of_rank(&all, 0).expect("rank 0 runs"));
+        let output = ends(child);
+        let document = document(&output);
+        assert_eq!(
+            (&document["status"], &document["ended_by"]),
+            (&"ok".into(), &"asked".into()),
+            "{}",
+            errors(&output)
+        );
+        assert!(each(&document).iter().all(|rank| number(&rank["sent"]) > 0), "{document:#}");
+        until("the end of all processes", || !all.iter().any(is_running));
+    }
+
+    // ---- hosts of their own ------------------------------------------------------------------
+
+    /// Hosts in namespaces, removed when dropped.
+    struct Hosts(String);
+
+    const MAKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/mpi-hosts");
+
+    impl Hosts {
+        /// Four of them; none where they cannot be made.
+        fn make() -> Option<Self> {
+            static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+            let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let hosts = Self(format!("weir-{}-{number}", std::process::id()));
+            let made = Command::new(MAKER)
+                .args(["make", &hosts.0, "4"])
+                .output()
+                .expect("the script can be started");
+            if made.status.success() {
+                return Some(hosts);
+            }
+            cannot_run(&format!("no namespaces: {}", String::from_utf8_lossy(&made.stderr)));
+            None
+        }
+
+        /// A command on one host.
+        fn at(&self, number: usize, words: &[&str]) -> Command {
+            let mut command = Command::new(MAKER);
+            command.args(["at", &self.0, &number.to_string()]).args(words);
+            command
+        }
+
+        /// A command where the hosts meet.
+        fn at_switch(&self, words: &[&str]) {
+            let switch = format!("{}-switch", self.0);
+            let output = Command::new("ip")
+                .args(["netns", "exec", &switch])
+                .args(words)
+                .output()
+                .expect("ip runs");
+            assert!(output.status.success(), "{words:?}: {}", errors(&output));
+        }
+
+        /// Ranks on the last so many hosts.
+        fn ranks(&self, count: usize, words: &[&str]) -> Command {
+            let mut command = Command::new(MAKER);
+            command
+                .env("MPIRUN", mpirun().join(" "))
+                .args(["mpirun", &self.0, &count.to_string(), WEIR])
+                .args(words)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            command
+        }
+
+        /// A server on host 0, and its end.
+        fn serve(&self, words: &[&str]) -> Served {
+            let mut child = self
+                .at(0, &[WEIR])
+                .args(words)
+                .args(["--json", "--interval", "0", "--end-with-input"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("weir can be started");
+            let mut line = String::new();
+            let output = child.stdout.as_mut().expect("it is piped");
+            BufReader::new(output).read_line(&mut line).expect("a ready line");
+            assert!(line.contains("ready"), "{line}");
+            Served(child)
+        }
+    }
+
+    impl Drop for Hosts {
+        fn drop(&mut self) {
+            let _ = Command::new(MAKER).args(["remove", &self.0]).status();
+        }
+    }
+
+    struct Served(Child);
+
+    impl Drop for Served {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// The first host's address.
+    const SERVER: &str = "10.77.0.1";
+
+    fn serve_udp(hosts: &Hosts) -> Served {
+        hosts.serve(&[
+            "serve",
+            "udp",
+            "--bind",
+            "10.77.0.1:5201",
+            "--control",
+            "10.77.0.1:5200",
+            "--max-pps",
+            "1m",
+        ])
+    }
+
+    #[test]
+    fn generators_on_three_hosts_flood_a_fourth_and_a_planted_loss_stands_with_its_rank() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = serve_udp(&hosts);
+        let flood = [
+            "flood",
+            SERVER,
+            "--control",
+            "5200",
+            "--pps",
+            "6000",
+            "-k",
+            "3000",
+            "--engine",
+            "send",
+            "--mpi",
+            "--json",
+        ];
+        let output = run(hosts.ranks(3, &flood));
+        let whole = document(&output);
+        assert_eq!(whole["status"], "ok", "{whole:#} {}", errors(&output));
+        let all = each(&whole);
+        let names: Vec<_> = all.iter().map(|rank| rank["host"].as_str().expect("a name")).collect();
+        assert_eq!(names, ["host1", "host2", "host3"]);
+        assert_eq!(
+            number(&whole["sent"]),
+            number(&whole["received"]) + number(&whole["lost_packets"])
+        );
+        assert_eq!(whole["report"]["audit"]["data_errors"], false, "{whole:#}");
+        assert!(number(&whole["ranks"]["all_ran_ns"]) > 0, "{whole:#}");
+        // Every fourth datagram of the second generator is lost where the hosts meet.
+        let rule = "table netdev weir { chain lose { type filter hook ingress device \"port2\" priority 0; \
+                    meta l4proto udp numgen inc mod 4 == 0 drop; }; }";
+        hosts.at_switch(&["nft", rule]);
+        let output = run(hosts.ranks(3, &flood));
+        let lossy = document(&output);
+        assert_eq!(lossy["status"], "ok", "{lossy:#} {}", errors(&output));
+        let all = each(&lossy);
+        let (sent, lost) = (number(&all[1]["sent"]), number(&all[1]["lost_packets"]));
+        assert!(lost >= sent / 4, "{lossy:#}");
+        assert!(number(&all[0]["lost_packets"]) < sent / 4, "{lossy:#}");
+        assert_eq!(number(&lossy["lost_packets"]), sum(all, "lost_packets"));
+        drop(server);
+    }
+
+    #[test]
+    fn a_link_that_is_taken_down_is_told_with_its_rank() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = serve_udp(&hosts);
+        let flood =
+            ["flood", SERVER, "--control", "5200", "--pps", "300", "-t", "60", "--mpi", "--json"];
+        let child = hosts.ranks(3, &flood).spawn().expect("mpirun can be started");
+        // Their datagrams have come once the bridge has forwarded some of the port that is taken down.
+        let switch = format!("{}-switch", hosts.0);
+        until("a datagram on every link", || {
+            let count = Command::new("ip")
+                .args([
+                    "netns",
+                    "exec",
+                    &switch,
+                    "cat",
+                    "/sys/class/net/port2/statistics/rx_packets",
+                ])
+                .output()
+                .expect("ip runs");
+            String::from_utf8_lossy(&count.stdout)
+                .trim()
+                .parse::<u64>()
+                .is_ok_and(|count| count > 100)
+        });
+        hosts.at_switch(&["ip", "link", "set", "port2", "down"]);
+        let output = ends(child);
+        let document = document(&output);
+        let reason = document["reason"].as_str().unwrap_or_default();
+        assert!(reason.starts_with("rank 1 on host2"), "{reason} {}", errors(&output));
+        assert_eq!(document["status"], "failed", "{document:#}");
+        assert_ne!(output.status.code(), Some(0));
+        drop(server);
+    }
+
+    #[test]
+    fn connections_from_three_hosts_load_a_fourth_that_takes_part() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = hosts.serve(&["serve", "tcp", "--bind", "10.77.0.1:5150", "--echo"]);
+        let load = [
+            "load",
+            "tcp",
+            SERVER,
+            "-c",
+            "9",
+            "-t",
+            "300ms",
+            "--mpi",
+            "--mpi-server",
+            "0",
+            "--json",
+        ];
+        let output = run(hosts.ranks(4, &load));
+        let document = document(&output);
+        assert_eq!(document["status"], "ok", "{document:#} {}", errors(&output));
+        let connected = each(&document)[1..].iter().map(|rank| number(&rank["connected"]));
+        assert_eq!(connected.collect::<Vec<_>>(), [3, 3, 3]);
+        assert_eq!(document["report"]["data_errors"], false);
+        drop(server);
+    }
+}

@@ -1,0 +1,125 @@
+//! A comparison over several hosts.
+//!
+//! Rank 0 has the laboratory ([`Fleet`]); every other rank has an [`agent`], which starts the children that rank 0 asks
+//! for, and nothing but weir's own servers and generators, relays their lines both ways, and reads what its host counts.
+//! A child at another host is a [`Child`](crate::child::Child) like any other, with the same conversation.
+//!
+//! First all meet ([`meet`]): an address of the server's host is found which every generator can reach. That is the only
+//! one that anything is sent to: each agent has connected to it itself, and was answered by the rank that serves.
+
+pub mod agent;
+mod cores;
+mod fleet;
+mod meet;
+mod message;
+mod meter;
+mod permit;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use fleet::{Fleet, Readings};
+pub use meet::{Asked, call_off};
+
+/// A device that traffic goes over, and its link. What is not known is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Link {
+    /// The device's name.
+    pub device: String,
+    /// The address that it has of those that are used.
+    pub address: Option<IpAddr>,
+    /// Its speed in bits per second.
+    pub bits_per_s: Option<u64>,
+    /// The longest packet that goes over it, in bytes (MTU).
+    pub mtu_bytes: Option<u32>,
+    /// The device's driver.
+    pub driver: Option<String>,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.device)?;
+        if let Some(address) = self.address {
+            write!(f, " ({address})")?;
+        }
+        match self.bits_per_s {
+            Some(bits) if bits % 1_000_000_000 == 0 => {
+                write!(f, ", {} Gbit/s", bits / 1_000_000_000)?
+            }
+            Some(bits) => write!(f, ", {} Mbit/s", bits / 1_000_000)?,
+            None => write!(f, ", speed unknown")?,
+        }
+        if let Some(bytes) = self.mtu_bytes {
+            write!(f, ", MTU {bytes}")?;
+        }
+        match &self.driver {
+            Some(driver) => write!(f, ", driver {driver}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A rank and what is known of its host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Host {
+    /// The rank.
+    pub rank: usize,
+    /// Its host's name.
+    pub name: String,
+    /// What it runs on, where that is known: its processor and kernel.
+    pub machine: String,
+    /// The cores of what it runs.
+    pub cores: Vec<usize>,
+    /// The link that it sends or receives by.
+    pub link: Link,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, name, .. } = self;
+        write!(f, "rank {rank} on {name}")
+    }
+}
+
+/// Where a comparison was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hosts {
+    /// Where the server ran.
+    pub server: Host,
+    /// Where the generators did.
+    pub generators: Vec<Host>,
+    /// The server's address.
+    pub address: Option<IpAddr>,
+}
+
+impl Hosts {
+    /// How many generators, and on which hosts.
+    pub fn generators_in_words(&self) -> String {
+        let each: Vec<String> = self.generators.iter().map(ToString::to_string).collect();
+        format!("{}: {}", each.len(), each.join(", "))
+    }
+
+    /// The server's host with its link, and the links of the generators that are others.
+    pub fn links_in_words(&self) -> String {
+        let mut text = format!("{} by {}", self.server, self.server.link);
+        for generator in &self.generators {
+            if generator.link != self.server.link {
+                text += &format!("; {generator} by {}", generator.link);
+            }
+        }
+        text
+    }
+
+    /// The speed of the slowest link, in bits per second, where all say theirs. What all generators send goes over that of
+    /// the server.
+    pub fn bits_per_s(&self) -> Option<u64> {
+        let of_generators: Option<u64> = self.generators.iter().map(|at| at.link.bits_per_s).sum();
+        Some(self.server.link.bits_per_s?.min(of_generators?))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests;

@@ -1,0 +1,180 @@
+//! What an agent starts: weir's own servers on the agreed address, and generators against it. Nothing else, whatever it is
+//! told: a rank of a comparison can neither be made to run another program, nor to flood a third party.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Options of a server: those that are flags, and those with a value. None of them names a file or a program.
+const SERVER_FLAGS: &[&str] = &[
+    "--count-entries",
+    "--echo",
+    "--end-with-input",
+    "--json",
+    "--no-send-offload",
+    "--once",
+    "--receive-offload",
+    "--verify-all",
+];
+const SERVER_OPTIONS: &[&str] = &[
+    "--active",
+    "--bind",
+    "--buffer",
+    "--busy-poll",
+    "--commit",
+    "--connections-max",
+    "--control",
+    "--cpu",
+    "--design",
+    "--hold",
+    "--interval",
+    "--max-bitrate",
+    "--max-pps",
+    "--max-time",
+    "--performance-interval",
+    "--rcvbuf",
+    "--replies-per-s",
+    "--reply-size",
+    "--runs-together",
+    "--size",
+    "--work",
+];
+
+/// The same of a generator.
+const GENERATOR_FLAGS: &[&str] =
+    &["--json", "--reply", "--tell-phases", "--together", "--wait-for-start"];
+const GENERATOR_OPTIONS: &[&str] = &[
+    "--answer-timeout",
+    "--arrivals",
+    "--block-interval",
+    "--blocks",
+    "--connect-timeout",
+    "--control",
+    "--cpu",
+    "--engine",
+    "--generators",
+    "--max-time",
+    "--outstanding",
+    "--pps",
+    "--reply-size",
+    "--setup-time",
+    "--tail",
+    "--threads",
+    "-O",
+    "-P",
+    "-b",
+    "-c",
+    "-i",
+    "-k",
+    "-l",
+    "-o",
+    "-p",
+    "-r",
+    "-t",
+    "-x",
+];
+
+/// Whether these words may be started at a host that serves, or that generates.
+///
+/// # Errors
+/// Why not.
+pub fn may_start(words: &[String], serves: bool, address: IpAddr) -> Result<(), String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match (serves, words.as_slice()) {
+        (true, ["serve", "udp" | "tcp", options @ ..]) => {
+            within(options, SERVER_FLAGS, SERVER_OPTIONS, |name, value| match name {
+                "--bind" | "--control" => is_at(value, address),
+                _ => Ok(()),
+            })
+        }
+        (false, ["flood", target, options @ ..] | ["load", "tcp", target, options @ ..]) => {
+            if target.parse() != Ok(address) {
+                return Err(format!("the server of this run is at {address}, not at {target}"));
+            }
+            within(options, GENERATOR_FLAGS, GENERATOR_OPTIONS, |name, value| match name {
+                "--control" => is_at(value, address),
+                _ => Ok(()),
+            })
+        }
+        (serves, [first, ..]) => {
+            let does = if serves { "serves" } else { "generates" };
+            Err(format!("this rank {does}, and starts no `weir {first}`"))
+        }
+        (_, []) => Err("there is nothing to start".into()),
+    }
+}
+
+/// Whether all options are among these.
+fn within(
+    options: &[&str],
+    flags: &[&str],
+    with_value: &[&str],
+    is_right: impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut options = options.iter();
+    while let Some(name) = options.next() {
+        if flags.contains(name) {
+            continue;
+        }
+        let value = options.next().filter(|_| with_value.contains(name));
+        let Some(value) = value else {
+            return Err(format!("{name} is no option of what may be started"));
+        };
+        is_right(name, value)?;
+    }
+    Ok(())
+}
+
+/// Whether an address with its port is that of the server.
+fn is_at(value: &str, address: IpAddr) -> Result<(), String> {
+    match value.parse::<SocketAddr>() {
+        Ok(at) if at.ip() == address => Ok(()),
+        _ => Err(format!("the server of this run is at {address}, not at {value}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may(words: &str, serves: bool) -> Result<(), String> {
+        let words: Vec<String> = words.split_whitespace().map(String::from).collect();
+        may_start(&words, serves, "192.0.2.1".parse().unwrap())
+    }
+
+    #[test]
+    fn servers_and_generators_of_the_run_may_be_started() {
+        for (words, serves) in [
+            (
+                "serve udp --design epoll --bind 192.0.2.1:0 --control 192.0.2.1:0 --once --json",
+                true,
+            ),
+            ("serve tcp --design port --echo --bind 192.0.2.1:0 --end-with-input", true),
+            ("flood 192.0.2.1 -p 7,8 --control 192.0.2.1:9 -l 64 --wait-for-start --json", false),
+            ("load tcp 192.0.2.1 -p 7 -c 3 --tell-phases", false),
+        ] {
+            assert_eq!(may(words, serves), Ok(()), "{words}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_may() {
+        for (words, serves, said) in [
+            ("flood 192.0.2.7 -p 7", false, "is at 192.0.2.1, not at 192.0.2.7"),
+            ("flood 192.0.2.1 --control 192.0.2.7:9", false, "not at 192.0.2.7:9"),
+            ("load tcp 192.0.2.7 -p 7", false, "not at 192.0.2.7"),
+            ("load tcp 192.0.2.1 --file /etc/passwd", false, "--file is no option"),
+            ("flood 192.0.2.1 --key-file x", false, "--key-file is no option"),
+            ("flood 192.0.2.1 --json=1", false, "--json=1 is no option"),
+            ("flood 192.0.2.1 --pps", false, "--pps is no option"),
+            ("serve udp --bind 0.0.0.0:0", true, "not at 0.0.0.0:0"),
+            ("serve udp --bind=0.0.0.0:0 --json", true, "--bind=0.0.0.0:0 is no option"),
+            ("serve peer --command x", true, "starts no `weir serve`"),
+            ("serve udp --design epoll", false, "this rank generates"),
+            ("flood 192.0.2.1 -p 7", true, "this rank serves"),
+            ("iops", false, "starts no `weir iops`"),
+            ("", true, "nothing to start"),
+        ] {
+            let why = may(words, serves).expect_err(words);
+            assert!(why.contains(said), "{words}: {why}");
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! The course of a run that several ranks make together: measured clocks, starts at one moment, an end that all hear of, and
+//! what each rank did, at rank 0.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    LATE, Lost, Ranks,
+    clocks::{Offset, offsets},
+};
+use crate::{
+    clock::now_ns,
+    stop::{Stop, StopReason},
+};
+
+/// How long ahead of a start it is told, so that all have heard of it,
+const LEAD: Duration = Duration::from_millis(50);
+/// and for each rank besides.
+const LEAD_OF_EACH: Duration = Duration::from_millis(1);
+/// How long a rank may take to hear what rank 0 tells at once.
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
+/// How long rank 0 waits for what the others did, once it is over for itself: a server waits for the last datagrams, too.
+const DONE_WITHIN: Duration = Duration::from_secs(60);
+/// The same once it is to end before its time, because something is wrong,
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// or because whoever started the ranks ends them: that is what mpirun does if one dies, and it kills the others after a second.
+const KILLED_WITHIN: Duration = Duration::from_millis(700);
+/// How often a stop is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A rank could not do its part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Why.
+    pub message: String,
+}
+
+/// What a rank says of what it did.
+pub trait Figures {
+    /// When it began and when it ended, on the clock of rank 0, in ns.
+    fn began_and_ended_ns(&self) -> (u64, u64);
+
+    /// What it did per second: the rank with the least is the slowest.
+    fn per_s(&self) -> f64;
+}
+
+/// A run that several ranks make together, as one of them sees it.
+pub struct Course {
+    ranks: Arc<dyn Ranks>,
+    /// Of this rank's clock.
+    own: Offset,
+    /// Of all clocks.
+    offsets: Vec<Offset>,
+    /// How many starts there were, and when the last one was to be, on the clock of rank 0.
+    starts: AtomicU32,
+    start_ns: AtomicU64,
+    /// Ends the work of this rank.
+    stop: Arc<Stop>,
+    /// Raised by whoever ends this process.
+    signals: Arc<Stop>,
+    ending: Mutex<Ending>,
+}
+
+#[derive(Default)]
+struct Ending {
+    /// By when rank 0 has to know what the others did, once it is to end.
+    by: Option<Instant>,
+    asked: bool,
+    signalled: bool,
+}
+
+/// What rank 0 knows in the end.
+pub struct Gathered<F> {
+    /// By rank; none of one that had nothing to do but be there.
+    pub each: Vec<Result<Option<F>, String>>,
+    /// Whether the counts are the sums of all ranks'.
+    pub summed: bool,
+    /// Why the run as a whole failed, if it did.
+    pub failure: Option<String>,
+}
+
+impl<F> Gathered<F> {
+    /// The same with other figures.
+    pub fn map<G>(self, mut with: impl FnMut(F) -> G) -> Gathered<G> {
+        let Self { each, summed, failure } = self;
+        let mut of_one = |outcome: Result<Option<F>, String>| outcome.map(|did| did.map(&mut with));
+        Gathered { each: each.into_iter().map(&mut of_one).collect(), summed, failure }
+    }
+}
+
+/// A run of several ranks, as a report tells of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RanksReport<F> {
+    /// Ranks.
+    pub count: usize,
+    /// From the first rank's start to the last one's, in ns, by clocks that are right to `clock_uncertainty_ns` each; none if
+    /// fewer than two started.
+    pub start_skew_ns: Option<u64>,
+    /// How wrong the offset of any rank's clock may be, in ns either way.
+    pub clock_uncertainty_ns: u64,
+    /// How long all of them ran at the same time, in ns.
+    pub all_ran_ns: u64,
+    /// The rank that did the least per second, where there are two at least.
+    pub slowest: Option<usize>,
+    /// Whether counts and latencies are those of all ranks; else only of those that `each` has figures of.
+    pub complete: bool,
+    /// What each of them did.
+    pub each: Vec<RankReport<F>>,
+}
+
+/// What one rank did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankReport<F> {
+    /// Its number.
+    pub rank: usize,
+    /// Where it ran.
+    pub host: String,
+    /// What its clock shows more than that of rank 0, in ns.
+    pub clock_offset_ns: i64,
+    /// How long after the common start it began, in ns; none if it did not.
+    pub started_after_ns: Option<i64>,
+    /// Why nothing, or nothing right, is known of it.
+    pub failure: Option<String>,
+    /// What it did, as far as it said so.
+    #[serde(flatten)]
+    pub figures: Option<F>,
+}
+
+/// What rank 0 is told at the end.
+#[derive(Serialize, Deserialize)]
+struct Said<F> {
+    starts: u32,
+    outcome: Result<Option<F>, Failed>,
+}
+
+/// What a rank's thread tells while it works.
+enum Note<E, T> {
+    Event(E),
+    Done(T),
+}
+
+impl Course {
+    /// Begins it: every rank calls this, and the clocks are measured. `signals` is raised by whoever ends this process.
+    ///
+    /// # Errors
+    /// Who did not come.
+    pub fn begin(ranks: Arc<dyn Ranks>, signals: Arc<Stop>) -> Result<Self, Lost> {
+        let until = Instant::now() + HEARD_WITHIN;
+        let measured = offsets(&*ranks, until)?;
+        let told = serde_json::to_vec(&measured).expect("numbers only");
+        let told = ranks.broadcast(0, told, until)?;
+        let offsets: Option<Vec<Offset>> = serde_json::from_slice(&told).unwrap_or_default();
+        let offsets = offsets.filter(|all| all.len() == ranks.count()).ok_or_else(|| Lost {
+            rank: Some(0),
+            host: ranks.host(0).into(),
+            why: "did not say how far the clocks are from one another".into(),
+        })?;
+        Ok(Self {
+            own: offsets[ranks.rank()],
+            offsets,
+            ranks,
+            starts: AtomicU32::new(0),
+            start_ns: AtomicU64::new(0),
+            stop: Arc::default(),
+            signals,
+            ending: Mutex::default(),
+        })
+    }
+
+    /// The ranks that make it.
+    pub fn ranks(&self) -> &Arc<dyn Ranks> {
+        &self.ranks
+    }
+
+    /// What ends the work of this rank.
+    pub fn stop(&self) -> &Arc<Stop> {
+        &self.stop
+    }
+
+    /// Waits until all ranks have called this, for as long as `within`, and gives the moment at which all start, in ns of this
+    /// rank's clock: a little ahead.
+    ///
+    /// # Errors
+    /// Who did not come; or that the run is to end.
+    pub fn start(&self, within: Duration) -> Result<u64, Lost> {
+        self.ranks.barrier(Instant::now() + within)?;
+        let lead = LEAD + LEAD_OF_EACH * self.ranks.count() as u32;
+        let start_ns = now_ns() + lead.as_nanos() as u64;
+        let told = start_ns.to_le_bytes().to_vec();
+        let told = self.ranks.broadcast(0, told, Instant::now() + HEARD_WITHIN)?;
+        let start_ns = told.as_slice().try_into().map_or(start_ns, u64::from_le_bytes);
+        self.start_ns.store(start_ns, Relaxed);
+        self.starts.fetch_add(1, Relaxed);
+        Ok(self.own.there(start_ns))
+    }
+
+    /// A time of this rank's clock on that of rank 0.
+    pub fn at_rank_0(&self, own_ns: u64) -> u64 {
+        self.own.here(own_ns)
+    }
+
+    /// Has this rank work on a thread of its own, tells what that says meanwhile, and carries a stop to the other ranks and from
+    /// them; none if it was not over by the time at which the run has to be.
+    pub fn work<E: Send + 'static, T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self, &mut dyn FnMut(E)) -> T + Send + 'static,
+        mut watch: impl FnMut(E),
+    ) -> Option<T> {
+        let (sender, notes) = mpsc::channel();
+        let course = Arc::clone(self);
+        let thread = thread::Builder::new().name("weir rank".into()).spawn(move || {
+            let done = work(&course, &mut |event| drop(sender.send(Note::Event(event))));
+            // If nobody listens, the run had to be over.
+            let _ = sender.send(Note::Done(done));
+        });
+        if thread.is_err() {
+            return None;
+        }
+        loop {
+            match notes.recv_timeout(LOOK_EVERY) {
+                Ok(Note::Event(event)) => watch(event),
+                Ok(Note::Done(done)) => return Some(done),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.look().is_some_and(|by| Instant::now() >= by) {
+                return None;
+            }
+        }
+    }
+
+    /// Looks whether it is to end, and has it end; gives by when.
+    fn look(&self) -> Option<Instant> {
+        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let soon = |ending: &mut Ending, within: Duration| {
+            let by = Instant::now() + within;
+            ending.by = Some(ending.by.map_or(by, |before| before.min(by)));
+        };
+        if self.signals.is_requested() && !ending.signalled {
+            (ending.signalled, ending.asked) = (true, true);
+            // The others are told first, as they take a moment to answer.
+            self.ranks.ask_to_end(KILLED_WITHIN / 2);
+            self.stop.request(StopReason::Asked);
+            soon(&mut ending, KILLED_WITHIN);
+        }
+        let asked = self.ranks.is_asked_to_end();
+        if !ending.asked && (asked || self.stop.is_requested() || self.ranks.lost().is_some()) {
+            ending.asked = true;
+            if !asked {
+                self.ranks.ask_to_end(ENDED_WITHIN);
+            }
+            self.stop.request(StopReason::Asked);
+            soon(&mut ending, 2 * ENDED_WITHIN);
+        }
+        ending.by
+    }
+
+    /// The next message of a rank, unless it is to end.
+    fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
+        loop {
+            let until = self.look().map_or(until, |by| by.min(until));
+            let received = self.ranks.receive(from, until.min(Instant::now() + LOOK_EVERY));
+            match received {
+                Err(lost) if lost.why == LATE && Instant::now() < until => {}
+                received => return received,
+            }
+        }
+    }
+
+    /// Gives rank 0 what each rank did; `counts` become the sums of all at rank 0, by a reduction, if all ranks did their
+    /// part. The others get nothing.
+    pub fn gather<F: Serialize + DeserializeOwned>(
+        &self,
+        outcome: Result<Option<F>, Failed>,
+        counts: &mut [u64],
+    ) -> Option<Gathered<F>> {
+        let (ranks, until) = (&*self.ranks, Instant::now() + DONE_WITHIN);
+        let said = Said { starts: self.starts.load(Relaxed), outcome };
+        if ranks.rank() != 0 {
+            let said = serde_json::to_vec(&said).expect("it has no keys but texts");
+            let _ = ranks.send(0, &said);
+            // If rank 0 does not come there is nobody to tell.
+            if self.receive(0, until).is_ok_and(|order| order == SUM) {
+                let _ = ranks.sum(counts, until);
+            }
+            return None;
+        }
+        let starts = said.starts;
+        let mut each = vec![said];
+        let mut missing: Vec<Option<Lost>> = vec![None];
+        for rank in 1..ranks.count() {
+            let said = self.receive(rank, until).and_then(|said| {
+                serde_json::from_slice(&said).map_err(|error| Lost {
+                    rank: Some(rank),
+                    host: ranks.host(rank).into(),
+                    why: format!("said what cannot be read: {error}"),
+                })
+            });
+            missing.push(said.as_ref().err().cloned());
+            let nothing = || Failed { message: String::new() };
+            each.push(said.unwrap_or_else(|_| Said { starts: 0, outcome: Err(nothing()) }));
+        }
+        let whole = each.iter().all(|said| said.starts == starts && said.outcome.is_ok());
+        let order: &[u8] = if whole && ranks.lost().is_none() { SUM } else { &[] };
+        let told = (1..ranks.count()).try_for_each(|rank| match missing[rank] {
+            None => ranks.send(rank, order),
+            Some(_) => Ok(()),
+        });
+        let summed = match (order == SUM, told) {
+            (true, Ok(())) => ranks.sum(counts, until),
+            (true, Err(lost)) => Err(lost),
+            (false, _) => Ok(()),
+        };
+        let lost = ranks.lost().or_else(|| summed.as_ref().err().cloned());
+        let lost = lost.or_else(|| missing.iter().flatten().next().cloned());
+        let each = each
+            .into_iter()
+            .zip(missing)
+            .map(|(said, missing)| match missing {
+                // What is known to have happened to it says more than that it did not come.
+                Some(missing) => Err(lost
+                    .as_ref()
+                    .filter(|lost| lost.rank == missing.rank)
+                    .map_or(missing.why, |lost| lost.why.clone())),
+                None => said.outcome.map_err(|failed| failed.message),
+            })
+            .collect();
+        let each: Vec<Result<Option<F>, String>> = each;
+        let failed = each.iter().enumerate().find_map(|(rank, outcome)| {
+            let message = outcome.as_ref().err()?;
+            Some(format!("rank {rank} on {}: {message}", ranks.host(rank)))
+        });
+        let failure = lost.map(|lost| lost.to_string()).or(failed);
+        Some(Gathered { each, summed: order == SUM && summed.is_ok(), failure })
+    }
+
+    /// The report of what rank 0 gathered.
+    pub fn report<F: Figures>(&self, gathered: Gathered<F>) -> RanksReport<F> {
+        let Gathered { each, summed, .. } = gathered;
+        let start_ns = self.start_ns.load(Relaxed);
+        let each: Vec<RankReport<F>> = each
+            .into_iter()
+            .enumerate()
+            .map(|(rank, outcome)| {
+                let (figures, failure) = match outcome {
+                    Ok(figures) => (figures, None),
+                    Err(why) => (None, Some(why)),
+                };
+                RankReport {
+                    rank,
+                    host: self.ranks.host(rank).into(),
+                    clock_offset_ns: self.offsets[rank].offset_ns,
+                    started_after_ns: figures.as_ref().map(|figures| {
+                        figures.began_and_ended_ns().0.wrapping_sub(start_ns) as i64
+                    }),
+                    failure,
+                    figures,
+                }
+            })
+            .collect();
+        let figures: Vec<(usize, &F)> =
+            each.iter().filter_map(|of| Some((of.rank, of.figures.as_ref()?))).collect();
+        let began = || figures.iter().map(|(_, of)| of.began_and_ended_ns().0);
+        let ended = || figures.iter().map(|(_, of)| of.began_and_ended_ns().1);
+        let latest_start = began().max();
+        let skew = latest_start.zip(began().min()).map(|(last, first)| last - first);
+        let all_ran = latest_start.zip(ended().min());
+        let slowest = figures.iter().min_by(|one, other| one.1.per_s().total_cmp(&other.1.per_s()));
+        let several = figures.len() > 1;
+        RanksReport {
+            count: self.ranks.count(),
+            start_skew_ns: skew.filter(|_| several),
+            clock_uncertainty_ns: self
+                .offsets
+                .iter()
+                .map(|of| of.uncertainty_ns)
+                .max()
+                .unwrap_or(0),
+            all_ran_ns: all_ran.map_or(0, |(start, end)| end.saturating_sub(start)),
+            slowest: slowest.filter(|_| several).map(|(rank, _)| *rank),
+            complete: summed,
+            each,
+        }
+    }
+}
+
+/// The order to add the counts up.
+const SUM: &[u8] = b"sum";
+
+/// Ends a run: rank 0 has told what came of it, and tells the others, who wait for that; gives whether they heard. So no rank
+/// goes, and has others ended, before there is a report.
+pub fn over(ranks: &dyn Ranks) -> bool {
+    if ranks.rank() != 0 {
+        let within = if ranks.is_asked_to_end() { 2 * ENDED_WITHIN } else { DONE_WITHIN };
+        return ranks.receive(0, Instant::now() + within).is_ok();
+    }
+    for rank in 1..ranks.count() {
+        // Whoever is lost needs no word.
+        let _ = ranks.send(rank, &[]);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranks::memory::{self, InMemory};
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Did {
+        began_ns: u64,
+        count: u64,
+    }
+
+    impl Figures for Did {
+        fn began_and_ended_ns(&self) -> (u64, u64) {
+            (self.began_ns, self.began_ns + 1_000)
+        }
+
+        fn per_s(&self) -> f64 {
+            self.count as f64
+        }
+    }
+
+    fn gathered(
+        part: impl Fn(&Arc<Course>) -> Option<Gathered<Did>> + Sync,
+    ) -> (RanksReport<Did>, Option<String>) {
+        let found: Vec<_> = thread::scope(|scope| {
+            let all = memory::ranks(["a", "b", "c"]).into_iter().map(|rank| {
+                let part = &part;
+                scope.spawn(move || {
+                    let course = Arc::new(Course::begin(Arc::new(rank), Arc::default()).unwrap());
+                    let gathered = part(&course)?;
+                    let failure = gathered.failure.clone();
+                    Some((course.report(gathered), failure))
+                })
+            });
+            let all: Vec<_> = all.collect();
+            all.into_iter().filter_map(|rank| rank.join().expect("no panic")).collect()
+        });
+        let [found] = found.try_into().expect("rank 0 alone has a report");
+        found
+    }
+
+    #[test]
+    fn all_start_together_and_rank_0_has_the_sums() {
+        let (report, failure) = gathered(|course| {
+            let rank = course.ranks().rank() as u64;
+            let did = course.work(
+                move |course, _: &mut dyn FnMut(())| {
+                    let start_ns = course.start(Duration::from_secs(60)).unwrap();
+                    Did { began_ns: course.at_rank_0(start_ns) + 10 * rank, count: 9 - rank }
+                },
+                |()| {},
+            );
+            let mut counts = [rank, 1];
+            let gathered = course.gather(Ok(did), &mut counts);
+            if rank == 0 {
+                assert_eq!(counts, [3, 3]);
+            }
+            gathered
+        });
+        assert_eq!((failure, report.complete, report.count), (None, true, 3));
+        assert_eq!(
+            (report.start_skew_ns, report.slowest, report.all_ran_ns),
+            (Some(20), Some(2), 980)
+        );
+        let after: Vec<_> = report.each.iter().map(|of| of.started_after_ns).collect();
+        assert_eq!(after, [Some(0), Some(10), Some(20)]);
+        assert_eq!(report.each[1].host, "b");
+    }
+
+    #[test]
+    fn who_fails_is_named_and_what_the_others_did_is_kept() {
+        let (report, failure) = gathered(|course| {
+            let rank = course.ranks().rank() as u64;
+            let outcome = course.work(
+                move |course, _: &mut dyn FnMut(())| {
+                    if rank == 1 {
+                        course.stop().request(StopReason::Failed);
+                        return Err(Failed { message: "has no descriptors".into() });
+                    }
+                    // The third does not come, and so this ends because the run is asked to end.
+                    assert!(course.start(Duration::from_secs(60)).is_err());
+                    Ok(Some(Did { began_ns: 5, count: 1 }))
+                },
+                |()| {},
+            );
+            // The stop of rank 1 is carried on, also after its work is over.
+            course.look();
+            course.gather(outcome.unwrap(), &mut [])
+        });
+        assert_eq!(failure.unwrap(), "rank 1 on b: has no descriptors");
+        assert!(!report.complete && report.each[0].figures.is_some());
+        assert_eq!(report.each[1].failure.as_deref(), Some("has no descriptors"));
+        assert!(report.each[2].figures.is_some());
+    }
+
+    #[test]
+    fn who_is_lost_is_named_and_the_others_end() {
+        let mut all = memory::ranks(["a", "b", "c"]);
+        let last: InMemory = all.pop().unwrap();
+        let (report, failure) = thread::scope(|scope| {
+            let begun: Vec<_> = all
+                .into_iter()
+                .map(|rank| {
+                    scope.spawn(move || {
+                        let course = Course::begin(Arc::new(rank), Arc::default()).unwrap();
+                        let course = Arc::new(course);
+                        let waited = |course: &Course, _: &mut dyn FnMut(())| {
+                            course.start(Duration::from_secs(60)).unwrap_err()
+                        };
+                        let error = course.work(waited, |()| {}).unwrap();
+                        let failed = Failed { message: error.to_string() };
+                        let gathered = course.gather::<Did>(Err(failed), &mut [])?;
+                        let failure = gathered.failure.clone();
+                        Some((course.report(gathered), failure))
+                    })
+                })
+                .collect();
+            // It measures clocks with the others, and goes.
+            scope.spawn(move || drop(Course::begin(Arc::new(last), Arc::default()).unwrap()));
+            begun.into_iter().find_map(|rank| rank.join().expect("no panic")).unwrap()
+        });
+        assert_eq!(failure.unwrap(), "rank 2 on c has ended");
+        assert_eq!(report.each[2].failure.as_deref(), Some("has ended"));
+    }
+}

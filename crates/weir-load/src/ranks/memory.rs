@@ -1,0 +1,267 @@
+//! Ranks that are threads of one process, for tests of what is built on them.
+
+use std::{
+    array,
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, Ranks};
+
+/// The most messages from one rank to another that are not received yet.
+const UNREAD_MAX: usize = 4096;
+
+/// What messages are for; each kind has its own order.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Between two ranks.
+    Message,
+    /// Towards rank 0 in a collective call.
+    Inwards,
+    /// From the one that speaks to all in a collective call.
+    Outwards,
+    /// The same in a barrier, which ends when the run does.
+    BarrierInwards,
+    /// See `BarrierInwards`.
+    BarrierOutwards,
+}
+
+impl Kind {
+    fn ends_with_the_run(self) -> bool {
+        matches!(self, Self::BarrierInwards | Self::BarrierOutwards)
+    }
+}
+
+const KINDS: usize = 5;
+
+#[derive(Default)]
+struct Mailbox([VecDeque<Vec<u8>>; KINDS]);
+
+struct State {
+    /// By receiver, then by sender.
+    mailboxes: Vec<Vec<Mailbox>>,
+    /// Why a rank is not there any more.
+    lost: Vec<Option<String>>,
+    asked_to_end: bool,
+}
+
+struct Shared {
+    hosts: Vec<String>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A rank that is a thread. Dropped, it is lost to the others.
+pub struct InMemory {
+    rank: usize,
+    shared: Arc<Shared>,
+}
+
+/// So many ranks as there are names of hosts.
+pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemory> {
+    let hosts: Vec<String> = hosts.into_iter().map(Into::into).collect();
+    let count = hosts.len();
+    let mailboxes = || (0..count).map(|_| Mailbox(array::from_fn(|_| VecDeque::new()))).collect();
+    let state = State {
+        mailboxes: (0..count).map(|_| mailboxes()).collect(),
+        lost: vec![None; count],
+        asked_to_end: false,
+    };
+    let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
+    (0..count).map(|rank| InMemory { rank, shared: Arc::clone(&shared) }).collect()
+}
+
+impl InMemory {
+    /// Makes a rank look lost to the others from now on, for this reason.
+    pub fn lose(&self, rank: usize, why: impl Into<String>) {
+        self.state().lost[rank].get_or_insert(why.into());
+        self.shared.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn missing(&self, rank: usize, why: impl Into<String>) -> Lost {
+        Lost { rank: Some(rank), host: self.shared.hosts[rank].clone(), why: why.into() }
+    }
+
+    fn put(&self, to: usize, kind: Kind, bytes: &[u8]) -> Result<(), Lost> {
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
+        let mut state = self.state();
+        if let Some(why) = state.lost[to].clone() {
+            return Err(self.missing(to, why));
+        }
+        let mailbox = &mut state.mailboxes[to][self.rank].0[kind as usize];
+        if mailbox.len() >= UNREAD_MAX {
+            return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
+        }
+        mailbox.push_back(bytes.to_vec());
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn take(&self, from: usize, kind: Kind, until: Instant) -> Result<Vec<u8>, Lost> {
+        let mut state = self.state();
+        loop {
+            if let Some(bytes) = state.mailboxes[self.rank][from].0[kind as usize].pop_front() {
+                return Ok(bytes);
+            }
+            if let Some(why) = state.lost[from].clone() {
+                return Err(self.missing(from, why));
+            }
+            if state.asked_to_end && kind.ends_with_the_run() {
+                return Err(Lost { rank: None, host: String::new(), why: ASKED_TO_END.into() });
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.missing(from, LATE));
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.rank;
+        (0..self.shared.hosts.len()).filter(move |rank| *rank != own)
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        self.lose(self.rank, "has ended");
+    }
+}
+
+impl Ranks for InMemory {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn count(&self) -> usize {
+        self.shared.hosts.len()
+    }
+
+    fn host(&self, rank: usize) -> &str {
+        &self.shared.hosts[rank]
+    }
+
+    fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost> {
+        if self.rank != from {
+            return self.take(from, Kind::Outwards, until);
+        }
+        self.others().try_for_each(|to| self.put(to, Kind::Outwards, &bytes))?;
+        Ok(bytes)
+    }
+
+    fn gather(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
+        if self.rank != 0 {
+            return self.put(0, Kind::Inwards, mine).map(|()| None);
+        }
+        let of = |rank| match rank {
+            0 => Ok(mine.to_vec()),
+            _ => self.take(rank, Kind::Inwards, until),
+        };
+        (0..self.count()).map(of).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn sum(&self, counts: &mut [u64], until: Instant) -> Result<(), Lost> {
+        let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        let Some(all) = self.gather(&bytes, until)? else { return Ok(()) };
+        for other in &all[1..] {
+            assert_eq!(other.len(), bytes.len(), "every rank passes equally many counts");
+            for (count, other) in counts.iter_mut().zip(other.as_chunks().0) {
+                *count = count.saturating_add(u64::from_le_bytes(*other));
+            }
+        }
+        Ok(())
+    }
+
+    fn barrier(&self, until: Instant) -> Result<(), Lost> {
+        if self.rank != 0 {
+            self.put(0, Kind::BarrierInwards, &[])?;
+            return self.take(0, Kind::BarrierOutwards, until).map(drop);
+        }
+        self.others().try_for_each(|of| self.take(of, Kind::BarrierInwards, until).map(drop))?;
+        self.others().try_for_each(|to| self.put(to, Kind::BarrierOutwards, &[]))
+    }
+
+    fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
+        self.put(to, Kind::Message, bytes)
+    }
+
+    fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
+        self.take(from, Kind::Message, until)
+    }
+
+    fn lost(&self) -> Option<Lost> {
+        let state = self.state();
+        let mut watched = self.others().filter(|rank| self.rank == 0 || *rank == 0);
+        watched.find_map(|rank| state.lost[rank].clone().map(|why| self.missing(rank, why)))
+    }
+
+    fn ask_to_end(&self, _within: Duration) {
+        self.state().asked_to_end = true;
+        self.shared.changed.notify_all();
+    }
+
+    fn is_asked_to_end(&self) -> bool {
+        self.state().asked_to_end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn every_rank_gets_what_was_meant_for_it() {
+        thread::scope(|scope| {
+            for rank in ranks(["a", "b", "c"]) {
+                scope.spawn(move || {
+                    let own = rank.rank();
+                    if own == 2 {
+                        rank.send(0, b"beside").unwrap();
+                    }
+                    assert_eq!(rank.broadcast(1, vec![own as u8], soon()).unwrap(), [1]);
+                    let all = rank.gather(&[own as u8; 2], soon()).unwrap();
+                    assert_eq!(all, (own == 0).then(|| vec![vec![0; 2], vec![1; 2], vec![2; 2]]));
+                    let mut counts = [own as u64, 10];
+                    rank.sum(&mut counts, soon()).unwrap();
+                    if own == 0 {
+                        assert_eq!(counts, [3, 30]);
+                        assert_eq!(rank.receive(2, soon()).unwrap(), b"beside");
+                    }
+                    rank.barrier(soon()).unwrap();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn who_does_not_come_is_named() {
+        let mut all = ranks(["a", "b", "c"]);
+        let (two, one) = (all.pop().unwrap(), all.pop().unwrap());
+        let zero = &all[0];
+        assert_eq!(zero.lost(), None);
+        let late = zero.barrier(Instant::now()).unwrap_err();
+        assert_eq!(late.to_string(), "rank 1 on b did not come in time");
+        one.ask_to_end(Duration::ZERO);
+        assert!(zero.is_asked_to_end());
+        assert_eq!(zero.barrier(soon()).unwrap_err().to_string(), ASKED_TO_END);
+        drop(two);
+        assert_eq!(zero.lost().unwrap().to_string(), "rank 2 on c has ended");
+        assert_eq!(one.lost(), None, "others watch rank 0 only");
+        assert_eq!(zero.receive(2, soon()).unwrap_err().rank, Some(2));
+        assert_eq!(zero.send(2, b"").unwrap_err().rank, Some(2));
+        zero.lose(1, "has lost its link");
+        assert_eq!(zero.receive(1, soon()).unwrap_err().why, "has lost its link");
+    }
+}

@@ -1,0 +1,232 @@
+//! A load that several ranks make together: each has its share of the connections, begins at the same moment, and measures
+//! during the same time.
+
+use std::{
+    net::{IpAddr, UdpSocket},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{EndedBy, Event, LoadError, LoadReport, LoadSpec, Part, assemble, load_part};
+use crate::{
+    pacing::wait::Waiter,
+    ranks::course::{Course, Failed, Figures},
+};
+
+/// How long a rank waits at the beginning for the others, besides what connecting may take.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long a datagram to an own address may take.
+const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
+
+/// What one rank of a load did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadFigures {
+    /// Connections made.
+    pub connected: u64,
+    /// Connections that failed, in whichever way, or were never begun.
+    pub failed: u64,
+    /// Messages that were over in the measured window.
+    pub messages: u64,
+    /// The same per second.
+    pub messages_per_s: f64,
+    /// When it began, on the clock of rank 0, in ns.
+    pub began_ns: u64,
+    /// From its beginning to the end of its last connection, in ns.
+    pub elapsed_ns: u64,
+    /// CPU time of its threads, in ns.
+    pub cpu_ns: Option<u64>,
+    /// Why it ended.
+    pub ended_by: EndedBy,
+}
+
+impl Figures for LoadFigures {
+    fn began_and_ended_ns(&self) -> (u64, u64) {
+        (self.began_ns, self.began_ns.saturating_add(self.elapsed_ns))
+    }
+
+    fn per_s(&self) -> f64 {
+        self.messages_per_s
+    }
+}
+
+/// What a rank says: its part without latencies, which are added up by a reduction.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    part: Box<Part>,
+    figures: LoadFigures,
+}
+
+/// Whether an address is one of this host's own, so that a rank here speaks for a server at it.
+///
+/// It is where a datagram comes back that is sent to it: to be bound is not enough, as some systems let any address be bound
+/// (`net.ipv4.ip_nonlocal_bind` of Linux).
+pub fn agreed(address: IpAddr) -> bool {
+    let comes_back = || {
+        let socket = UdpSocket::bind((address, 0))?;
+        let own = socket.local_addr()?;
+        socket.set_read_timeout(Some(COMES_BACK_WITHIN))?;
+        socket.send_to(&[0], own)?;
+        socket.recv_from(&mut [0; 2]).map(|(_, from)| from == own)
+    };
+    !address.is_unspecified() && !address.is_multicast() && comes_back().unwrap_or(false)
+}
+
+/// Does this rank's part of a load, and gives the report of the whole at rank 0, nothing elsewhere. `spec` is that of this
+/// rank, with its share; one that makes no connections, as the rank on the server's host, has none.
+///
+/// # Errors
+/// If no rank could begin its part.
+pub fn load_of_ranks(
+    spec: &LoadSpec,
+    loads: bool,
+    course: &Arc<Course>,
+    mut ready: impl FnMut(&[(&'static str, String)]),
+) -> Result<Option<LoadReport>, LoadError> {
+    let own = spec.clone();
+    let work = move |course: &Course, tell: &mut dyn FnMut(Vec<(&'static str, String)>)| {
+        let part = match loads {
+            true => part(&own, course, tell).map(Some),
+            false => look_on(&own, course).map(|()| None),
+        };
+        if part.is_err() {
+            // Without it the others' figures are of another load.
+            course.stop().request(crate::StopReason::Failed);
+        }
+        part
+    };
+    let part = course.work(work, |settings| ready(&settings));
+    let part = part.unwrap_or_else(|| Err(LoadError::Panicked("it was ended".into())));
+    // Every rank passes equally many.
+    let nothing = || vec![0; 3 * crate::latency::Histogram::default().counts().len()];
+    let (outcome, mut latencies) = match part {
+        Ok(None) => (Ok(None), nothing()),
+        Ok(Some(mut part)) => {
+            let latencies = part.take_latencies();
+            part.on_clock(|own_ns| course.at_rank_0(own_ns));
+            let figures = figures(spec, &part);
+            (Ok(Some(Said { part: Box::new(part), figures })), latencies)
+        }
+        Err(error) => (Err(Failed { message: error.to_string() }), nothing()),
+    };
+    let Some(gathered) = course.gather::<Said>(outcome, &mut latencies) else {
+        return Ok(None);
+    };
+    let (failure, summed) = (gathered.failure.clone(), gathered.summed);
+    let mut whole: Option<Part> = None;
+    let report = course.report(gathered.map(|Said { part, figures }| {
+        match &mut whole {
+            Some(whole) => whole.merge(*part),
+            None => whole = Some(*part),
+        }
+        figures
+    }));
+    let Some(mut whole) = whole else {
+        let why = failure.unwrap_or_else(|| {
+            "no rank makes connections: start more than the one on the server's host".into()
+        });
+        return Err(LoadError::Ranks(why));
+    };
+    if summed {
+        whole.put_latencies(&latencies);
+    }
+    let mut load = assemble(spec, whole);
+    load.ranks = Some(report);
+    if failure.is_some() {
+        load.failure = failure;
+    }
+    Ok(Some(load))
+}
+
+fn figures(spec: &LoadSpec, part: &Part) -> LoadFigures {
+    let asked: u64 =
+        (0..spec.threads).map(|own| spec.dealt_in_all(spec.number_of_thread(own))).sum();
+    let ended_well = part.counts.finished;
+    let window = part.window.as_ref();
+    LoadFigures {
+        connected: part.counts.connected,
+        failed: asked.saturating_sub(ended_well),
+        messages: window.map_or(0, |window| window.messages),
+        messages_per_s: window.map_or(0.0, |window| window.messages_per_s),
+        began_ns: part.began_ns,
+        elapsed_ns: part.ended_ns.saturating_sub(part.began_ns),
+        cpu_ns: part.cpu_ns,
+        ended_by: part.ended_by,
+    }
+}
+
+/// How long all connections may take to be made, with what ranks take to come together.
+fn made_within(spec: &LoadSpec) -> Duration {
+    READY_WITHIN.saturating_add(spec.setup_max).saturating_add(spec.last_block_after())
+}
+
+/// Makes the connections of this rank. All begin at one moment, and messages are measured from another, when all connections
+/// are made; with a number of messages for each there is nothing to wait for then.
+fn part(
+    spec: &LoadSpec,
+    course: &Course,
+    tell: &mut dyn FnMut(Vec<(&'static str, String)>),
+) -> Result<Part, LoadError> {
+    let waiter = Waiter::for_current_thread(true);
+    let (sender, times) = mpsc::channel();
+    let mut missed = None;
+    let part = load_part(spec, course.stop(), &times, |event| {
+        let started = match event {
+            Event::Ready(settings) => {
+                tell(settings.to_vec());
+                course.start(READY_WITHIN).map(|start_ns| {
+                    waiter.wait(start_ns, course.stop());
+                })
+            }
+            Event::Settled if spec.sends.is_none() => {
+                course.start(made_within(spec)).map(|start_ns| {
+                    // If nobody listens it is over.
+                    let _ = sender.send(spec.times_from(start_ns));
+                })
+            }
+            _ => Ok(()),
+        };
+        if let Err(lost) = started {
+            course.stop().request(crate::StopReason::Asked);
+            missed.get_or_insert(lost);
+        }
+    })?;
+    match missed {
+        Some(lost) if !course.ranks().is_asked_to_end() => Err(lost.into()),
+        _ => Ok(part),
+    }
+}
+
+/// What a rank does that makes no connections: it starts with the others.
+fn look_on(spec: &LoadSpec, course: &Course) -> Result<(), LoadError> {
+    let starts = [READY_WITHIN, made_within(spec)];
+    let starts = if spec.sends.is_none() { &starts[..] } else { &starts[..1] };
+    for within in starts {
+        match course.start(*within) {
+            Ok(_) => {}
+            Err(_) if course.ranks().is_asked_to_end() => break,
+            Err(lost) => return Err(lost.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_speaks_for_its_own_addresses_only() {
+        for (address, own) in [
+            ("127.0.0.1", true),
+            // For documentation: nobody has it (RFC 5737).
+            ("192.0.2.1", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+        ] {
+            assert_eq!(agreed(address.parse().unwrap()), own, "{address}");
+        }
+    }
+}

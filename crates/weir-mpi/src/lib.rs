@@ -1,0 +1,40 @@
+//! Ranks that MPI started: [`weir_load::ranks::Ranks`] on any MPI.
+//!
+//! MPI gives what starts processes on many hosts, their numbers, messages among them, barriers, broadcasts and reductions. It
+//! does not give survival: most implementations end a process whose peer has died, from within any call (Open MPI 4 does so
+//! when a TCP connection of its own breaks), and a call may wait for ever. So each rank is two processes. The one that mpirun
+//! started does the work, and has no MPI in it; it starts the other ([`link`]), the same program again, which does nothing but
+//! speak MPI, and hears from it through a pipe. Whatever becomes of MPI, the first one reports. It also measures without a
+//! library that polls in its process.
+//!
+//! - [`wire`]: what the two say to one another.
+//! - [`process`]: the end of whoever works ([`Mpi`]).
+//! - [`link`]: the end that speaks MPI, by operations that do not wait. With the feature `mpi` only: everything else is built
+//!   without an MPI.
+//!
+//! Each link tells rank 0, and rank 0 each of them, twice a second that it and its process are alive. Rank 0 names who is
+//! lost: at once where the process has gone and its link is left to say so; after 5 s where it has been stopped, or where
+//! nothing is heard of it.
+
+#[cfg(all(unix, feature = "mpi"))]
+#[path = "link.rs"]
+pub mod link;
+#[cfg(not(all(unix, feature = "mpi")))]
+#[path = "absent.rs"]
+pub mod link;
+pub mod process;
+pub mod wire;
+
+pub use process::{Mpi, StartError};
+
+/// Whether this build can speak MPI.
+pub const IS_BUILT_IN: bool = cfg!(all(unix, feature = "mpi"));
+
+/// Whether an MPI started this process, as far as that can be seen beforehand: each implementation tells a process its rank in
+/// the environment.
+pub fn is_started() -> bool {
+    // Open MPI, PMIx (Open MPI 5, Slurm), PMI (MPICH, Intel MPI, Slurm), MVAPICH.
+    const RANKS: [&str; 4] =
+        ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"];
+    RANKS.iter().any(|name| std::env::var_os(name).is_some())
+}

@@ -1,0 +1,808 @@
+//! The link's end: a process that does nothing but speak MPI for its rank.
+//!
+//! Nothing here waits in MPI once all have joined: every operation is begun, and looked at again and again, between naps that
+//! grow while nothing happens. What was begun and is not over keeps its memory to the end of the process.
+
+use std::{
+    collections::VecDeque,
+    ffi::c_int,
+    fs::File,
+    io::{self, BufReader, BufWriter},
+    os::fd::FromRawFd,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use mpi::{
+    environment::{Threading, initialize_with_threading, library_version, processor_name},
+    ffi,
+};
+
+use crate::wire::{self, Frame, Joined, Kind, NOBODY};
+
+/// How often a link says that it and its rank are alive.
+const BEAT_EVERY: Duration = Duration::from_millis(500);
+/// A rank that has given no sign for so long is lost.
+const SILENT_MAX: Duration = Duration::from_secs(5);
+/// The same once all are asked to end: a living rank says something four times a second.
+const STILL_MAX: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a link whose rank is gone tries to say so.
+const GOODBYE: Duration = Duration::from_millis(200);
+/// How long it looks without a pause after it was told what to do.
+const HOT: Duration = Duration::from_micros(300);
+/// The shortest and the longest pause after that.
+const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
+/// The most bytes that may be on their way to others.
+const UNSENT_MAX: usize = 256 << 20;
+/// Bytes of a host's name.
+const NAME_BYTES: usize = 256;
+/// Names the host in reports, where the system's own name says too little: in a container, or a network namespace.
+const HOST_VARIABLE: &str = "WEIR_HOST";
+
+const TAG_MESSAGE: c_int = 1;
+const TAG_BEAT: c_int = 2;
+
+/// Speaks MPI for the process that started this one, which gives orders on the standard input and hears on the standard
+/// output; gives the exit code.
+pub fn serve() -> u8 {
+    match run() {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("weir: MPI: {why}");
+            1
+        }
+    }
+}
+
+fn run() -> Result<u8, String> {
+    ignore_signals();
+    let output = own_output().map_err(|error| format!("no output: {error}"))?;
+    let (sender, orders) = mpsc::sync_channel(64);
+    thread::spawn(move || {
+        let mut input = BufReader::new(io::stdin());
+        while let Ok(Some(frame)) = wire::read(&mut input) {
+            if sender.send(frame).is_err() {
+                return;
+            }
+        }
+    });
+    let (universe, _) = initialize_with_threading(Threading::Funneled)
+        .ok_or("it was initialized before this program asked for it")?;
+    let mut link = Link::join(output)?;
+    let outcome = link.serve(&orders);
+    let code = match outcome {
+        Ok(true) => {
+            // Waits for all ranks, which leave as well.
+            drop(universe);
+            return Ok(0);
+        }
+        Ok(false) => 1,
+        Err(why) => {
+            eprintln!("weir: MPI: {why}");
+            let _ = link.say(Frame::new(Kind::Failed, NOBODY).with(why.into_bytes()));
+            1
+        }
+    };
+    // Leaving in order would wait for ranks that do not come; and what is under way still has its memory.
+    std::process::exit(code)
+}
+
+/// The rank decides when to end, and may still have to say something.
+fn ignore_signals() {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: it takes plain numbers, and no handler of ours.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// The standard output, for frames alone: what a library prints goes to the standard error.
+fn own_output() -> io::Result<BufWriter<File>> {
+    // SAFETY: they take plain numbers; 1 and 2 are open.
+    let own = unsafe { libc::dup(1) };
+    // SAFETY: as above.
+    if own < 0 || unsafe { libc::dup2(2, 1) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just made, and nobody else has it.
+    Ok(BufWriter::new(unsafe { File::from_raw_fd(own) }))
+}
+
+/// What a call of MPI says.
+fn check(what: &str, code: c_int) -> Result<(), String> {
+    if code == 0 {
+        return Ok(());
+    }
+    let mut text = vec![0u8; ffi::MPI_MAX_ERROR_STRING as usize];
+    let mut length = 0;
+    // SAFETY: the buffer has as many bytes as MPI asks for, and `length` is a valid integer.
+    unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &raw mut length) };
+    text.truncate(length.max(0) as usize);
+    Err(format!("{what}: {}", String::from_utf8_lossy(&text)))
+}
+
+fn count_of(length: usize) -> c_int {
+    c_int::try_from(length).expect("no message is as long")
+}
+
+/// An operation that was begun, with what it reads or writes.
+struct Begun<B> {
+    request: ffi::MPI_Request,
+    /// It must not move while the operation goes on: what is in a vector or a box does not.
+    memory: B,
+}
+
+impl<B> Begun<B> {
+    /// Begins one.
+    fn begin(
+        what: &str,
+        mut memory: B,
+        call: impl FnOnce(&mut B, *mut ffi::MPI_Request) -> c_int,
+    ) -> Result<Self, String> {
+        // SAFETY: a constant of the library.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        check(what, call(&mut memory, &raw mut request))?;
+        Ok(Self { request, memory })
+    }
+
+    /// Whether it is over.
+    fn is_over(&mut self) -> Result<bool, String> {
+        let mut flag = 0;
+        // SAFETY: the request was begun and is not over, or is the null request; the memory it uses is in `self`.
+        let code = unsafe {
+            ffi::MPI_Test(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
+        };
+        check("MPI_Test", code)?;
+        Ok(flag != 0)
+    }
+}
+
+/// A collective call, by what goes on of it.
+enum Collective {
+    Barrier(Begun<()>),
+    /// First how many bytes there are.
+    BroadcastLength {
+        root: usize,
+        bytes: Vec<u8>,
+        length: Begun<Vec<u64>>,
+    },
+    Broadcast(Begun<Vec<u8>>),
+    GatherLengths {
+        bytes: Vec<u8>,
+        lengths: Begun<(Vec<u64>, Vec<u64>)>,
+    },
+    Gather {
+        lengths: Vec<u64>,
+        data: Begun<Gathering>,
+    },
+    Sum(Begun<(Vec<u64>, Vec<u64>)>),
+}
+
+struct Gathering {
+    mine: Vec<u8>,
+    all: Vec<u8>,
+    counts: Vec<c_int>,
+    places: Vec<c_int>,
+}
+
+/// What a rank's link says of it twice a second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Beat {
+    asked_to_end: bool,
+    /// The process has gone.
+    is_gone: bool,
+    /// How long ago the process said that it is alive, in ms.
+    still_ms: u32,
+    /// Collective calls that it has begun.
+    begun: u64,
+}
+
+const BEAT_BYTES: usize = 16;
+
+impl Beat {
+    fn to_bytes(self) -> [u8; BEAT_BYTES] {
+        let mut bytes = [0; BEAT_BYTES];
+        (bytes[0], bytes[1]) = (self.asked_to_end.into(), self.is_gone.into());
+        bytes[4..8].copy_from_slice(&self.still_ms.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.begun.to_le_bytes());
+        bytes
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let (flags, rest) = bytes.split_first_chunk::<4>()?;
+        let (still, begun) = rest.split_first_chunk()?;
+        Some(Self {
+            asked_to_end: flags[0] != 0,
+            is_gone: flags[1] != 0,
+            still_ms: u32::from_le_bytes(*still),
+            begun: u64::from_le_bytes(begun.try_into().ok()?),
+        })
+    }
+}
+
+/// Another rank.
+struct Peer {
+    heard: Instant,
+    beat: Beat,
+    /// The beat that is on its way to it, and whether another one is due.
+    beating: Option<Begun<Vec<u8>>>,
+    is_beat_due: bool,
+    /// What comes from it, in order.
+    arriving: VecDeque<(c_int, Begun<Vec<u8>>)>,
+}
+
+struct Link {
+    comm: ffi::MPI_Comm,
+    rank: usize,
+    peers: Vec<Peer>,
+    output: BufWriter<File>,
+    sends: Vec<Begun<Vec<u8>>>,
+    unsent_bytes: usize,
+    collective: Option<(Collective, Instant)>,
+    /// Collective calls begun.
+    begun: u64,
+    ticked: Instant,
+    beat_at: Instant,
+    look_at: Instant,
+    asked_to_end: bool,
+    /// When all were asked, and by when each is to give a sign.
+    ending: Option<(Instant, Instant)>,
+    is_lost_told: bool,
+    is_rank_gone: bool,
+    /// Since when something is waited for.
+    waiting: Option<Instant>,
+}
+
+impl Link {
+    /// Joins all ranks, and says so.
+    fn join(output: BufWriter<File>) -> Result<Self, String> {
+        let (mut rank, mut count) = (0, 0);
+        // SAFETY: constants of the library; all it writes are the integers and the communicator given to it, which are valid.
+        let comm = unsafe {
+            let world = ffi::RSMPI_COMM_WORLD;
+            check(
+                "MPI_Comm_set_errhandler",
+                ffi::MPI_Comm_set_errhandler(world, ffi::RSMPI_ERRORS_RETURN),
+            )?;
+            // A communicator of its own has messages of its own, and the handler of the other.
+            let mut comm = ffi::RSMPI_COMM_NULL;
+            check("MPI_Comm_dup", ffi::MPI_Comm_dup(world, &raw mut comm))?;
+            check("MPI_Comm_rank", ffi::MPI_Comm_rank(comm, &raw mut rank))?;
+            check("MPI_Comm_size", ffi::MPI_Comm_size(comm, &raw mut count))?;
+            comm
+        };
+        let (rank, count) = (rank.max(0) as usize, count.max(1) as usize);
+        let hosts = hosts(comm, count)?;
+        let library = library_version().unwrap_or_default();
+        let library = library.split(['\0', '\n', ',']).next().unwrap_or_default().trim().to_owned();
+        let now = Instant::now();
+        let peer = || Peer {
+            heard: now,
+            beat: Beat::default(),
+            beating: None,
+            is_beat_due: false,
+            arriving: VecDeque::new(),
+        };
+        let mut link = Self {
+            comm,
+            rank,
+            peers: (0..count).map(|_| peer()).collect(),
+            output,
+            sends: Vec::new(),
+            unsent_bytes: 0,
+            collective: None,
+            begun: 0,
+            ticked: now,
+            beat_at: now,
+            look_at: now,
+            asked_to_end: false,
+            ending: None,
+            is_lost_told: false,
+            is_rank_gone: false,
+            waiting: None,
+        };
+        let joined = serde_json::to_vec(&Joined { rank, hosts, library });
+        let joined = joined.map_err(|error| error.to_string())?;
+        link.say(Frame::new(Kind::Ready, NOBODY).with(joined))?;
+        Ok(link)
+    }
+
+    fn say(&mut self, frame: Frame) -> Result<(), String> {
+        wire::write(&mut self.output, &frame)
+            .map_err(|error| format!("the rank does not listen: {error}"))
+    }
+
+    /// Serves until the run is over: gives whether it is over in order.
+    fn serve(&mut self, orders: &Receiver<Frame>) -> Result<bool, String> {
+        let mut goodbye = None;
+        loop {
+            let now = Instant::now();
+            let nap = match self.waiting {
+                Some(since) if now < since + HOT => Duration::ZERO,
+                Some(since) => ((now - since) / 8).clamp(NAP.0, NAP.1),
+                None => NAP.1,
+            };
+            let order = match (nap.is_zero(), self.is_rank_gone) {
+                (_, true) => {
+                    thread::sleep(NAP.0);
+                    None
+                }
+                (true, false) => match orders.try_recv() {
+                    Ok(order) => Some(order),
+                    Err(TryRecvError::Empty) => {
+                        thread::yield_now();
+                        None
+                    }
+                    Err(TryRecvError::Disconnected) => {
+                        self.is_rank_gone = true;
+                        None
+                    }
+                },
+                (false, false) => match orders.recv_timeout(nap) {
+                    Ok(order) => Some(order),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        self.is_rank_gone = true;
+                        None
+                    }
+                },
+            };
+            if let Some(order) = order {
+                if order.kind == Kind::Leave {
+                    return self.flush().map(|()| true);
+                }
+                self.obey(order)?;
+            }
+            if self.is_rank_gone {
+                if goodbye.is_none() {
+                    self.beat_all();
+                }
+                if Instant::now() >= *goodbye.get_or_insert_with(|| Instant::now() + GOODBYE) {
+                    return Ok(false);
+                }
+            }
+            self.progress()?;
+        }
+    }
+
+    /// What was sent is on its way before all is left.
+    fn flush(&mut self) -> Result<(), String> {
+        let until = Instant::now() + SILENT_MAX;
+        while !self.sends.is_empty() && Instant::now() < until {
+            self.progress()?;
+            thread::sleep(NAP.0);
+        }
+        match self.sends.is_empty() {
+            true => Ok(()),
+            false => Err("messages were not taken".into()),
+        }
+    }
+
+    fn obey(&mut self, order: Frame) -> Result<(), String> {
+        let Frame { kind, who, within_ms, bytes } = order;
+        let until = Instant::now() + Duration::from_millis(within_ms.into());
+        match kind {
+            Kind::Tick => self.ticked = Instant::now(),
+            Kind::Expect => self.waiting = Some(Instant::now()),
+            Kind::AskToEnd => {
+                self.asked_to_end = true;
+                self.ending = Some((Instant::now(), until));
+                self.beat_all();
+            }
+            Kind::Send => {
+                self.unsent_bytes += bytes.len();
+                if self.unsent_bytes > UNSENT_MAX {
+                    return Err(format!("rank {who} does not take what is sent to it"));
+                }
+                let sent = self.isend(who as usize, TAG_MESSAGE, bytes)?;
+                self.sends.push(sent);
+            }
+            Kind::Barrier | Kind::Broadcast | Kind::Gather | Kind::Sum => {
+                let collective = self.begin(kind, who as usize, bytes)?;
+                self.begun += 1;
+                self.collective = Some((collective, until));
+                self.waiting = Some(Instant::now());
+            }
+            // Those of a link; its rank says none of them.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn isend(&self, to: usize, tag: c_int, bytes: Vec<u8>) -> Result<Begun<Vec<u8>>, String> {
+        Begun::begin("MPI_Isend", bytes, |bytes, request| {
+            // SAFETY: the bytes are on the heap, and stay until the request is over; the rank exists, or MPI says that it does
+            // not.
+            unsafe {
+                let (data, length) = (bytes.as_ptr().cast(), count_of(bytes.len()));
+                ffi::MPI_Isend(
+                    data,
+                    length,
+                    ffi::RSMPI_UINT8_T,
+                    to as c_int,
+                    tag,
+                    self.comm,
+                    request,
+                )
+            }
+        })
+    }
+
+    // ---- collective calls ----------------------------------------------------------------
+
+    fn begin(&self, kind: Kind, who: usize, bytes: Vec<u8>) -> Result<Collective, String> {
+        let comm = self.comm;
+        Ok(match kind {
+            Kind::Barrier => {
+                Collective::Barrier(Begun::begin("MPI_Ibarrier", (), |(), request| {
+                    // SAFETY: the communicator is valid, and the request is written to.
+                    unsafe { ffi::MPI_Ibarrier(comm, request) }
+                })?)
+            }
+            Kind::Broadcast => {
+                let length = vec![bytes.len() as u64];
+                let length = Begun::begin("MPI_Ibcast", length, |length, request| {
+                    let data = length.as_mut_ptr().cast();
+                    // SAFETY: the number is on the heap, and stays until the request is over.
+                    unsafe {
+                        ffi::MPI_Ibcast(data, 1, ffi::RSMPI_UINT64_T, who as c_int, comm, request)
+                    }
+                })?;
+                Collective::BroadcastLength { root: who, bytes, length }
+            }
+            Kind::Gather => {
+                let all = if self.rank == 0 { self.peers.len() } else { 0 };
+                let lengths = (vec![bytes.len() as u64], vec![0u64; all]);
+                let lengths = Begun::begin("MPI_Igather", lengths, |(mine, all), request| {
+                    let mine = mine.as_ptr().cast();
+                    // SAFETY: both are on the heap, and stay until the request is over; at the root there is room for one of
+                    // each rank, and elsewhere it is not looked at.
+                    unsafe {
+                        let (number, all) = (ffi::RSMPI_UINT64_T, all.as_mut_ptr().cast());
+                        ffi::MPI_Igather(mine, 1, number, all, 1, number, 0, comm, request)
+                    }
+                })?;
+                Collective::GatherLengths { bytes, lengths }
+            }
+            Kind::Sum => {
+                let (words, _) = bytes.as_chunks();
+                let mine: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                let all = vec![0u64; mine.len()];
+                Collective::Sum(Begun::begin(
+                    "MPI_Ireduce",
+                    (mine, all),
+                    |(mine, all), request| {
+                        let (from, to, length) =
+                            (mine.as_ptr().cast(), all.as_mut_ptr().cast(), count_of(mine.len()));
+                        // SAFETY: both are on the heap, have so many numbers, and stay until the request is over.
+                        unsafe {
+                            let (number, sum) = (ffi::RSMPI_UINT64_T, ffi::RSMPI_SUM);
+                            ffi::MPI_Ireduce(from, to, length, number, sum, 0, comm, request)
+                        }
+                    },
+                )?)
+            }
+            _ => return Err(format!("{kind:?} is no collective call")),
+        })
+    }
+
+    /// Takes a collective call on; gives what came of it, if it is over.
+    fn advance(&self, collective: Collective) -> Result<Result<Vec<u8>, Collective>, String> {
+        let comm = self.comm;
+        Ok(match collective {
+            Collective::Barrier(mut it) => match it.is_over()? {
+                true => Ok(Vec::new()),
+                false => Err(Collective::Barrier(it)),
+            },
+            Collective::BroadcastLength { root, bytes, mut length } => {
+                if !length.is_over()? {
+                    return Ok(Err(Collective::BroadcastLength { root, bytes, length }));
+                }
+                let mut bytes = bytes;
+                bytes.resize(length.memory[0] as usize, 0);
+                Err(Collective::Broadcast(Begun::begin("MPI_Ibcast", bytes, |bytes, request| {
+                    let (data, length) = (bytes.as_mut_ptr().cast(), count_of(bytes.len()));
+                    // SAFETY: the bytes are on the heap, and stay until the request is over.
+                    unsafe {
+                        ffi::MPI_Ibcast(
+                            data,
+                            length,
+                            ffi::RSMPI_UINT8_T,
+                            root as c_int,
+                            comm,
+                            request,
+                        )
+                    }
+                })?))
+            }
+            Collective::Broadcast(mut it) => match it.is_over()? {
+                true => Ok(it.memory),
+                false => Err(Collective::Broadcast(it)),
+            },
+            Collective::GatherLengths { bytes, mut lengths } => {
+                if !lengths.is_over()? {
+                    return Ok(Err(Collective::GatherLengths { bytes, lengths }));
+                }
+                let (_, lengths) = lengths.memory;
+                let total: u64 = lengths.iter().sum();
+                if total > c_int::MAX as u64 {
+                    return Err(format!("the ranks say {total} bytes, which is too much"));
+                }
+                let mut places = Vec::with_capacity(lengths.len());
+                let mut place = 0;
+                for length in &lengths {
+                    places.push(place);
+                    place += *length as c_int;
+                }
+                let gathering = Gathering {
+                    mine: bytes,
+                    all: vec![0; total as usize],
+                    counts: lengths.iter().map(|length| *length as c_int).collect(),
+                    places,
+                };
+                let data = Begun::begin("MPI_Igatherv", gathering, |it, request| {
+                    let (mine, length) = (it.mine.as_ptr().cast(), count_of(it.mine.len()));
+                    let (all, counts) = (it.all.as_mut_ptr().cast(), it.counts.as_ptr());
+                    // SAFETY: all of them are on the heap, and stay until the request is over; at the root there is room for
+                    // what each rank has said that it sends, and elsewhere they are not looked at.
+                    unsafe {
+                        let byte = ffi::RSMPI_UINT8_T;
+                        let places = it.places.as_ptr();
+                        ffi::MPI_Igatherv(
+                            mine, length, byte, all, counts, places, byte, 0, comm, request,
+                        )
+                    }
+                })?;
+                Err(Collective::Gather { lengths, data })
+            }
+            Collective::Gather { lengths, mut data } => {
+                if !data.is_over()? {
+                    return Ok(Err(Collective::Gather { lengths, data }));
+                }
+                let (mut rest, mut each) = (&data.memory.all[..], Vec::new());
+                for length in lengths {
+                    let (bytes, others) = rest.split_at(length as usize);
+                    each.extend_from_slice(&length.to_le_bytes());
+                    each.extend_from_slice(bytes);
+                    rest = others;
+                }
+                Ok(each)
+            }
+            Collective::Sum(mut it) => match it.is_over()? {
+                true => {
+                    let (mine, all) = &it.memory;
+                    let sums = if self.rank == 0 { all } else { mine };
+                    Ok(sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
+                }
+                false => Err(Collective::Sum(it)),
+            },
+        })
+    }
+
+    // ---- what goes on all the time -------------------------------------------------------
+
+    fn progress(&mut self) -> Result<(), String> {
+        self.take_what_comes()?;
+        let mut unsent = Vec::new();
+        for mut sent in std::mem::take(&mut self.sends) {
+            match sent.is_over()? {
+                true => self.unsent_bytes -= sent.memory.len(),
+                false => unsent.push(sent),
+            }
+        }
+        self.sends = unsent;
+        if let Some((collective, until)) = self.collective.take() {
+            match self.advance(collective)? {
+                Ok(bytes) => {
+                    self.waiting = None;
+                    self.say(Frame::new(Kind::Done, NOBODY).with(bytes))?;
+                }
+                Err(collective) => {
+                    self.collective = Some((collective, until));
+                    if Instant::now() >= until {
+                        self.too_late()?;
+                    }
+                }
+            }
+        }
+        let now = Instant::now();
+        if now >= self.beat_at {
+            self.beat_at = now + BEAT_EVERY;
+            self.beat_all();
+        }
+        self.beat()?;
+        if now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// The collective call is given up; its memory stays, as MPI may still write to it.
+    fn too_late(&mut self) -> Result<(), String> {
+        std::mem::forget(self.collective.take());
+        self.waiting = None;
+        let behind = |rank: &usize| self.peers[*rank].beat.begun < self.begun;
+        let who = self.watched().find(behind).map_or(NOBODY, |rank| rank as u32);
+        self.say(Frame::new(Kind::Late, who))
+    }
+
+    /// Those whose death is looked for: rank 0 looks at all, and all at rank 0.
+    fn watched(&self) -> impl Iterator<Item = usize> + use<> {
+        let (own, count) = (self.rank, self.peers.len());
+        (0..count).filter(move |rank| *rank != own && (own == 0 || *rank == 0))
+    }
+
+    fn beat_all(&mut self) {
+        for rank in self.watched() {
+            self.peers[rank].is_beat_due = true;
+        }
+    }
+
+    /// Sends the beats that are due, one at a time to each.
+    fn beat(&mut self) -> Result<(), String> {
+        let beat = Beat {
+            asked_to_end: self.asked_to_end,
+            is_gone: self.is_rank_gone,
+            still_ms: u32::try_from(self.ticked.elapsed().as_millis()).unwrap_or(u32::MAX),
+            begun: self.begun,
+        };
+        for rank in self.watched() {
+            if let Some(beating) = &mut self.peers[rank].beating
+                && beating.is_over()?
+            {
+                self.peers[rank].beating = None;
+            }
+            if self.peers[rank].is_beat_due && self.peers[rank].beating.is_none() {
+                let begun = self.isend(rank, TAG_BEAT, beat.to_bytes().to_vec())?;
+                self.peers[rank].beating = Some(begun);
+                self.peers[rank].is_beat_due = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to receive what others have sent, and hands over what is there.
+    fn take_what_comes(&mut self) -> Result<(), String> {
+        while let Some((from, tag, coming)) = self.probe()? {
+            let peer = &mut self.peers[from];
+            peer.heard = Instant::now();
+            peer.arriving.push_back((tag, coming));
+        }
+        for from in 0..self.peers.len() {
+            while let Some((_, first)) = self.peers[from].arriving.front_mut()
+                && first.is_over()?
+            {
+                let Some((tag, came)) = self.peers[from].arriving.pop_front() else { break };
+                match tag {
+                    TAG_BEAT => self.heard(from, Beat::of(&came.memory))?,
+                    _ => {
+                        self.waiting = self.collective.as_ref().and(self.waiting);
+                        self.say(Frame::new(Kind::Message, from as u32).with(came.memory))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&self) -> Result<Option<(usize, c_int, Begun<Vec<u8>>)>, String> {
+        let (mut flag, mut length) = (0, 0);
+        // SAFETY: a status is plain numbers, for which zeros are as good as any.
+        let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
+        // SAFETY: constants of the library; what it writes are the integers, the message and the status given to it.
+        let mut message = unsafe { ffi::RSMPI_MESSAGE_NULL };
+        // SAFETY: as above.
+        let code = unsafe {
+            let (any, tag) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG);
+            ffi::MPI_Improbe(any, tag, self.comm, &raw mut flag, &raw mut message, &raw mut status)
+        };
+        check("MPI_Improbe", code)?;
+        if flag == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the status was written by the call before.
+        let code =
+            unsafe { ffi::MPI_Get_count(&raw const status, ffi::RSMPI_UINT8_T, &raw mut length) };
+        check("MPI_Get_count", code)?;
+        let begun =
+            Begun::begin("MPI_Imrecv", vec![0; length.max(0) as usize], |bytes, request| {
+                let (data, length) = (bytes.as_mut_ptr().cast(), count_of(bytes.len()));
+                // SAFETY: the bytes are on the heap, as many as the message has, and stay until the request is over.
+                unsafe {
+                    ffi::MPI_Imrecv(data, length, ffi::RSMPI_UINT8_T, &raw mut message, request)
+                }
+            })?;
+        let from = usize::try_from(status.MPI_SOURCE).unwrap_or(usize::MAX);
+        match from < self.peers.len() {
+            true => Ok(Some((from, status.MPI_TAG, begun))),
+            false => Err(format!("a message of rank {}", status.MPI_SOURCE)),
+        }
+    }
+
+    /// What another rank's link says of it.
+    fn heard(&mut self, from: usize, beat: Option<Beat>) -> Result<(), String> {
+        let Some(beat) = beat else { return Err(format!("rank {from} says what no link says")) };
+        self.peers[from].beat = beat;
+        if beat.is_gone {
+            self.lose(from, "was ended: its process is gone".into())?;
+        }
+        if beat.asked_to_end && !self.asked_to_end {
+            self.asked_to_end = true;
+            // Rank 0 carries it on to all, and the others answer.
+            self.beat_all();
+            self.say(Frame::new(Kind::AskedToEnd, NOBODY))?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether all that are watched are still there.
+    fn look(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        for rank in self.watched() {
+            let peer = &self.peers[rank];
+            let still = Duration::from_millis(peer.beat.still_ms.into());
+            let silent = now.saturating_duration_since(peer.heard);
+            let why = match self.ending {
+                Some((asked, by)) if now >= by && peer.heard < asked => Some(format!(
+                    "gave no sign of life within {:?} of being asked to end",
+                    by - asked
+                )),
+                Some((_, by)) if now >= by && still >= STILL_MAX => {
+                    Some("stands still: its process is stopped, or is given no core".into())
+                }
+                _ if silent >= SILENT_MAX => Some(format!(
+                    "has given no sign of life for {SILENT_MAX:?}: its host is down, or hangs, or the link to it is cut"
+                )),
+                _ if still >= SILENT_MAX => Some(format!(
+                    "has stood still for {SILENT_MAX:?}: its process is stopped, or is given no core"
+                )),
+                _ => None,
+            };
+            if let Some(why) = why {
+                return self.lose(rank, why);
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, rank: usize, why: String) -> Result<(), String> {
+        // The first one is why the others go.
+        if std::mem::replace(&mut self.is_lost_told, true) {
+            return Ok(());
+        }
+        self.say(Frame::new(Kind::Lost, rank as u32).with(why.into_bytes()))
+    }
+}
+
+/// The names of the hosts of all ranks: every rank says its own.
+fn hosts(comm: ffi::MPI_Comm, count: usize) -> Result<Vec<String>, String> {
+    let own = std::env::var(HOST_VARIABLE).ok().filter(|name| !name.trim().is_empty());
+    let own = own.or_else(|| processor_name().ok()).unwrap_or_default();
+    let own = own.trim_end_matches('\0').trim();
+    let end = own.len().min(NAME_BYTES);
+    let mut name = vec![0u8; NAME_BYTES];
+    name[..end].copy_from_slice(&own.as_bytes()[..end]);
+    let mut all = vec![0u8; NAME_BYTES * count];
+    // SAFETY: there is room for the name of each rank, and each passes as many bytes.
+    let code = unsafe {
+        let (byte, length) = (ffi::RSMPI_UINT8_T, count_of(NAME_BYTES));
+        ffi::MPI_Allgather(
+            name.as_ptr().cast(),
+            length,
+            byte,
+            all.as_mut_ptr().cast(),
+            length,
+            byte,
+            comm,
+        )
+    };
+    check("MPI_Allgather", code)?;
+    let text = |name: &[u8]| {
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    };
+    Ok(all.chunks(NAME_BYTES).map(text).collect())
+}

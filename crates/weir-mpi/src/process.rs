@@ -1,0 +1,401 @@
+//! The rank's end: the process that works, and asks its link for everything.
+
+use std::{
+    collections::VecDeque,
+    io::{self, BufReader, BufWriter},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use weir_load::ranks::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, Ranks};
+
+use crate::wire::{self, Frame, Joined, Kind, NOBODY};
+
+/// How long MPI may take to bring all ranks together: some hosts are slow to start a process.
+const JOIN_WITHIN: Duration = Duration::from_secs(60);
+/// How much longer than it was told a link may take to say that something took too long.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long leaving MPI may take, which waits for all ranks.
+const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+/// How often a rank says to its link that it is alive.
+const TICK_EVERY: Duration = Duration::from_millis(250);
+/// The most messages of one rank that are not received yet.
+const UNREAD_MAX: usize = 4096;
+
+/// Why there are no ranks.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The link could not be started.
+    #[error("cannot start the process that speaks MPI: {0}")]
+    Process(#[from] io::Error),
+    /// It did not join.
+    #[error("MPI did not bring the ranks together: {0}; what it said is on standard error")]
+    Join(String),
+}
+
+#[derive(Default)]
+struct State {
+    joined: Option<Joined>,
+    /// By sender.
+    mailboxes: Vec<VecDeque<Vec<u8>>>,
+    /// What came of the collective call.
+    outcome: Option<Result<Vec<u8>, Lost>>,
+    lost: Option<Lost>,
+    asked_to_end: bool,
+    /// Why there is no link any more.
+    gone: Option<String>,
+    /// Whether a collective call was given up: the ranks are not at the same one any more.
+    is_out_of_step: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+}
+
+/// A rank that MPI started. Dropped without [`leave`](Self::leave), its link is ended, which mpirun takes for a failure.
+pub struct Mpi {
+    rank: usize,
+    hosts: Vec<String>,
+    library: String,
+    shared: Arc<Shared>,
+    input: Arc<Mutex<BufWriter<ChildStdin>>>,
+    link: Mutex<Child>,
+    /// Dropping it ends the thread that ticks.
+    ticking: Option<mpsc::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Mpi {
+    /// Starts the link, by a command that runs [`link::serve`](crate::link::serve), and waits until MPI has brought all ranks
+    /// together.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn start(mut command: Command) -> Result<Self, StartError> {
+        let mut link = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let output = link.stdout.take().expect("it is piped");
+        let input = link.stdin.take().expect("it is piped");
+        let input = Arc::new(Mutex::new(BufWriter::new(input)));
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let (ticking, tick) = mpsc::channel();
+        let heard = Arc::clone(&shared);
+        let listening = thread::Builder::new()
+            .name("weir MPI".into())
+            .spawn(move || listen(&mut BufReader::new(output), &heard))?;
+        let told = Arc::clone(&input);
+        let ticker = thread::Builder::new().name("weir MPI".into()).spawn(move || {
+            while tick.recv_timeout(TICK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if tell(&told, &Frame::new(Kind::Tick, NOBODY)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        let mut mpi = Self {
+            rank: 0,
+            hosts: Vec::new(),
+            library: String::new(),
+            shared,
+            input,
+            link: Mutex::new(link),
+            ticking: Some(ticking),
+            threads: vec![listening, ticker],
+        };
+        let joined = mpi.joined()?;
+        (mpi.rank, mpi.hosts, mpi.library) = (joined.rank, joined.hosts, joined.library);
+        Ok(mpi)
+    }
+
+    fn joined(&self) -> Result<Joined, StartError> {
+        let not_joined = |state: &mut State| state.joined.is_none() && state.gone.is_none();
+        let waited =
+            self.shared.changed.wait_timeout_while(self.shared.state(), JOIN_WITHIN, not_joined);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match (&state.joined, &state.gone) {
+            (Some(joined), _) => Ok(joined.clone()),
+            (None, Some(why)) => Err(StartError::Join(why.clone())),
+            (None, None) => Err(StartError::Join(format!("it took more than {JOIN_WITHIN:?}"))),
+        }
+    }
+
+    /// The MPI, in its own words.
+    pub fn library(&self) -> &str {
+        &self.library
+    }
+
+    /// Leaves MPI in order, which all ranks must do; gives whether that went well.
+    pub fn leave(&self) -> bool {
+        let is_whole = self.shared.state().lost.is_none();
+        if !is_whole || self.tell(&Frame::new(Kind::Leave, NOBODY)).is_err() {
+            return false;
+        }
+        let is_there = |state: &mut State| state.gone.is_none();
+        let state = self.shared.state();
+        drop(self.shared.changed.wait_timeout_while(state, LEAVE_WITHIN, is_there));
+        let has_left = self.shared.state().gone.is_some();
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        has_left && link.wait().is_ok_and(|status| status.success())
+    }
+
+    fn tell(&self, frame: &Frame) -> Result<(), Lost> {
+        tell(&self.input, frame).map_err(|_| self.without_link())
+    }
+
+    /// What is known of who is lost, where the own link is gone.
+    fn without_link(&self) -> Lost {
+        let state = self.shared.state();
+        let lost = state.lost.clone().filter(|lost| lost.rank != Some(self.rank));
+        lost.unwrap_or_else(|| {
+            let why = state.gone.as_deref().unwrap_or("it does not listen");
+            self.of(Some(self.rank), format!("has no MPI any more: {why}"))
+        })
+    }
+
+    fn of(&self, rank: Option<usize>, why: impl Into<String>) -> Lost {
+        let host = rank.and_then(|rank| self.hosts.get(rank)).cloned().unwrap_or_default();
+        Lost { rank, host, why: why.into() }
+    }
+
+    fn collective(
+        &self,
+        kind: Kind,
+        who: usize,
+        bytes: Vec<u8>,
+        until: Instant,
+    ) -> Result<Vec<u8>, Lost> {
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
+        let is_out_of_step = self.shared.state().is_out_of_step;
+        if is_out_of_step {
+            return Err(
+                self.of(None, "the ranks are out of step, since an earlier call among them failed")
+            );
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+        self.tell(&Frame { kind, who: who as u32, within_ms, bytes })?;
+        let is_barrier = kind == Kind::Barrier;
+        let waits = |state: &mut State| {
+            state.outcome.is_none()
+                && state.gone.is_none()
+                && state.lost.is_none()
+                && !(is_barrier && state.asked_to_end)
+        };
+        let shared = &self.shared;
+        let waited =
+            shared.changed.wait_timeout_while(shared.state(), left.saturating_add(GRACE), waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let outcome = state.outcome.take();
+        state.is_out_of_step = !matches!(outcome, Some(Ok(_)));
+        let (lost, asked, gone) = (state.lost.clone(), state.asked_to_end, state.gone.is_some());
+        drop(state);
+        match (outcome, lost) {
+            (Some(outcome), None) => outcome,
+            (Some(Ok(bytes)), _) => Ok(bytes),
+            // Who is lost is why.
+            (_, Some(lost)) => Err(lost),
+            (None, None) if is_barrier && asked => Err(self.of(None, ASKED_TO_END)),
+            (None, None) if gone => Err(self.without_link()),
+            (None, None) => Err(self.of(Some(self.rank), "has an MPI that does not answer")),
+        }
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        drop(self.ticking.take());
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have ended by itself; else nobody can be waited for.
+        let _ = link.kill();
+        let _ = link.wait();
+        drop(link);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn tell(input: &Mutex<BufWriter<ChildStdin>>, frame: &Frame) -> io::Result<()> {
+    wire::write(&mut *input.lock().unwrap_or_else(PoisonError::into_inner), frame)
+}
+
+/// Takes what the link says, to its last word.
+fn listen(output: &mut impl io::Read, shared: &Shared) {
+    let why = loop {
+        let frame = match wire::read(output) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break "the process that speaks it has ended".to_owned(),
+            Err(error) => {
+                break format!("what the process that speaks it says is not understood: {error}");
+            }
+        };
+        shared.change(|state| state.hear(frame));
+    };
+    shared.change(|state| {
+        state.gone.get_or_insert(why);
+    });
+}
+
+impl State {
+    fn hear(&mut self, frame: Frame) {
+        let Frame { kind, who, bytes, .. } = frame;
+        let rank = (who != NOBODY).then_some(who as usize);
+        let host = |state: &Self, rank: Option<usize>| {
+            let hosts = state.joined.as_ref().map(|joined| &joined.hosts);
+            rank.and_then(|rank| hosts?.get(rank).cloned()).unwrap_or_default()
+        };
+        let text = || String::from_utf8_lossy(&bytes).into_owned();
+        match kind {
+            Kind::Ready => match serde_json::from_slice::<Joined>(&bytes) {
+                Ok(joined) => {
+                    self.mailboxes = joined.hosts.iter().map(|_| VecDeque::new()).collect();
+                    self.joined = Some(joined);
+                }
+                Err(error) => self.gone = Some(error.to_string()),
+            },
+            Kind::Message => {
+                if let Some(mailbox) = rank.and_then(|rank| self.mailboxes.get_mut(rank)) {
+                    mailbox.push_back(bytes);
+                    if mailbox.len() > UNREAD_MAX {
+                        mailbox.pop_front();
+                        let why = format!("sends more than is read: {UNREAD_MAX} messages wait");
+                        let host = host(self, rank);
+                        self.lost.get_or_insert(Lost { rank, host, why });
+                    }
+                }
+            }
+            Kind::Done => self.outcome = Some(Ok(bytes)),
+            Kind::Late => {
+                let why = match rank {
+                    Some(_) => LATE.into(),
+                    None => "some rank did not come in time".into(),
+                };
+                self.outcome = Some(Err(Lost { rank, host: host(self, rank), why }));
+            }
+            Kind::Lost => {
+                let lost = Lost { rank, host: host(self, rank), why: text() };
+                self.lost.get_or_insert(lost);
+            }
+            Kind::AskedToEnd => self.asked_to_end = true,
+            Kind::Failed => {
+                self.gone.get_or_insert(text());
+            }
+            // Those of a rank; its link says none of them.
+            _ => {}
+        }
+    }
+}
+
+impl Ranks for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn count(&self) -> usize {
+        self.hosts.len()
+    }
+
+    fn host(&self, rank: usize) -> &str {
+        &self.hosts[rank]
+    }
+
+    fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost> {
+        let own = if from == self.rank { bytes } else { Vec::new() };
+        self.collective(Kind::Broadcast, from, own, until)
+    }
+
+    fn gather(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
+        let all = self.collective(Kind::Gather, 0, mine.to_vec(), until)?;
+        if self.rank != 0 {
+            return Ok(None);
+        }
+        // Each with its length before it.
+        let (mut rest, mut each) = (&all[..], Vec::new());
+        while let Some((length, bytes)) = rest.split_first_chunk::<8>() {
+            let (bytes, others) = bytes.split_at(u64::from_le_bytes(*length) as usize);
+            each.push(bytes.to_vec());
+            rest = others;
+        }
+        Ok(Some(each))
+    }
+
+    fn sum(&self, counts: &mut [u64], until: Instant) -> Result<(), Lost> {
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let bytes = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        let sums = self.collective(Kind::Sum, 0, bytes, until)?;
+        for (count, sum) in counts.iter_mut().zip(sums.as_chunks().0) {
+            *count = u64::from_le_bytes(*sum);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self, until: Instant) -> Result<(), Lost> {
+        self.collective(Kind::Barrier, 0, Vec::new(), until).map(drop)
+    }
+
+    fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
+        if let Some(lost) = self.shared.state().lost.clone().filter(|lost| lost.rank == Some(to)) {
+            return Err(lost);
+        }
+        self.tell(&Frame::new(Kind::Send, to as u32).with(bytes.to_vec()))
+    }
+
+    fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
+        let mut state = self.shared.state();
+        if state.mailboxes[from].is_empty() && until > Instant::now() {
+            drop(state);
+            self.tell(&Frame::new(Kind::Expect, from as u32))?;
+            state = self.shared.state();
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let waits = |state: &mut State| {
+            state.mailboxes[from].is_empty()
+                && state.gone.is_none()
+                && state.lost.as_ref().is_none_or(|lost| lost.rank != Some(from))
+        };
+        let waited = self.shared.changed.wait_timeout_while(state, left, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = state.mailboxes[from].pop_front() {
+            return Ok(bytes);
+        }
+        if let Some(lost) = state.lost.clone().filter(|lost| lost.rank == Some(from)) {
+            return Err(lost);
+        }
+        let is_gone = state.gone.is_some();
+        drop(state);
+        Err(if is_gone { self.without_link() } else { self.of(Some(from), LATE) })
+    }
+
+    fn lost(&self) -> Option<Lost> {
+        let state = self.shared.state();
+        let (lost, gone) = (state.lost.clone(), state.gone.is_some());
+        drop(state);
+        lost.or_else(|| gone.then(|| self.without_link()))
+    }
+
+    fn ask_to_end(&self, within: Duration) {
+        self.shared.change(|state| state.asked_to_end = true);
+        let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        // Without a link there is nobody to be told.
+        let _ = self.tell(&Frame { within_ms, ..Frame::new(Kind::AskToEnd, NOBODY) });
+    }
+
+    fn is_asked_to_end(&self) -> bool {
+        self.shared.state().asked_to_end
+    }
+}

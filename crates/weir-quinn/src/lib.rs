@@ -1,0 +1,57 @@
+//! [quinn]'s sockets on weir's registered I/O.
+//!
+//! A [`WeirSocket`] is an [`AsyncUdpSocket`](quinn::AsyncUdpSocket): give it to
+//! [`Endpoint::new_with_abstract_socket`](quinn::Endpoint::new_with_abstract_socket), and quinn's endpoint, connections and streams are
+//! used as ever.
+//!
+//! ```
+//! use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
+//! use std::sync::Arc;
+//! use weir_quinn::{Settings, WeirSocket};
+//!
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! runtime.block_on(async {
+//!     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
+//!     let settings = Settings { provider: "batch".parse().unwrap(), ..Settings::default() };
+//!     let socket = WeirSocket::bind("127.0.0.1:0".parse().unwrap(), &settings, &runtime).unwrap();
+//!     let endpoint =
+//!         Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, Arc::new(socket), runtime).unwrap();
+//!     assert!(endpoint.local_addr().unwrap().port() > 0);
+//! });
+//! ```
+//!
+//! Receives are posted beforehand into slices of registered memory, each with room for as many datagrams as the kernel joins
+//! (UDP_GRO), and completions are dequeued when quinn polls. What quinn sends is posted from slices, too, and handed to the
+//! kernel when every task that is ready has had its turn ([`Sends::Gathered`]): datagrams of several polls leave by one call,
+//! and those of one size to one peer as one (UDP_SEGMENT). Marks of congestion, the local address, and "do not
+//! fragment" are those that quinn asks for.
+//!
+//! Who tells quinn that something has come is [`Tell`]: the reactor of tokio, which watches the provider's descriptor
+//! (Linux), or a thread that waits in the queue (any system and runtime).
+//!
+//! What is bounded: receives posted ([`Settings::receives`]; what comes beyond waits in the socket's buffer, and is dropped there when
+//! that is full), and sends under way ([`Settings::sends`]; beyond, quinn is told that the socket would block and is woken when there
+//! is room). A datagram that cannot be sent is counted and forgotten, as QUIC does with one lost on its way.
+//!
+//! Dropping the socket hands what is posted to the kernel, ends what is under way, and gives every slice back.
+//!
+//! On other systems than Linux it runs by [`Tell::Thread`] on the provider `batch`, and marks of congestion are not set there.
+
+#![deny(unsafe_code)]
+
+mod queues;
+#[cfg_attr(target_os = "linux", path = "reactor/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "reactor/absent.rs")]
+mod reactor;
+mod settings;
+mod socket;
+mod thread;
+
+pub use settings::{Sends, Settings, Tell};
+pub use socket::{Stats, WeirSocket};
+pub use weir::rio::Choice as Provider;
+
+/// The code of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

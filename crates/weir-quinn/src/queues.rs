@@ -1,0 +1,635 @@
+//! Queues of registered I/O as quinn polls them: nothing here waits, but for [`Core::wait`], which is a thread's.
+//!
+//! Two locks, so that who sends does not wait for who receives. Who needs both takes that of receiving first.
+
+use crate::{
+    reactor::Reactor,
+    settings::{Sends, Settings},
+    thread::Orders,
+};
+use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, IoSliceMut},
+    mem,
+    num::NonZeroU16,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+use weir::{
+    Error,
+    counters::Counters,
+    memory::{Region, Slice},
+    rio::{Batch, Choice, Completion, CompletionQueue, Outcome, Peer, Refused, RequestQueue, Span},
+    socket::{Arrival, Ecn},
+};
+
+/// Completions taken by one dequeue.
+pub(crate) const PER_DEQUEUE: u32 = 128;
+
+/// Datagrams that gather at most before they are handed to the kernel: as many as leave as one.
+const MOST_GATHERED: usize = 64;
+
+/// How long the end may take that the kernel needs to give slices back.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Looks within one poll that bring nothing although something seems to be there, before other tasks have their turn.
+const LOOKS: u32 = 4;
+
+/// A socket's queues, whatever the provider.
+pub(crate) trait Core: fmt::Debug + Send + Sync {
+    /// As [`quinn::AsyncUdpSocket::try_send`].
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()>;
+
+    /// As [`quinn::AsyncUdpSocket::poll_recv`].
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>>;
+
+    /// As [`quinn::UdpPoller::poll_writable`].
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Hands to the kernel what has gathered, when that is due. Ready when the socket is over.
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Waits in the queue until something is there, and wakes who reads.
+    fn wait(&self);
+
+    /// Hands what is posted to the kernel, ends what is under way, and gives every slice back.
+    fn stop(&self);
+}
+
+/// Queues of one socket.
+pub(crate) struct Queues<Cq: CompletionQueue> {
+    region: Arc<Region>,
+    receiving: Mutex<Receiving<Cq>>,
+    sending: Mutex<Sending<Cq::Rq>>,
+    /// Who was told that nothing more can be sent.
+    writers: Mutex<Vec<Waker>>,
+    /// Whether anybody was. Changed under the lock of `writers`.
+    full: AtomicBool,
+    /// Who receives.
+    reader: Mutex<Option<Waker>>,
+    /// Where a thread waits in the queue, and not the reactor.
+    orders: Option<Arc<Orders>>,
+    settings: Settings,
+    /// Whether datagrams can be marked.
+    marks: bool,
+    /// What is counted under the lock of `receiving`, and of `sending`.
+    received: Arc<Counters>,
+    sent: Arc<Counters>,
+}
+
+/// What is touched by who dequeues.
+struct Receiving<Cq> {
+    inbox: Inbox<Cq>,
+    reactor: Option<Reactor>,
+}
+
+/// The completion queue, and what was dequeued.
+struct Inbox<Cq> {
+    /// `None`: the socket is over.
+    completions: Option<Cq>,
+    batch: Batch,
+    /// Datagrams that were not handed over yet.
+    arrived: VecDeque<Completion>,
+    /// Slices to be posted again.
+    returned: Vec<Slice>,
+    /// Since when dequeues have brought nothing.
+    empty_since: Option<Instant>,
+    /// Why the queue is of no more use, until somebody is told.
+    failed: Option<io::Error>,
+}
+
+/// What is touched by who posts.
+struct Sending<Rq> {
+    /// `None`: the socket is over.
+    requests: Option<Rq>,
+    /// Datagrams posted and not committed.
+    gathered: usize,
+    /// Receives posted and not committed.
+    reposted: usize,
+    /// Whether some have gathered since the flusher last looked.
+    fresh: bool,
+    /// Whether the flusher was woken, and has not flushed since.
+    scheduled: bool,
+    flusher: Option<Waker>,
+    /// Why committing failed, until somebody is told.
+    failed: Option<io::Error>,
+}
+
+/// What a dequeue found.
+struct Found {
+    /// It had room for more.
+    emptied: bool,
+    /// Sends that are over: their slices are in the pool again.
+    over: bool,
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    // Nothing under these locks panics half way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<X>(mutex: &Mutex<X>) -> Option<MutexGuard<'_, X>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Has the task of this context woken, if it is not already the one that is.
+fn remember(kept: &mut Option<Waker>, cx: &Context<'_>) {
+    if !kept.as_ref().is_some_and(|kept| kept.will_wake(cx.waker())) {
+        *kept = Some(cx.waker().clone());
+    }
+}
+
+fn is_over() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the socket was dropped")
+}
+
+fn to_ecn(mark: EcnCodepoint) -> Ecn {
+    match mark {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
+
+impl<Cq: CompletionQueue> Queues<Cq> {
+    /// Of queues that were started, with every slice for receiving posted.
+    pub(crate) fn new(
+        region: Arc<Region>,
+        (completions, mut requests): (Cq, Cq::Rq),
+        reactor: Option<Reactor>,
+        orders: Option<Arc<Orders>>,
+        settings: &Settings,
+        marks: bool,
+        [received, sent]: [Arc<Counters>; 2],
+    ) -> Result<Self, Error> {
+        for _ in 0..settings.receives {
+            let Some(slice) = region.take() else { break };
+            if requests.receive(slice).is_err() {
+                break; // the provider's own limit
+            }
+            sent.posts.one();
+        }
+        requests.commit(&sent).map_err(|e| Error::io("posting receives", e))?;
+        let inbox = Inbox {
+            completions: Some(completions),
+            batch: Batch::new(PER_DEQUEUE as usize),
+            arrived: VecDeque::with_capacity(settings.receives as usize),
+            returned: Vec::with_capacity(settings.receives as usize),
+            empty_since: None,
+            failed: None,
+        };
+        let sending = Sending {
+            requests: Some(requests),
+            gathered: 0,
+            reposted: 0,
+            fresh: false,
+            scheduled: false,
+            flusher: None,
+            failed: None,
+        };
+        Ok(Self {
+            region,
+            receiving: Mutex::new(Receiving { inbox, reactor }),
+            sending: Mutex::new(sending),
+            writers: Mutex::default(),
+            full: AtomicBool::new(false),
+            reader: Mutex::default(),
+            orders,
+            settings: *settings,
+            marks,
+            received,
+            sent,
+        })
+    }
+
+    fn wake_reader(&self) {
+        let reader = lock(&self.reader).clone();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Dequeues once, and makes room of what was sent.
+    fn dequeue(&self, inbox: &mut Inbox<Cq>) -> io::Result<Found> {
+        if let Some(error) = inbox.failed.take() {
+            return Err(error);
+        }
+        let found = inbox.dequeue(&self.received)?;
+        if found.over && self.full.load(Ordering::Acquire) {
+            self.make_room();
+        }
+        Ok(found)
+    }
+
+    /// Tells who waits for it that something can be sent again.
+    fn make_room(&self) {
+        let mut writers = lock(&self.writers);
+        self.full.store(false, Ordering::Release);
+        let woken = mem::take(&mut *writers);
+        drop(writers);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// A slice to send from. `None`: all are under way, and whoever polls for room is woken when that has changed.
+    fn slice_to_send(&self) -> io::Result<Option<Slice>> {
+        if let Some(slice) = self.region.take() {
+            return Ok(Some(slice));
+        }
+        self.flush_and_reap()?;
+        Ok(match self.region.take() {
+            Some(slice) => Some(slice),
+            None => {
+                self.now_full();
+                // Something may have come back just before that was known.
+                let slice = self.region.take();
+                if slice.is_some() {
+                    self.make_room();
+                }
+                slice
+            }
+        })
+    }
+
+    /// Hands what has gathered to the kernel, and takes what is over.
+    fn flush_and_reap(&self) -> io::Result<()> {
+        self.commit(&mut lock(&self.sending))?;
+        // A thread that waits in the queue finds by itself that sends are over.
+        let receiving = match self.orders {
+            Some(_) => try_lock(&self.receiving),
+            None => Some(lock(&self.receiving)),
+        };
+        let Some(mut receiving) = receiving else { return Ok(()) };
+        let inbox = &mut receiving.inbox;
+        if let Err(error) = self.dequeue(inbox) {
+            inbox.failed = Some(error);
+        }
+        drop(receiving);
+        // For what was received meanwhile; and it may have found the queue in use.
+        self.wake_reader();
+        Ok(())
+    }
+
+    /// From now on who polls for room has to wait.
+    fn now_full(&self) {
+        let writers = lock(&self.writers);
+        self.full.store(true, Ordering::Release);
+        drop(writers);
+        // It watches for room in the socket now.
+        self.wake_reader();
+    }
+
+    fn commit(&self, sending: &mut Sending<Cq::Rq>) -> io::Result<()> {
+        let Some(requests) = &mut sending.requests else { return Err(is_over()) };
+        (sending.gathered, sending.reposted) = (0, 0);
+        requests.commit(&self.sent)
+    }
+
+    /// Copies what has arrived to where quinn wants it, and posts the slices again. Answers how many buffers were filled.
+    fn hand_over(
+        &self,
+        inbox: &mut Inbox<Cq>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> usize {
+        let places = buffers.len().min(metas.len());
+        let mut count = 0;
+        while count < places
+            && let Some(completion) = inbox.arrived.pop_front()
+        {
+            let arrival = completion.arrival();
+            let slice = completion.slice;
+            if let Some(arrival) = arrival
+                && let Some(meta) = copy(&arrival, &slice, &mut buffers[count], &self.received)
+            {
+                metas[count] = meta;
+                count += 1;
+            }
+            inbox.returned.push(slice);
+        }
+        self.post_again(inbox);
+        count
+    }
+
+    /// Posts slices to receive into. They are committed with what is to be sent, if anything is, unless that leaves the
+    /// kernel few.
+    fn post_again(&self, inbox: &mut Inbox<Cq>) {
+        if inbox.returned.is_empty() {
+            return;
+        }
+        let mut sending = lock(&self.sending);
+        let returned = inbox.returned.drain(..);
+        let Sending { requests: Some(requests), reposted, .. } = &mut *sending else { return };
+        for slice in returned {
+            // One that is refused returns to the pool.
+            let posted = requests.receive(slice).is_ok();
+            *reposted += usize::from(posted);
+        }
+
+        if (sending.gathered == 0 || sending.reposted >= self.settings.receives as usize / 2)
+            && let Err(error) = self.commit(&mut sending)
+        {
+            sending.failed = Some(error);
+        }
+    }
+
+    /// Receives, with the reactor to say when there is something.
+    fn poll_with_reactor(
+        &self,
+        receiving: &mut Receiving<Cq>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let Receiving { inbox, reactor } = receiving;
+        let Some(reactor) = reactor else { return Poll::Ready(Err(is_over())) };
+        for _ in 0..LOOKS {
+            let count = self.hand_over(inbox, buffers, metas);
+            if count > 0 {
+                return Poll::Ready(Ok(count));
+            }
+            if inbox.spins(self.settings.spin) {
+                self.dequeue(inbox)?;
+                match inbox.arrived.is_empty() {
+                    true => break, // other tasks have their turn, then it looks again
+                    false => continue,
+                }
+            }
+            let blocked = self.full.load(Ordering::Acquire);
+            let Poll::Ready(ready) = reactor.poll(cx, blocked)? else { return Poll::Pending };
+            let found = self.dequeue(inbox)?;
+            if !inbox.arrived.is_empty() {
+                // Where an empty dequeue costs a call, none is made to find out what is known.
+                if found.emptied && self.settings.provider == Choice::Batch {
+                    ready.clear();
+                }
+                continue;
+            }
+            let completions = inbox.completions.as_mut().ok_or_else(is_over)?;
+            if !completions.prepare_to_wait(&self.received)? {
+                self.received.waits.one();
+                ready.clear();
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Receives, with a thread to say when there is something.
+    fn poll_with_thread(
+        &self,
+        orders: &Orders,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        // The thread waits in the queue, or a sender takes what is over: both wake who reads when they are done.
+        let Some(mut receiving) = try_lock(&self.receiving) else { return Poll::Pending };
+        let inbox = &mut receiving.inbox;
+        loop {
+            let count = self.hand_over(inbox, buffers, metas);
+            if count > 0 {
+                return Poll::Ready(Ok(count));
+            }
+            self.dequeue(inbox)?;
+            if inbox.arrived.is_empty() {
+                break;
+            }
+        }
+        drop(receiving);
+        orders.wait();
+        Poll::Pending
+    }
+}
+
+/// Copies datagrams into a buffer; answers what quinn is told of them. `None`: there is nothing to be told.
+fn copy(
+    arrival: &Arrival,
+    slice: &Slice,
+    buffer: &mut IoSliceMut<'_>,
+    counters: &Counters,
+) -> Option<RecvMeta> {
+    if arrival.truncated {
+        counters.truncated.one(); // no packet of QUIC is whole without its end
+        return None;
+    }
+    let stride = arrival.segment.map_or(arrival.len, |segment| segment.get().into());
+    // What has no room is lost, as on its way. quinn gives room for all that is joined.
+    let len = match arrival.len <= buffer.len() {
+        true => arrival.len,
+        false => buffer.len() / stride.max(1) * stride,
+    };
+    if len < arrival.len {
+        counters.too_long.one();
+        if len == 0 {
+            return None;
+        }
+    }
+    buffer[..len].copy_from_slice(&slice.payload()[..len]);
+    counters.datagrams.add(arrival.datagrams() as u64);
+    counters.bytes.add(len as u64);
+    let ecn = arrival.meta.traffic_class.and_then(EcnCodepoint::from_bits);
+    Some(RecvMeta { addr: arrival.from, len, stride, ecn, dst_ip: arrival.local })
+}
+
+impl<Cq: CompletionQueue> Inbox<Cq> {
+    fn dequeue(&mut self, counters: &Counters) -> io::Result<Found> {
+        let Self { completions, batch, arrived, returned, .. } = self;
+        let completions = completions.as_mut().ok_or_else(is_over)?;
+        let received = completions.dequeue(batch, counters)?;
+        counters.dequeued(received);
+        let emptied = batch.room() > 0 && !completions.may_have_left();
+        let mut over = false;
+        for completion in batch.drain() {
+            match completion.outcome {
+                Outcome::Received(_) => arrived.push_back(completion),
+                Outcome::Sent(span) => {
+                    counters.replies.add(span.datagrams() as u64);
+                    over = true;
+                }
+                Outcome::NotSent(unsent) => {
+                    counters.replies.add(unsent.sent.into());
+                    counters.send_errors.add(unsent.datagrams.into());
+                    over = true;
+                }
+                Outcome::Failed(_) => {
+                    counters.receive_errors.one();
+                    returned.push(completion.slice);
+                }
+                Outcome::Returned => returned.push(completion.slice),
+            }
+        }
+        if received > 0 {
+            self.empty_since = None;
+        }
+        Ok(Found { emptied, over })
+    }
+
+    /// Whether to look again instead of waiting.
+    fn spins(&mut self, spin: Duration) -> bool {
+        if spin.is_zero() {
+            return false;
+        }
+        let now = Instant::now();
+        now.saturating_duration_since(*self.empty_since.get_or_insert(now)) < spin
+    }
+}
+
+impl<Cq> Core for Queues<Cq>
+where
+    Cq: CompletionQueue<Rq: Send> + Send,
+{
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let bytes = transmit.contents.len();
+        let Some(mut slice) = self.slice_to_send()? else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let Some(room) = slice.payload_mut().get_mut(..bytes) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{bytes} bytes are more than can be sent at once"),
+            ));
+        };
+        room.copy_from_slice(transmit.contents);
+        let several = transmit.segment_size.filter(|size| *size < bytes);
+        let segment = several.and_then(|size| u16::try_from(size).ok()).and_then(NonZeroU16::new);
+        let span = Span { len: bytes, segment };
+        let to = Peer {
+            address: transmit.destination,
+            local: transmit.src_ip,
+            link: None,
+            ecn: transmit.ecn.filter(|_| self.marks).map(to_ecn),
+        };
+        let mut sending = lock(&self.sending);
+        if let Some(error) = sending.failed.take() {
+            return Err(error);
+        }
+        let Some(requests) = &mut sending.requests else { return Err(is_over()) };
+        match requests.send(slice, span, &to) {
+            Ok(()) => {}
+            Err((_, Refused::Full)) => {
+                drop(sending);
+                self.flush_and_reap()?; // then there is room, or who polls for it is woken
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Err((_, refused)) => return Err(refused.into()),
+        }
+        sending.gathered += span.datagrams();
+        sending.fresh = true;
+        if self.settings.sends == Sends::AtOnce || sending.gathered >= MOST_GATHERED {
+            return self.commit(&mut sending);
+        }
+        let flusher = match mem::replace(&mut sending.scheduled, true) {
+            true => None,
+            false => sending.flusher.clone(),
+        };
+        drop(sending);
+        if let Some(flusher) = flusher {
+            flusher.wake();
+        }
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        remember(&mut lock(&self.reader), cx);
+        match &self.orders {
+            Some(orders) => self.poll_with_thread(orders, buffers, metas),
+            None => self.poll_with_reactor(&mut lock(&self.receiving), cx, buffers, metas),
+        }
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.full.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
+        let mut writers = lock(&self.writers);
+        if !self.full.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
+        if !writers.iter().any(|writer| writer.will_wake(cx.waker())) {
+            writers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut sending = lock(&self.sending);
+        if sending.requests.is_none() {
+            return Poll::Ready(());
+        }
+        remember(&mut sending.flusher, cx);
+        if mem::take(&mut sending.fresh) && sending.scheduled {
+            // Who is ready has a turn first, and may add to it.
+            drop(sending);
+            cx.waker().wake_by_ref();
+        } else if mem::take(&mut sending.scheduled)
+            && sending.gathered > 0
+            && let Err(error) = self.commit(&mut sending)
+        {
+            sending.failed = Some(error);
+        }
+        Poll::Pending
+    }
+
+    fn wait(&self) {
+        let mut receiving = lock(&self.receiving);
+        let Inbox { completions, failed, .. } = &mut receiving.inbox;
+        if let Some(completions) = completions {
+            self.received.waits.one();
+            if let Err(error) = completions.wait(1, None, &self.received) {
+                *failed = Some(error);
+            }
+        }
+        drop(receiving);
+        self.wake_reader();
+    }
+
+    fn stop(&self) {
+        let (completions, reactor) = {
+            let Receiving { inbox, reactor } = &mut *lock(&self.receiving);
+            inbox.arrived.clear();
+            inbox.returned.clear();
+            (inbox.completions.take(), reactor.take())
+        };
+        let (requests, flusher) = {
+            let mut sending = lock(&self.sending);
+            if sending.gathered > 0 {
+                // The last word of a connection, say. Whether it is heard nobody asks any more.
+                let _ = self.commit(&mut sending);
+            }
+            (sending.requests.take(), sending.flusher.take())
+        };
+        if let (Some(completions), Some(requests)) = (completions, requests) {
+            // What does not come back is counted in the region.
+            let _ = completions.stop(vec![requests], Instant::now() + STOP_TIMEOUT);
+        }
+        drop(reactor);
+        let reader = lock(&self.reader).take();
+        let writers = mem::take(&mut *lock(&self.writers));
+        writers.into_iter().chain(reader).chain(flusher).for_each(Waker::wake);
+    }
+}
+
+impl<Cq: CompletionQueue> fmt::Debug for Queues<Cq> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

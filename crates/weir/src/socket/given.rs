@@ -1,0 +1,71 @@
+//! Sockets that are bound already, on their way to where sockets are opened.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::UdpSocket,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// A socket that is bound already, in [`SocketOptions::given`](super::SocketOptions::given): it is there as long as the
+/// server that it was given to, or what that has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given(u64);
+
+static SOCKETS: Mutex<BTreeMap<u64, UdpSocket>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+fn sockets() -> MutexGuard<'static, BTreeMap<u64, UdpSocket>> {
+    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Given {
+    /// The same socket, for one more user.
+    ///
+    /// # Errors
+    /// What the system answered; [`io::ErrorKind::NotFound`] if nobody keeps it any more.
+    pub(super) fn socket(self) -> io::Result<UdpSocket> {
+        sockets().get(&self.0).ok_or(io::ErrorKind::NotFound)?.try_clone()
+    }
+}
+
+/// Keeps such a socket.
+#[derive(Debug)]
+pub(crate) struct Keeping(Given);
+
+impl Keeping {
+    pub(crate) fn new(socket: UdpSocket) -> Self {
+        let number = NEXT.fetch_add(1, Relaxed);
+        sockets().insert(number, socket);
+        Self(Given(number))
+    }
+
+    pub(crate) fn given(&self) -> Given {
+        self.0
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        sockets().remove(&self.0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_there_as_long_as_it_is_kept() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let keeping = Keeping::new(socket);
+        let given = keeping.given();
+        assert_eq!(given.socket().unwrap().local_addr().unwrap(), address);
+        drop(keeping);
+        assert_eq!(given.socket().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,113 @@
+//! What the tests of the program share.
+
+#![allow(dead_code, reason = "not each test needs all of it")]
+
+#[path = "../../../../crates/weir/src/required.rs"]
+pub mod required;
+
+use std::{
+    io::{BufRead as _, BufReader, Lines},
+    net::{SocketAddr, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+use weir_dns::name::Name;
+
+/// The longest that anything may take on a machine that is busy with other things.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The zone that is served.
+pub fn zone_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/example.zone")
+}
+
+/// A folder of its own, which goes with this.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-dns-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that runs, and ends with this.
+pub struct Program {
+    pub child: Child,
+    pub address: SocketAddr,
+    /// What else it says.
+    pub says: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    /// weir-dns with the zone of the tests, and these arguments besides.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-dns"));
+        command.arg("--zone").arg(zone_file()).args(["--listen", "127.0.0.1:0"]).args(arguments);
+        Self::of(command)
+    }
+
+    /// Starts a command that says where it answers.
+    pub fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut says = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = says.next().expect("it says where it answers").unwrap();
+        let address = line.rsplit(' ').next().unwrap().parse().unwrap();
+        Self { child, address, says }
+    }
+
+    /// Asks it to end, and waits for that.
+    #[cfg(unix)]
+    pub fn end(mut self) -> std::process::ExitStatus {
+        use nix::sys::signal::{Signal, kill};
+        let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        kill(id, Signal::SIGTERM).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A question of class IN, with EDNS if there is a size.
+pub fn question(id: u16, name: &Name, of: u16, edns: Option<u16>) -> Vec<u8> {
+    let mut message = id.to_be_bytes().to_vec();
+    message.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns.is_some())]);
+    message.extend(name.wire());
+    message.extend(of.to_be_bytes());
+    message.extend([0, 1]);
+    if let Some(size) = edns {
+        let [s0, s1] = size.to_be_bytes();
+        message.extend([0, 0, 41, s0, s1, 0, 0, 0, 0, 0, 0]);
+    }
+    message
+}
+
+/// Asks by UDP until an answer comes; `None` where none does for as long as one may be patient.
+pub fn ask(client: &UdpSocket, to: SocketAddr, query: &[u8]) -> Option<Vec<u8>> {
+    let began = Instant::now();
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut answer = vec![0; 65_535];
+    while began.elapsed() < PATIENCE {
+        let _ = client.send_to(query, to);
+        while let Ok((len, from)) = client.recv_from(&mut answer) {
+            if from == to && answer[..2] == query[..2] {
+                return Some(answer[..len].to_vec());
+            }
+        }
+    }
+    None
+}

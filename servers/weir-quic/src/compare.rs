@@ -1,0 +1,325 @@
+//! The comparison: the same server on each kind of socket, under the same loads, in processes of their own.
+//!
+//! Rounds in which each row runs once under each load, in random order. Ratios are of pairs within a round, to the first row;
+//! the first row runs twice under two names, and what those two differ by is noise.
+
+use crate::load::Measured;
+use anyhow::Context as _;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// What is compared, and how often.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// A row: flags of `serve`, the first without --on ("batch --sends at-once"); the first row is what others are compared with
+    #[arg(long = "row", default_values = ROWS)]
+    rows: Vec<String>,
+    /// A load: download, upload, requests, ping
+    #[arg(long = "load", default_values = LOADS)]
+    loads: Vec<String>,
+    /// Rounds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seconds of each run that are measured
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: u32,
+    /// Core of the server
+    #[arg(long, default_value_t = 0)]
+    server_cpu: usize,
+    /// Core of the client
+    #[arg(long, default_value_t = 1)]
+    client_cpu: usize,
+    /// Write every run to this file, as JSON
+    #[arg(long)]
+    json: Option<std::path::PathBuf>,
+}
+
+const ROWS: [&str; 7] = [
+    "quinn-udp",
+    "batch",
+    "batch --sends at-once",
+    "batch --spin-us 50",
+    "batch --tell thread",
+    "uring",
+    "uring --tell thread",
+];
+
+const LOADS: [&str; 4] = ["download", "upload", "requests", "ping"];
+
+/// Flags of the client for a load, and what is compared of it.
+fn load(name: &str) -> anyhow::Result<(&'static [&'static str], Figure)> {
+    const BULK: &str = "4294967296";
+    Ok(match name {
+        "download" => (&["--requests", "1", "--download", BULK, "--upload", "0"], |measured| {
+            measured.download_bytes_per_s / 1e6
+        }),
+        "upload" => (&["--requests", "1", "--download", "0", "--upload", BULK], |measured| {
+            measured.upload_bytes_per_s / 1e6
+        }),
+        "requests" => (
+            &["--connections", "16", "--requests", "4", "--download", "1000", "--upload", "100"],
+            |measured| measured.requests_per_s,
+        ),
+        "ping" => (&["--requests", "1", "--download", "100", "--upload", "100"], |measured| {
+            measured.requests_per_s
+        }),
+        other => {
+            anyhow::bail!("--load {other}: there is no such load; there are: {}", LOADS.join(", "))
+        }
+    })
+}
+
+type Figure = fn(&Measured) -> f64;
+
+/// A run.
+#[derive(Debug, Serialize)]
+struct Run {
+    round: u32,
+    row: String,
+    load: String,
+    client: Measured,
+    server: Server,
+    /// What the load is compared by: MB/s, or requests/s.
+    figure: f64,
+    /// Of the server: µs of CPU for each MB, or for each request.
+    cpu_us_each: Option<f64>,
+}
+
+/// What is read of a server's report.
+#[derive(Debug, Serialize, Deserialize)]
+struct Server {
+    requests: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    cpu_s: Option<f64>,
+    cpu_system_s: Option<f64>,
+    datagrams_received: Option<u64>,
+    datagrams_sent: Option<u64>,
+    kernel_entries: Option<u64>,
+}
+
+/// A process that ends with this value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let loads: Vec<_> = options
+        .loads
+        .iter()
+        .map(|name| load(name).map(|(flags, figure)| (name, flags, figure)))
+        .collect::<anyhow::Result<_>>()?;
+    let first = options.rows.first().context("--row: name at least one")?;
+    // The first twice: what the two differ by is noise.
+    let again = format!("{first} (again)");
+    let mut rows: Vec<(&str, &str)> = options.rows.iter().map(|row| (&**row, &**row)).collect();
+    rows.insert(1, (&again, first));
+    let mut runs = Vec::new();
+    for round in 0..options.rounds {
+        let mut order: Vec<_> =
+            (0..loads.len()).flat_map(|load| (0..rows.len()).map(move |row| (load, row))).collect();
+        shuffle(&mut order)?;
+        for (load, row) in order {
+            let ((name, flags), (load, client_flags, figure)) = (rows[row], &loads[load]);
+            let (client, server) = one(&program, flags, client_flags, options)
+                .with_context(|| format!("{name} under {load}"))?;
+            let figure = figure(&client);
+            let cpu_us_each = server.cpu_us_each(load);
+            eprintln!("round {} {load}: {name}: {figure:.0}", round + 1);
+            let (row, load) = (name.to_owned(), load.to_string());
+            runs.push(Run { round, row, load, client, server, figure, cpu_us_each });
+        }
+    }
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&runs)?)
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    for (load, ..) in loads {
+        print(load, first, rows.iter().map(|(name, _)| *name), &runs);
+    }
+    Ok(())
+}
+
+impl Server {
+    fn cpu_us_each(&self, load: &str) -> Option<f64> {
+        let each = match load {
+            "download" | "upload" => (self.bytes_sent + self.bytes_received) as f64 / 1e6,
+            _ => self.requests as f64,
+        };
+        self.cpu_s.filter(|_| each > 0.0).map(|cpu_s| cpu_s * 1e6 / each)
+    }
+}
+
+/// One run: a server is started, loaded, and stopped.
+fn one(
+    program: &Path,
+    row: &str,
+    client: &[&str],
+    options: &Options,
+) -> anyhow::Result<(Measured, Server)> {
+    let mut server = Command::new(program);
+    server.args(["serve", "--listen", "127.0.0.1:0", "--until-eof", "--grace-s", "0", "--cpu"]);
+    server.arg(options.server_cpu.to_string()).arg("--on").args(row.split_whitespace());
+    let server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = Process(server.spawn().context("starting the server")?);
+    let mut output = BufReader::new(server.0.stdout.take().context("its output")?);
+    let mut line = String::new();
+    output.read_line(&mut line).context("reading what the server says")?;
+    let address = line.split_whitespace().nth(2).filter(|_| line.starts_with("listening on "));
+    let address =
+        address.context("the server did not start: run `weir-quic serve` with its flags")?;
+    let loaded = Command::new(program)
+        .args(["load", "--connect", address, "--cpu", &options.client_cpu.to_string()])
+        .args(["--seconds", &options.seconds.to_string()])
+        .args(client)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running the client")?;
+    anyhow::ensure!(loaded.status.success(), "the client failed: {}", loaded.status);
+    drop(server.0.stdin.take());
+    let mut report = String::new();
+    output.read_to_string(&mut report).context("reading the server's report")?;
+    anyhow::ensure!(server.0.wait()?.success(), "the server failed");
+    Ok((
+        serde_json::from_slice(&loaded.stdout).context("what the client measured")?,
+        serde_json::from_str(&report).context("the server's report")?,
+    ))
+}
+
+fn shuffle<X>(all: &mut [X]) -> anyhow::Result<()> {
+    for end in (1..all.len()).rev() {
+        let random = getrandom::u64().map_err(|e| anyhow::anyhow!("no random number: {e}"))?;
+        // So few of them that no place is likelier to speak of.
+        all.swap(end, (random % (end as u64 + 1)) as usize);
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    match count {
+        0 => None,
+        _ if count % 2 == 1 => Some(values[count / 2]),
+        _ => Some((values[count / 2 - 1] + values[count / 2]) / 2.0),
+    }
+}
+
+/// Ratios of a row to the first, of the pairs of each round: the least, the median, and the most.
+fn ratios(
+    runs: &[&Run],
+    row: &str,
+    first: &str,
+    of: impl Fn(&Run) -> Option<f64>,
+) -> Option<[f64; 3]> {
+    let of_row = |name: &str, round| {
+        runs.iter().find(|run| run.row == name && run.round == round).and_then(|run| of(run))
+    };
+    let rounds = runs.iter().map(|run| run.round).max()? + 1;
+    let pairs = (0..rounds).filter_map(|round| Some(of_row(row, round)? / of_row(first, round)?));
+    let pairs: Vec<f64> = pairs.collect();
+    let least = pairs.iter().copied().reduce(f64::min)?;
+    let most = pairs.iter().copied().reduce(f64::max)?;
+    Some([least, median(pairs)?, most])
+}
+
+fn print<'a>(load: &str, first: &str, rows: impl Iterator<Item = &'a str>, runs: &[Run]) {
+    let runs: Vec<&Run> = runs.iter().filter(|run| run.load == load).collect();
+    let unit = if matches!(load, "download" | "upload") { "MB" } else { "request" };
+    println!(
+        "\n{load}\n\n| sockets | {unit}s/s, median | ratio, median of pairs | from | to | CPU µs/{unit} | ratio | latency p50 µs | entries/{unit} |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for row in rows {
+        let of_row = |of: &dyn Fn(&Run) -> Option<f64>| {
+            median(runs.iter().filter(|run| run.row == row).filter_map(|run| of(run)).collect())
+        };
+        let told = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
+        };
+        let [least, middle, most] = match ratios(&runs, row, first, |run| Some(run.figure)) {
+            Some(ratios) => ratios.map(Some),
+            None => [None; 3],
+        };
+        let cpu = ratios(&runs, row, first, |run| run.cpu_us_each).map(|[_, middle, _]| middle);
+        let entries = of_row(&|run| {
+            let each = match unit {
+                "MB" => (run.server.bytes_sent + run.server.bytes_received) as f64 / 1e6,
+                _ => run.server.requests as f64,
+            };
+            run.server.kernel_entries.map(|entries| entries as f64 / each)
+        });
+        println!(
+            "| {row} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            told(of_row(&|run| Some(run.figure)), 0),
+            told(middle, 3),
+            told(least, 3),
+            told(most, 3),
+            told(of_row(&|run| run.cpu_us_each), 1),
+            told(cpu, 3),
+            told(of_row(&|run| Some(run.client.latency_median_us as f64)), 0),
+            told(entries, 2),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_or_between_the_two() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn ratios_are_of_pairs_within_a_round() {
+        let run = |round, row: &str, figure| {
+            Run {
+            round,
+            row: row.into(),
+            load: "ping".into(),
+            client: serde_json::from_str(
+                r#"{"seconds":1,"requests":1,"requests_per_s":1,"download_bytes_per_s":0,"upload_bytes_per_s":0,
+                    "latency_median_us":1,"latency_p99_us":1}"#,
+            )
+            .unwrap(),
+            server: serde_json::from_str(r#"{"requests":1,"bytes_received":0,"bytes_sent":0}"#)
+                .unwrap(),
+            figure,
+            cpu_us_each: None,
+        }
+        };
+        let runs = [
+            run(0, "a", 10.0),
+            run(0, "b", 20.0),
+            run(1, "a", 100.0),
+            run(1, "b", 110.0),
+            run(2, "b", 7.0), // without its pair
+        ];
+        let runs: Vec<_> = runs.iter().collect();
+        let [least, middle, most] = ratios(&runs, "b", "a", |run| Some(run.figure)).unwrap();
+        assert_eq!((least, most), (1.1, 2.0));
+        assert!((middle - 1.55).abs() < 1e-9);
+        assert!(ratios(&runs, "b", "a", |run| run.cpu_us_each).is_none());
+    }
+
+    #[test]
+    fn there_is_a_load_of_each_name_and_no_other() {
+        assert!(LOADS.iter().all(|name| load(name).is_ok()));
+        assert!(load("flood").unwrap_err().to_string().contains("there are: download"));
+    }
+}

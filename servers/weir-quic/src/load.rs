@@ -1,0 +1,172 @@
+//! The load: a client of the perf protocol.
+
+use crate::{
+    keep_to, perf, runtime,
+    sockets::{On, Sockets},
+    tls,
+};
+use anyhow::Context as _;
+use clap::Args;
+use hdrhistogram::Histogram;
+use quinn::{Connection, Endpoint};
+use serde::{Deserialize, Serialize};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// What is asked for, how often, and for how long.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Address and port of the server
+    #[arg(long, default_value = "127.0.0.1:4433")]
+    connect: SocketAddr,
+    /// Connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// Requests under way at a time on each connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    requests: u32,
+    /// Bytes that each request asks for
+    #[arg(long, default_value_t = 1 << 20)]
+    download: u64,
+    /// Bytes that each request sends
+    #[arg(long, default_value_t = 0)]
+    upload: u64,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Milliseconds before that
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=60_000))]
+    warm_up_ms: u32,
+    /// Core that all of it is kept to
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// What the client's endpoint stands on, as of the server
+    #[arg(long, default_value = "quinn-udp")]
+    on: On,
+}
+
+/// What was measured, as a line of JSON.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Measured {
+    pub seconds: f64,
+    pub requests: u64,
+    pub requests_per_s: f64,
+    pub download_bytes_per_s: f64,
+    pub upload_bytes_per_s: f64,
+    pub latency_median_us: u64,
+    pub latency_p99_us: u64,
+}
+
+/// What the tasks count.
+struct Counts {
+    requests: u64,
+    downloaded: u64,
+    uploaded: u64,
+    latency_us: Histogram<u64>,
+}
+
+impl Counts {
+    fn new() -> anyhow::Result<Self> {
+        let latency_us = Histogram::new_with_bounds(1, 600_000_000, 3)?;
+        Ok(Self { requests: 0, downloaded: 0, uploaded: 0, latency_us })
+    }
+}
+
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    keep_to(options.cpu)?;
+    let measured = runtime(1).context("starting a runtime")?.block_on(measure(options))?;
+    println!("{}", serde_json::to_string(&measured)?);
+    Ok(())
+}
+
+async fn measure(options: &Options) -> anyhow::Result<Measured> {
+    let from: SocketAddr = match options.connect {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let sockets = Sockets { on: options.on, ..Sockets::default() };
+    let (mut endpoint, ..) = sockets.endpoint(from, None)?;
+    endpoint.set_default_client_config(tls::trusting_client()?);
+    let measured = measure_by(&endpoint, options).await;
+    endpoint.close(0u32.into(), b"measured");
+    let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+    measured
+}
+
+/// How long the server has to hear that the connections are over.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+async fn measure_by(endpoint: &Endpoint, options: &Options) -> anyhow::Result<Measured> {
+    let counts = Arc::new(Mutex::new(Counts::new()?));
+    let (failed, mut failure) = tokio::sync::mpsc::channel(1);
+    for _ in 0..options.connections {
+        let connecting = endpoint.connect(options.connect, "localhost")?;
+        let connection =
+            connecting.await.with_context(|| format!("connecting to {}", options.connect))?;
+        for _ in 0..options.requests {
+            let (connection, counts, failed) =
+                (connection.clone(), Arc::clone(&counts), failed.clone());
+            let (upload, download) = (options.upload, options.download);
+            tokio::spawn(async move {
+                loop {
+                    if let Err(error) = request(&connection, upload, download, &counts).await {
+                        let _ = failed.try_send(error); // the first is told
+                        return;
+                    }
+                }
+            });
+        }
+    }
+    let ended = async |time: Duration, failure: &mut tokio::sync::mpsc::Receiver<_>| {
+        tokio::select! {
+            () = tokio::time::sleep(time) => Ok(()),
+            error = failure.recv() => Err(error.unwrap_or_else(|| anyhow::anyhow!("all requests ended"))),
+        }
+    };
+    ended(Duration::from_millis(options.warm_up_ms.into()), &mut failure).await?;
+    let lock = || counts.lock().unwrap_or_else(PoisonError::into_inner);
+    *lock() = Counts::new()?;
+    let began = Instant::now();
+    ended(Duration::from_secs(options.seconds.into()), &mut failure).await?;
+    let seconds = began.elapsed().as_secs_f64();
+    let counts = lock();
+    Ok(Measured {
+        seconds,
+        requests: counts.requests,
+        requests_per_s: counts.requests as f64 / seconds,
+        download_bytes_per_s: counts.downloaded as f64 / seconds,
+        upload_bytes_per_s: counts.uploaded as f64 / seconds,
+        latency_median_us: counts.latency_us.value_at_quantile(0.5),
+        latency_p99_us: counts.latency_us.value_at_quantile(0.99),
+    })
+}
+
+/// One request, from its first byte to the last one of its answer.
+async fn request(
+    connection: &Connection,
+    upload: u64,
+    download: u64,
+    counts: &Mutex<Counts>,
+) -> anyhow::Result<()> {
+    let lock = || counts.lock().unwrap_or_else(PoisonError::into_inner);
+    let began = Instant::now();
+    let (mut send, mut receive) = connection.open_bi().await.context("opening a stream")?;
+    send.write_all(&download.to_be_bytes()).await.context("sending a request")?;
+    let taken = |bytes| lock().uploaded += bytes;
+    perf::send(&mut send, upload, taken).await.context("sending a request")?;
+    send.finish().context("ending a request")?;
+    let mut received = 0;
+    while let Some(bytes) = perf::drain_some(&mut receive).await.context("receiving an answer")? {
+        received += bytes;
+        lock().downloaded += bytes;
+    }
+    anyhow::ensure!(received == download, "{received} bytes came of {download}");
+    let mut counts = lock();
+    counts.requests += 1;
+    let latency = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    counts.latency_us.saturating_record(latency);
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! weir-quic: a QUIC server of quinn's perf protocol, whose sockets are a setting.
+
+#![forbid(unsafe_code)]
+
+mod compare;
+mod load;
+mod metrics;
+mod perf;
+mod serve;
+mod sockets;
+mod tls;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A QUIC server of quinn's perf protocol, on quinn, whose sockets are weir's or quinn-udp's by a flag
+#[derive(Debug, Parser)]
+#[command(name = "weir-quic", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve requests of the perf protocol: the client says how many bytes it wants, sends some, and gets them
+    Serve(serve::Options),
+    /// Send requests to a server of the perf protocol, and say how many were answered, how fast
+    Load(load::Options),
+    /// Compare sockets: the same server on each of them under the same load, interleaved
+    Compare(compare::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(options) => serve::run(&options),
+        Command::Load(options) => load::run(&options),
+        Command::Compare(options) => compare::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir-quic: {error:#}");
+            let usage = error.chain().any(|cause| {
+                cause.downcast_ref::<weir::Error>().is_some_and(|cause| {
+                    matches!(cause, weir::Error::Option { .. } | weir::Error::UnknownName { .. })
+                })
+            });
+            ExitCode::from(if usage { 2 } else { 1 })
+        }
+    }
+}
+
+/// Starts a runtime of so many threads; one is the calling thread itself.
+fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
+    match threads {
+        1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        _ => {
+            tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+        }
+    }
+}
+
+/// Keeps this thread, and those that it starts, to a core.
+fn keep_to(core: Option<usize>) -> anyhow::Result<()> {
+    if let Some(core) = core
+        && let Err(error) = weir::affinity::pin_current_thread(core)
+    {
+        anyhow::bail!(
+            "--cpu {core}: {error}; allowed: one of {:?}",
+            weir::affinity::allowed_cores()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What quinn's endpoint stands on.
+
+use anyhow::Context as _;
+use clap::Args;
+use quinn::{Endpoint, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+use weir_quinn::{Provider, Sends, Settings, Stats, Tell, WeirSocket};
+
+/// A socket's sort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// quinn's own, on quinn-udp.
+    QuinnUdp,
+    /// weir's, on this provider.
+    Weir(Provider),
+}
+
+const QUINN_UDP: &str = "quinn-udp";
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QuinnUdp => f.write_str(QUINN_UDP),
+            Self::Weir(provider) => provider.fmt(f),
+        }
+    }
+}
+
+impl FromStr for On {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == QUINN_UDP {
+            return Ok(Self::QuinnUdp);
+        }
+        let provider = name.parse::<Provider>().ok().filter(|provider| provider.reaches_loopback());
+        provider.map(Self::Weir).ok_or_else(|| {
+            let known = Provider::ALL.iter().filter(|provider| provider.reaches_loopback());
+            let known: Vec<_> = known.map(ToString::to_string).collect();
+            format!("{name:?} is not allowed; allowed: {QUINN_UDP}, auto, {}", known.join(", "))
+        })
+    }
+}
+
+/// Which sockets.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Sockets {
+    /// What the endpoint stands on: quinn-udp, or a provider of weir's registered I/O (batch, uring, uring-armed,
+    /// uring-interrupt, uring-sqpoll, auto)
+    #[arg(long, default_value = "batch")]
+    pub on: On,
+    /// Who tells that something has come: reactor (tokio's, Linux only), thread. Not of quinn-udp, nor are the four
+    /// below
+    #[arg(long, default_value_t)]
+    pub tell: Tell,
+    /// When what is sent leaves: gathered (when all tasks had a turn), at-once
+    #[arg(long, default_value = "gathered")]
+    pub sends: Sends,
+    /// For how long after a datagram to poll before waiting, in µs (0 to 1,000,000)
+    #[arg(long, default_value_t = 0)]
+    pub spin_us: u64,
+    /// Receives posted, each for up to 64 datagrams
+    #[arg(long, default_value_t = Settings::default().receives)]
+    pub receives: u32,
+    /// Sends that may be under way
+    #[arg(long, default_value_t = Settings::default().sends_outstanding)]
+    pub sends_outstanding: u32,
+    /// Size of the socket's receive and send buffers as asked for, in bytes
+    #[arg(long, default_value_t = 2 << 20)]
+    pub buffer_bytes: usize,
+}
+
+impl Default for Sockets {
+    /// quinn's own.
+    fn default() -> Self {
+        let Settings { tell, sends, receives, sends_outstanding, receive_buffer_bytes, .. } =
+            Settings::default();
+        Self {
+            on: On::QuinnUdp,
+            tell,
+            sends,
+            spin_us: 0,
+            receives,
+            sends_outstanding,
+            buffer_bytes: receive_buffer_bytes,
+        }
+    }
+}
+
+impl Sockets {
+    fn settings(&self, provider: Provider) -> Settings {
+        Settings {
+            provider,
+            tell: self.tell,
+            sends: self.sends,
+            spin: Duration::from_micros(self.spin_us),
+            receives: self.receives,
+            sends_outstanding: self.sends_outstanding,
+            receive_buffer_bytes: self.buffer_bytes,
+            send_buffer_bytes: self.buffer_bytes,
+        }
+    }
+
+    /// An endpoint, what its socket counts where that is weir's, and the settings in effect. To be called in a runtime.
+    pub fn endpoint(
+        &self,
+        address: SocketAddr,
+        server: Option<ServerConfig>,
+    ) -> anyhow::Result<(Endpoint, Option<Stats>, Vec<(&'static str, String)>)> {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
+        let config = EndpointConfig::default();
+        let On::Weir(provider) = self.on else {
+            let socket = self.plain_socket(address)?;
+            let endpoint = Endpoint::new(config, server, socket, runtime)
+                .with_context(|| format!("making an endpoint at {address}"))?;
+            return Ok((endpoint, None, vec![("socket", QUINN_UDP.into())]));
+        };
+        let socket = WeirSocket::bind(address, &self.settings(provider), &runtime)?;
+        let (stats, effective) = (socket.stats(), socket.effective().to_vec());
+        let endpoint =
+            Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
+                .with_context(|| format!("making an endpoint at {address}"))?;
+        Ok((endpoint, Some(stats), effective))
+    }
+
+    /// A socket with buffers of the same size as weir's.
+    fn plain_socket(&self, address: SocketAddr) -> anyhow::Result<std::net::UdpSocket> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_recv_buffer_size(self.buffer_bytes).context("setting SO_RCVBUF")?;
+        socket.set_send_buffer_size(self.buffer_bytes).context("setting SO_SNDBUF")?;
+        socket.bind(&address.into()).with_context(|| format!("cannot bind {address}"))?;
+        Ok(socket.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_providers_that_reach_loopback_and_quinns_own() {
+        for name in ["quinn-udp", "batch", "uring", "uring-sqpoll", "auto"] {
+            assert!(name.parse::<On>().is_ok(), "{name}");
+        }
+        assert_eq!("quinn-udp".parse::<On>().unwrap().to_string(), "quinn-udp");
+        let error = "xdp".parse::<On>().unwrap_err();
+        assert!(
+            error.starts_with("\"xdp\" is not allowed; allowed: quinn-udp, auto, uring,"),
+            "{error}"
+        );
+    }
+}

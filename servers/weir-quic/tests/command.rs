@@ -1,0 +1,224 @@
+//! The program, as its users start it.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+fn weir_quic(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-quic"));
+    command.args(arguments);
+    command
+}
+
+/// A server that ends with this value.
+struct Server {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    address: SocketAddr,
+    /// What it said before it listened.
+    said: Vec<String>,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = weir_quic(&["serve", "--listen", "127.0.0.1:0", "--until-eof"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let mut said = Vec::new();
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        if !line.starts_with("listening on ") {
+            panic!("{line:?}: {:?}", errors.map(Result::unwrap).collect::<Vec<_>>());
+        }
+        // What was said before; more does not come while it runs.
+        while said.last().is_none_or(|line: &String| !line.starts_with("receive-buffer-bytes")) {
+            match errors.next() {
+                Some(line) => said.push(line.unwrap()),
+                None => break,
+            }
+            if said.iter().any(|line| line == "socket: quinn-udp") {
+                break;
+            }
+        }
+        let address = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        Self { input: child.stdin.take(), child, output, address, said }
+    }
+
+    /// Stops it; gives its report.
+    fn stop(mut self) -> serde_json::Value {
+        drop(self.input.take());
+        let mut report = String::new();
+        self.output.read_to_string(&mut report).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        serde_json::from_str(&report).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn load(server: &Server, arguments: &[&str]) -> serde_json::Value {
+    let output = weir_quic(&["load", "--connect", &server.address.to_string(), "--seconds", "1"])
+        .args(["--warm-up-ms", "0"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What can run here, with the flags of `serve`.
+fn sockets() -> Vec<Vec<&'static str>> {
+    let mut all = vec![
+        vec!["--on", "quinn-udp"],
+        vec!["--on", "batch", "--tell", "thread"],
+        vec!["--on", "batch", "--sends", "at-once"],
+    ];
+    if cfg!(target_os = "linux") {
+        all.push(vec!["--on", "batch", "--spin-us", "50"]);
+        let uring: weir_quinn::Provider = "uring".parse().unwrap();
+        if uring.availability().is_ok() {
+            all.push(vec!["--on", "uring"]);
+            all.push(vec!["--on", "uring-sqpoll", "--tell", "thread"]);
+        }
+    }
+    all
+}
+
+#[test]
+fn requests_are_answered_on_every_kind_of_socket_and_counted_on_both_sides() {
+    for flags in sockets() {
+        let server = Server::start(&flags);
+        let measured = load(
+            &server,
+            &["--connections", "3", "--requests", "2", "--download", "5000", "--upload", "300"],
+        );
+        let report = server.stop();
+        let requests = measured["requests"].as_u64().unwrap();
+        assert!(requests > 0, "{flags:?}: {measured}");
+        assert_eq!(report["connections"], 3, "{flags:?}: {report}");
+        // Those before and after what was measured come on top.
+        assert!(report["requests"].as_u64().unwrap() >= requests, "{flags:?}: {report}");
+        assert!(report["bytes_sent"].as_u64().unwrap() >= 5000 * requests, "{flags:?}: {report}");
+        assert!(
+            report["bytes_received"].as_u64().unwrap() >= 308 * requests,
+            "{flags:?}: {report}"
+        );
+        let datagrams = report["datagrams_sent"].as_u64();
+        assert_eq!(datagrams.is_none(), flags[1] == "quinn-udp", "{flags:?}: {report}");
+        assert!(datagrams.is_none_or(|datagrams| datagrams > requests), "{flags:?}: {report}");
+    }
+}
+
+#[test]
+fn one_request_may_be_large_in_both_directions() {
+    let server = Server::start(&["--threads", "2"]);
+    let said = |line: &str| server.said.iter().any(|said| said == line);
+    assert!(said("provider: batch") && said("sends: gathered"), "{:?}", server.said);
+    let measured = load(&server, &["--download", "8000000", "--upload", "8000000"]);
+    assert!(measured["download_bytes_per_s"].as_f64().unwrap() > 0.0, "{measured}");
+    server.stop();
+}
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let server = Server::start(&["--max-response-bytes", "1000", "--max-connections", "1"]);
+    let refused = |arguments: &[&str]| {
+        let output = weir_quic(&["load", "--connect", &server.address.to_string()])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["--download", "1001"]).contains("receiving an answer"));
+    assert!(refused(&["--download", "1", "--connections", "2"]).contains("connecting to"));
+    let report = server.stop();
+    assert_eq!(
+        (&report["requests_too_large"], &report["connections_refused"]),
+        (&1.into(), &1.into())
+    );
+}
+
+#[test]
+fn metrics_are_served_while_it_runs() {
+    let mut server =
+        weir_quic(&["serve", "--listen", "127.0.0.1:0", "--until-eof", "--metrics", "127.0.0.1:0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.trim_end().strip_prefix("metrics at http://").unwrap();
+    let at: SocketAddr = at.strip_suffix("/metrics").unwrap().parse().unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let page = get("/metrics");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    for line in ["weir_quic_requests_total 0", "# TYPE weir_quic_connections gauge"] {
+        assert!(page.lines().any(|there| there == line), "{line}: {page}");
+    }
+    assert!(get("/").starts_with("HTTP/1.1 404 "));
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn bad_settings_say_what_is_allowed_with_exit_code_2() {
+    for (arguments, expected) in [
+        (&["serve", "--on", "xdp"][..], "allowed: quinn-udp, auto"),
+        (&["serve", "--tell", "thread", "--spin-us", "5"], "option spin"),
+        (&["serve", "--receives", "0"], "allowed: 1 to 32768"),
+        (&["serve", "--cert", "a.pem"], "--key"),
+        (&["load", "--seconds", "0"], "1..=3600"),
+    ] {
+        let output = weir_quic(arguments).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_comparison_says_how_the_rows_differ() {
+    if weir::affinity::allowed_cores().len() < 2 || weir::affinity::forbidden().is_some() {
+        eprintln!("skipped: it takes two cores that threads may be bound to");
+        return;
+    }
+    let cores = weir::affinity::allowed_cores().into_iter().map(|core| core.to_string());
+    let [server, client] = cores.take(2).collect::<Vec<_>>().try_into().unwrap();
+    let output = weir_quic(&["compare", "--row", "quinn-udp", "--row", "batch --tell thread"])
+        .args(["--load", "ping", "--rounds", "1", "--seconds", "1"])
+        .args(["--server-cpu", &server, "--client-cpu", &client])
+        .output()
+        .unwrap();
+    let (table, errors) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{errors}");
+    for row in ["| quinn-udp |", "| quinn-udp (again) |", "| batch --tell thread |"] {
+        assert!(table.lines().any(|line| line.starts_with(row)), "{row}: {table}");
+    }
+}
