@@ -482,6 +482,10 @@ mod ranks {
             "10.77.0.1:5200",
             "--max-pps",
             "1m",
+            "--max-bitrate",
+            "1G",
+            "--max-time",
+            "100",
         ])
     }
 

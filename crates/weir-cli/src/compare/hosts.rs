@@ -85,19 +85,29 @@ impl Drop for AtRoot {
 /// # Errors
 /// Why there are no ranks.
 pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failure> {
-    let together = Together::start(false).map_err(|error| match error.is::<Usage>() {
+    let together = Together::start().map_err(|error| match error.is::<Usage>() {
         true => Failure::usage(format!("{error:#}")),
         false => Failure::failed(format!("{error:#}")),
     })?;
     let ranks = Arc::clone(together.ranks());
+    // Results of different builds are not compared.
+    let joined = together.join(false);
     if ranks.rank() == 0 {
+        if let Err(refused) = joined {
+            let _ = together.end();
+            return Err(Failure::failed(refused));
+        }
         let signals = Arc::clone(together.signals());
         let code = lead(Arc::new(AtRoot { ranks, signals, have_met: AtomicBool::new(false) }));
         // Where it does not go well, mpirun says so.
         let _ = together.end();
         return Ok(code);
     }
-    let served = agent::serve(ranks.as_ref(), super::program()?);
+    let served = match joined {
+        Ok(()) => agent::serve(ranks.as_ref(), super::program()?),
+        // Why is told by rank 0.
+        Err(_) => Ok(()),
+    };
     if let Err(why) = &served {
         let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()));
         say!("weir compare: rank {rank} on {host}: {why}");

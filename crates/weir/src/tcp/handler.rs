@@ -283,6 +283,7 @@ impl Output<'_> {
     /// dropped, until it closes too, unless the handler [hears](Asks::hears) on.
     pub fn finish(&mut self) {
         *self.finished = true;
+        self.reach.finish();
     }
 
     /// Breaks the connection off: what waits is lost, and the peer sees a reset.
@@ -316,7 +317,11 @@ impl Output<'_> {
     /// A handle of the connection, for other threads and for the handlers of other connections. The first one makes its
     /// inbox, 150 bytes or so.
     pub fn handle(&mut self) -> Handle {
-        self.reach.handle(self.mailbox)
+        let handle = self.reach.handle(self.mailbox);
+        if *self.finished {
+            self.reach.finish();
+        }
+        handle
     }
 
     /// The session of TLS that the handler stands behind ([`Tls`](crate::filter::Tls)), whose handshake is over: what
@@ -403,6 +408,7 @@ impl Mail {
     /// lost, as what a handler sends is.
     pub fn send(&mut self, output: &mut Output<'_>) {
         if output.is_finished() {
+            output.reach.finish(); // also where it was a filter that has finished
             self.take(self.bytes().len());
         }
         let fit = self.bytes().len().min(output.room());

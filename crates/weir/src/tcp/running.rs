@@ -131,7 +131,7 @@ impl Running {
     /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
     /// not look.
     pub fn on_end(&self, waker: Waker) {
-        self.common.shared.add_waker(waker);
+        self.common.shared.add_waiter(waker);
     }
 
     /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
@@ -167,8 +167,9 @@ impl Running {
         self.common.shared.wake_all();
     }
 
-    /// Calls `call` with the failure when the server fails, on the thread that does, before anybody is woken; at once if it
-    /// has failed. Each that was given is called, and a panic of one harms nobody.
+    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
+    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
+    /// and a panic of one harms nobody.
     pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
         self.common.shared.on_failure(Box::new(call));
     }

@@ -216,7 +216,7 @@ impl<H> Running<H> {
     /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
     /// not look.
     pub fn on_end(&self, waker: Waker) {
-        self.server.shared.add_waker(waker);
+        self.server.shared.add_waiter(waker);
     }
 
     /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
@@ -246,9 +246,9 @@ impl<H> Running<H> {
     ///
     /// # Errors
     /// [`Error::Option`] if the server has no socket for that; [`Error::Unavailable`] if its provider receives frames;
-    /// [`Error::Io`] with the system's answer.
+    /// [`Error::Io`] with the system's answer: then no socket has joined that had not before.
     pub fn join(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
-        self.server.exits.change_group(|socket| socket.join(group, interface), group)
+        self.server.exits.join(group, interface)
     }
 
     /// Receives no more of what is sent to a group that was joined by this device.
@@ -256,7 +256,7 @@ impl<H> Running<H> {
     /// # Errors
     /// As [`join`](Self::join).
     pub fn leave(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
-        self.server.exits.change_group(|socket| socket.leave(group, interface), group)
+        self.server.exits.leave(group, interface)
     }
 
     /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
@@ -271,8 +271,9 @@ impl<H> Running<H> {
         })
     }
 
-    /// Calls `call` with the failure when the server fails, on the thread that does, before anybody is woken; at once if it
-    /// has failed. Each that was given is called, and a panic of one harms nobody.
+    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
+    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
+    /// and a panic of one harms nobody.
     pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
         self.server.shared.on_failure(Box::new(call));
     }

@@ -357,6 +357,8 @@ fn run<H: Handler, P: Port>(
     while thread.take(&mut taken)? {
         for completion in taken.drain() {
             thread.handle(completion)?;
+            // Nobody was woken for what its handler has left for others: it does not wait for the rest.
+            thread.take_mail();
         }
     }
     Ok(())
@@ -550,6 +552,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     pub(super) fn take_in(&mut self, incoming: impl Into<Incoming>) {
         let Incoming { accepted: Accepted { stream, peer }, given } = incoming.into();
         let server = self.server;
+        let is_ours = given.is_some();
         let mut connection = Connection::open_given(self.worker, peer, given);
         let slot = server.connections.claim();
         let mut place = lock(server.connections.get(slot));
@@ -577,7 +580,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         });
         if let Some(open) = place.as_mut() {
             open.connection.place(self.worker, slot);
-            if !lock(&server.active).admit(slot) {
+            if !is_ours && !lock(&server.active).admit(slot) {
                 open.connection.wait_for_its_turn(self.worker);
             }
         }

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     Error,
     events::event,
-    gather::Gather,
+    gather::Asked,
     options::{Microseconds, MicrosecondsValue, Named, Options as _},
     pause::{self, FINE_TIMERS},
     rio::{
@@ -65,7 +65,7 @@ rio_design! {
         /// How long to poll after the last datagram before waiting, in microseconds (can be changed while it runs).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
         /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER; with several threads under one
-        /// lock.
+        /// lock (can be changed while it runs).
         defer: u32 = engine::A_WHOLE_BATCH, 1..=65_536;
         /// Whether to sleep until shortly before the next datagram where they come regularly, and to poll only where
         /// that pays; in no gap longer than spin (can be changed while it runs).
@@ -110,14 +110,13 @@ impl RioHybrid {
         let Self { outstanding, dequeue_max, defer, .. } = self;
         if !Design::hands_over(&self) {
             let mut spin = tuning.spin();
-            let gather = Gather::NONE; // it polls, which is the opposite
             return engine::start_alone(
                 job,
                 provider,
                 outstanding,
                 dequeue_max,
                 defer,
-                gather,
+                Asked::default(), // it polls, which is the opposite
                 move |queue| {
                     if queue.dequeue()? {
                         spin.dequeued(queue.received(), &tuning);
@@ -134,15 +133,12 @@ impl RioHybrid {
                 },
             );
         }
-        let ready = engine::open::<HandOver, P, H>(
-            &mut job,
-            &provider,
-            outstanding,
-            dequeue_max,
-            Gather::NONE,
-        )?;
+        let gather = Asked::default();
+        let ready =
+            engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max, gather)?;
+        let defer = engine::posts_together(&job, "defer", defer);
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
-            run_together(worker, shared, &tuning, defer)
+            run_together(worker, shared, &tuning, &defer)
         };
         let (threads, first) = (self.threads as usize, Box::new(run.clone()));
         engine::spawn_sharing(&mut job, provider, ready, threads, first, Arc::new(run))?;
@@ -264,11 +260,11 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     tuning: &Tuning,
-    defer: u32,
+    defer: &AtomicU64,
 ) -> Result<(), Error> {
     let mut done = Done::new(shared.per_dequeue, shared.sockets());
     hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
-        engine::handle_sharing(worker, shared, batch, &mut done, defer as usize)
+        engine::handle_sharing(worker, shared, batch, &mut done, defer)
     })
 }
 
