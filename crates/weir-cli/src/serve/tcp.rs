@@ -4,6 +4,7 @@
 
 mod handler;
 mod report;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -135,6 +136,9 @@ pub struct ServeTcp {
     /// (the filter; --silent and --idle are the server's own limits); 0 for never.
     #[arg(long, default_value = "0", value_parser = parse_time)]
     read_timeout: Duration,
+
+    #[command(flatten)]
+    tls: tls::TlsArgs,
 
     /// Bytes of output that may wait on one connection (k = 1024): at this limit, receiving from it pauses.
     #[arg(long, default_value_t = Limits::default().output_bytes, value_parser = parse_size)]
@@ -311,7 +315,7 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
         server = server.and_bind(*address);
     }
     let handlers = handler::handlers(args.work, args.echo);
-    let running = server.start(design, filters(args).handlers(handlers))?;
+    let running = server.start(design, filters(args)?.handlers(handlers))?;
     Ok((running, name))
 }
 
@@ -358,13 +362,14 @@ fn keepalive(idle: Duration) -> Keepalive {
 }
 
 /// The filters that were asked for. Where there are none, a connection asks once a call whether there are.
-fn filters(args: &ServeTcp) -> impl Filter {
+fn filters(args: &ServeTcp) -> Result<impl Filter, Failure> {
     let per_address = args.per_address.map(|most| ConnectionLimit::new(u32::MAX, most));
     let rate = (args.max_rate.is_some() || args.max_receives.is_some())
         .then(|| RateLimit::new(args.max_rate, args.max_receives));
     let timeout = Some(args.read_timeout).filter(|time| !time.is_zero()).map(ReadTimeout::new);
-    let any = per_address.is_some() || rate.is_some() || timeout.is_some();
-    any.then(|| per_address.then(rate).then(timeout))
+    let tls = args.tls.filter()?;
+    let any = per_address.is_some() || rate.is_some() || timeout.is_some() || tls.is_some();
+    Ok(any.then(|| per_address.then(rate).then(timeout).then(tls)))
 }
 
 fn settings(
@@ -376,6 +381,7 @@ fn settings(
     let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
     settings.insert("echo".into(), args.echo.to_string());
     settings.insert("work".into(), args.work.to_string());
+    settings.extend(args.tls.settings());
     // What was asked for is what was obtained, or no thread may be bound at all.
     let cores =
         args.cpu.as_ref().map_or(weir::affinity::allowed_cores(), |Cores(cores)| cores.clone());
