@@ -36,6 +36,9 @@ pub(crate) const PER_DEQUEUE: u32 = 128;
 /// Datagrams that gather at most before they are handed to the kernel: as many as leave as one.
 const MOST_GATHERED: usize = 64;
 
+/// So many datagrams are worth another turn of the tasks before they leave: as many as quinn hands over at a time.
+const MUCH: usize = 10;
+
 /// How long the end may take that the kernel needs to give slices back.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -217,8 +220,10 @@ impl<Cq: CompletionQueue> Queues<Cq> {
             returned: Vec::with_capacity(settings.receives as usize),
             empty_since: None,
             failed: None,
-            in_place: in_place.map(|socket| {
-                InPlace { socket, headers: Headers::new(BATCH_SIZE), offer: OFFER_AT_LEAST }
+            in_place: in_place.map(|socket| InPlace {
+                socket,
+                headers: Headers::new(BATCH_SIZE),
+                offer: OFFER_AT_LEAST,
             }),
         };
         let sending = Sending {
@@ -703,8 +708,9 @@ where
             return Poll::Ready(());
         }
         remember(&mut sending.flusher, cx);
-        if mem::take(&mut sending.fresh) && sending.scheduled {
-            // Who is ready has a turn first, and may add to it.
+        let (fresh, much) = (mem::take(&mut sending.fresh), sending.gathered >= MUCH);
+        if fresh && much && sending.scheduled {
+            // Who sends much has another turn first, and adds to it.
             drop(sending);
             cx.waker().wake_by_ref();
         } else if mem::take(&mut sending.scheduled)

@@ -160,7 +160,8 @@ named! {
 named! {
     /// When what quinn sends is handed to the kernel.
     Sends {
-        /// When all tasks that are ready have had a turn in which none of them sent more, and at the latest with 64 datagrams: what goes to
+        /// When all tasks that were ready have had a turn; ten datagrams and more when they had one in which none of them sent
+        /// more, and at the latest with 64 datagrams: what goes to
         /// one peer leaves as one then, and all of it by one call where the system has that.
         Gathered = "gathered",
         /// At once, each transmit by a call of its own.
@@ -196,7 +197,9 @@ mod tests {
         let spin = Duration::from_micros(1);
         assert!(told(Settings { tell: Tell::Thread, spin, ..settings }).contains("--tell reactor"));
         let receive = Receive::InPlace;
-        assert!(told(Settings { tell: Tell::Thread, receive, ..settings }).contains("auto or posted"));
+        assert!(
+            told(Settings { tell: Tell::Thread, receive, ..settings }).contains("auto or posted")
+        );
         assert!(told(Settings { provider: Choice::Xdp, ..settings }).contains("choose batch"));
     }
 

@@ -167,8 +167,9 @@ impl Bind<'_> {
         let region = Region::new(layout, slices, RegionOptions::default())?;
         let opened = provider.open(&[Endpoint { address, options }], &region, &needs)?;
         let address = opened.local_addresses()[0];
-        let send_offload =
-            opened.sockets().first().and_then(|socket| socket.send_offload_obtained());
+        let socket = opened.sockets().pop();
+        let send_offload = socket.as_ref().and_then(|socket| socket.send_offload_obtained());
+        let in_place = socket.filter(|_| settings.receives_in_place());
         let Started { completions, mut requests, granted } = provider.start(opened)?;
         let requests = requests.pop().expect("there is one for the socket");
         let waker = completions.waker();
@@ -189,8 +190,16 @@ impl Bind<'_> {
             Stats { received: Arc::default(), sent: Arc::default(), region: Arc::clone(&region) };
         let counters = [Arc::clone(&stats.received), Arc::clone(&stats.sent)];
         let queues = (completions, requests);
-        let queues =
-            Queues::new(region, queues, in_place, reactor, orders.clone(), settings, marks, counters)?;
+        let queues = Queues::new(
+            region,
+            queues,
+            in_place,
+            reactor,
+            orders.clone(),
+            settings,
+            marks,
+            counters,
+        )?;
         let core: Arc<dyn Core> = Arc::new(queues);
         let yes_or_no = |is| String::from(if is { "yes" } else { "no" });
         let mut effective = vec![

@@ -20,8 +20,8 @@ const LONGEST: usize = 16 * 1024;
 /// A server, and its connections.
 fn start(address: SocketAddr, design: &str) -> Result<(Running, Connections), weir::Error> {
     let (accept, connections) = connections(WAITING, UNREAD_BYTES);
-    let server = Server::bind(address)
-        .start(AnyDesign::parse(design)?, move |peer| accept.handler(peer))?;
+    let server =
+        Server::bind(address).start(AnyDesign::parse(design)?, move |peer| accept.handler(peer))?;
     Ok((server, connections))
 }
 

@@ -79,8 +79,7 @@ mod tests {
 
     #[test]
     fn it_answers_in_capitals() {
-        let (server, datagrams) =
-            start("127.0.0.1:0".parse().unwrap(), "blocking-batch").unwrap();
+        let (server, datagrams) = start("127.0.0.1:0".parse().unwrap(), "blocking-batch").unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();

@@ -86,8 +86,15 @@ pub struct Made {
 impl Default for Sockets {
     /// quinn's own.
     fn default() -> Self {
-        let Settings { tell, receive, sends, receives, sends_outstanding, receive_buffer_bytes, .. } =
-            Settings::default();
+        let Settings {
+            tell,
+            receive,
+            sends,
+            receives,
+            sends_outstanding,
+            receive_buffer_bytes,
+            ..
+        } = Settings::default();
         Self {
             on: On::QuinnUdp,
             tell,
