@@ -123,7 +123,9 @@ struct Wrong(String);
 
 /// What the program waits for.
 enum Event {
-    /// A signal, or the end of a server.
+    /// A signal.
+    Told,
+    /// The end of a server.
     End,
     /// A successor serves the sockets.
     Replaced,
@@ -170,7 +172,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
         let events = events.clone();
         move || _ = events.send(Event::End)
     };
-    ctrlc::set_handler(told(&events)).context("cannot heed signals")?;
+    let signals = events.clone();
+    ctrlc::set_handler(move || _ = signals.send(Event::Told)).context("cannot heed signals")?;
     serving.udp.iter().for_each(|server| server.on_end(Waker::new(told(&events))));
     serving.tcp.iter().for_each(|server| server.on_end(Waker::new(told(&events))));
     // Where a successor could not reach this one, it does not begin.
@@ -253,11 +256,15 @@ impl Serving {
 /// How often a server that accepts no more is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long it is served on at least: its threads may have been about to accept a connection.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// Waits until the connections are over, for so long at most, or until told to end.
 fn finish(server: &tcp::Running, happens: &mpsc::Receiver<Event>, longest: Duration) {
-    let by = Instant::now() + longest;
-    while server.open() > 0 && Instant::now() < by {
-        if happens.recv_timeout(LOOK).is_ok() {
+    let began = Instant::now();
+    while began.elapsed() < SETTLING || server.open() > 0 && began.elapsed() < longest {
+        // That of datagrams has ended by now, and says so.
+        if matches!(happens.recv_timeout(LOOK), Ok(Event::Told)) || !server.is_running() {
             break;
         }
     }

@@ -248,7 +248,7 @@ fn nothing_is_lost_and_nothing_answered_twice_across_restarts() {
     }
 }
 
-const RESTARTS: usize = 3;
+const RESTARTS: usize = 2;
 
 /// Ends the load, also where the test fails.
 struct Over<'a>(&'a AtomicBool);
