@@ -14,8 +14,8 @@ use weir_load::ranks::Ranks;
 
 use super::context::Context;
 use crate::cores::Cores;
+use crate::exit::Usage;
 use crate::exit::{self, Failure};
-use crate::flood::Usage;
 use crate::ranks::Together;
 
 /// Options of a comparison over hosts.
