@@ -6,6 +6,8 @@ mod compared;
 mod imports;
 mod layers;
 mod measuring_cost;
+mod packages;
+mod public_api;
 mod same_program;
 mod systems;
 mod ten_lines;
@@ -27,6 +29,9 @@ enum Chore {
     Circles,
     Imports(imports::Imports),
     TenLines(ten_lines::TenLines),
+    /// Pack every package as it would be published, check what is in it, and compile all in a project of their own.
+    Packages,
+    PublicApi(public_api::PublicApi),
     /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
     SameProgram(same_program::SameProgram),
     /// What measuring costs: designs as they are measured, against the same designs in a program that measures nothing.
@@ -41,6 +46,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Circles => circles::check(),
         Chore::Imports(chore) => chore.run(),
         Chore::TenLines(chore) => chore.run(),
+        Chore::Packages => packages::check(),
+        Chore::PublicApi(chore) => chore.run(),
         Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
         Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),
     }

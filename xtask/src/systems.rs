@@ -28,6 +28,8 @@ mod wine;
 const PAGE: &str = "systems.md";
 /// What has a summary of it, beside the book.
 const README: &str = "README.md";
+/// The library's front page, which has a table of the designs of each kind.
+const FRONT_PAGE: &str = "crates/weir/README.md";
 
 /// Check, or write, the tables of the book's page on where what runs.
 #[derive(Args)]
@@ -54,8 +56,8 @@ impl Systems {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let path = repository().join("book/src").join(PAGE);
         let text = fs::read_to_string(&path).with_context(|| format!("reading {PAGE}"))?;
-        let readme = readme()?;
-        let claimed = claims(&text);
+        let texts = Texts::read(text)?;
+        let claimed = claims(&texts.page);
         if self.required {
             println!("{}", required(&claimed).join(","));
             return Ok(ExitCode::SUCCESS);
@@ -69,13 +71,14 @@ impl Systems {
             None => claimed.clone(),
         };
         if self.write {
-            fs::write(&path, filled(&text, &runs)?).with_context(|| format!("writing {PAGE}"))?;
-            let path = repository().join(README);
-            fs::write(path, summarized(&readme, &runs)?)
-                .with_context(|| format!("writing {README}"))?;
+            let Texts { page, readme, front_page } = texts.with_tables(&runs)?;
+            let files = [(path, page), (file(README), readme), (file(FRONT_PAGE), front_page)];
+            for (path, text) in files {
+                fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+            }
             return Ok(ExitCode::SUCCESS);
         }
-        let mut problems = of_tables(&text, &readme)?;
+        let mut problems = texts.problems()?;
         let wrong = claimed.difference(&runs).map(|name| (name, "does not run on Windows"));
         let missing = runs.difference(&claimed).map(|name| (name, "runs on Windows"));
         problems.extend(wrong.chain(missing).map(|(name, what)| {
@@ -93,7 +96,7 @@ impl Systems {
 pub fn problems(pages: &BTreeMap<String, String>) -> anyhow::Result<Vec<String>> {
     let text = pages.get(PAGE).with_context(|| format!("the book has no page {PAGE}"))?;
     let unmeasured = rows().iter().filter_map(|row| row.unmeasured(pages)).collect::<Vec<_>>();
-    let tables = of_tables(text, &readme()?)?;
+    let tables = Texts::read(text.clone())?.problems()?;
     Ok(tables.into_iter().chain(unmeasured).chain(of_gaps(&sources()?)).collect())
 }
 
@@ -127,17 +130,53 @@ fn sources() -> anyhow::Result<Vec<String>> {
         .collect()
 }
 
-fn of_tables(text: &str, readme: &str) -> anyhow::Result<Vec<String>> {
-    let runs = claims(text);
-    let are_right =
-        [(PAGE, filled(text, &runs)? == text), (README, summarized(readme, &runs)? == readme)];
-    let wrong = are_right.into_iter().filter(|(_, is_right)| !is_right).map(|(name, _)| {
-        format!(
-            "{name}: its tables are not what the designs' tables make them: \
-             cargo run -p xtask -- systems --write"
-        )
-    });
-    Ok(wrong.collect())
+/// What has tables that are made from the designs' tables.
+#[derive(PartialEq, Eq)]
+struct Texts {
+    page: String,
+    readme: String,
+    front_page: String,
+}
+
+impl Texts {
+    /// With this page, as they stand.
+    fn read(page: String) -> anyhow::Result<Self> {
+        let front_page = file(FRONT_PAGE);
+        let front_page = fs::read_to_string(&front_page)
+            .with_context(|| format!("reading {}", front_page.display()))?;
+        Ok(Self { page, readme: readme()?, front_page })
+    }
+
+    /// As they should be where these run on Windows.
+    fn with_tables(&self, runs: &BTreeSet<String>) -> anyhow::Result<Self> {
+        Ok(Self {
+            page: filled(&self.page, runs)?,
+            readme: summarized(&self.readme, runs)?,
+            front_page: listed(&self.front_page, runs)?,
+        })
+    }
+
+    /// Those whose tables are not as they should be where what the page says runs on Windows.
+    fn problems(&self) -> anyhow::Result<Vec<String>> {
+        let right = self.with_tables(&claims(&self.page))?;
+        let are_right = [
+            (PAGE, right.page == self.page),
+            (README, right.readme == self.readme),
+            (FRONT_PAGE, right.front_page == self.front_page),
+        ];
+        let wrong = are_right.into_iter().filter(|(_, is_right)| !is_right).map(|(name, _)| {
+            format!(
+                "{name}: its tables are not what the designs' tables make them: \
+                 cargo run -p xtask -- systems --write"
+            )
+        });
+        Ok(wrong.collect())
+    }
+}
+
+/// A file of the repository.
+fn file(path: &str) -> PathBuf {
+    repository().join(path)
 }
 
 fn repository() -> PathBuf {
@@ -145,7 +184,7 @@ fn repository() -> PathBuf {
 }
 
 pub fn readme() -> anyhow::Result<String> {
-    fs::read_to_string(repository().join(README)).with_context(|| format!("reading {README}"))
+    fs::read_to_string(file(README)).with_context(|| format!("reading {README}"))
 }
 
 /// An interface of a system, and what it limits.
@@ -156,6 +195,8 @@ struct Row {
     /// The table, and what the name begins with where the suites are told what to run.
     kind: Kind,
     name: &'static str,
+    /// How it works, in one sentence.
+    summary: &'static str,
     linux: Option<Interface>,
     windows: Option<Interface>,
     /// How far it was verified on Linux.
@@ -245,7 +286,7 @@ fn rows() -> Vec<Row> {
         Row::of(Kind::Device, of.about(), of_device(of.about(), of.wants()), verified)
     });
     let provider = rio::Choice::ALL.iter().map(|choice| {
-        let name = choice.about().name;
+        let rio::AboutProvider { name, summary, .. } = choice.about();
         let verified = match (choice.reaches_loopback(), name.contains('-')) {
             (true, _) => MEASURED,
             (false, false) => ON_A_LINK,
@@ -253,7 +294,8 @@ fn rows() -> Vec<Row> {
         };
         let [linux, windows] = of_provider(name);
         let (under_wine, elsewhere) = (UNDER_WINE, NOT_YET);
-        Row { kind: Kind::Provider, name, linux, windows, verified, under_wine, elsewhere }
+        let kind = Kind::Provider;
+        Row { kind, name, summary, linux, windows, verified, under_wine, elsewhere }
     });
     udp.chain(tcp).chain(device).chain(provider).collect()
 }
@@ -379,7 +421,8 @@ impl Row {
         verified: &'static str,
     ) -> Self {
         let (under_wine, elsewhere) = (UNDER_WINE, NOT_YET);
-        Self { kind, name: about.name, linux, windows, verified, under_wine, elsewhere }
+        let About { name, summary, .. } = about;
+        Self { kind, name, summary, linux, windows, verified, under_wine, elsewhere }
     }
 
     fn unique(&self) -> String {
@@ -469,6 +512,20 @@ fn summarized(text: &str, runs: &BTreeSet<String>) -> anyhow::Result<String> {
         let _ = writeln!(table, "| {what} | all {} designs | {on_windows} |", rows.len());
     }
     replaced(text, "summary", &table)
+}
+
+/// The library's front page with its tables as they should be.
+fn listed(text: &str, runs: &BTreeSet<String>) -> anyhow::Result<String> {
+    let mut kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Provider);
+    kinds.try_fold(text.to_owned(), |text, kind| {
+        let mut table =
+            String::from("| design | how it does its I/O | Windows |\n| --- | --- | --- |\n");
+        for row in rows().iter().filter(|row| row.kind == kind) {
+            let on_windows = if runs.contains(&row.unique()) { "yes" } else { "" };
+            let _ = writeln!(table, "| `{}` | {} | {on_windows} |", row.name, row.summary);
+        }
+        replaced(&text, kind.table(), &table)
+    })
 }
 
 /// A text with another table between the marks of this name.
@@ -577,6 +634,20 @@ mod tests {
         let designs = udp::designs().len() + tcp::designs().len() + device::designs().len();
         let lines = page.lines().filter(|line| line.starts_with("| [`") || line.starts_with("| `"));
         assert_eq!(lines.count(), designs + rio::Choice::ALL.len());
+    }
+
+    #[test]
+    fn the_front_page_has_each_design_once_and_says_which_run_on_windows() {
+        let page = listed(PAGE_OF_TESTS, &set(&["blocking", "tcp/poll"])).unwrap();
+        let designs = udp::designs().len() + tcp::designs().len() + device::designs().len();
+        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), designs);
+        let there: Vec<_> = page.lines().filter(|line| line.ends_with(" | yes |")).collect();
+        assert!(
+            matches!(there[..], [udp, tcp] if udp.starts_with("| `blocking` | each")
+            && tcp.starts_with("| `poll` | ")),
+            "{there:?}"
+        );
+        assert_eq!(listed(&page, &set(&["blocking", "tcp/poll"])).unwrap(), page);
     }
 
     #[test]

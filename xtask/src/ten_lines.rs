@@ -15,7 +15,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 
-/// The library's package. It has the version of all packages here.
+use crate::packages;
+
+/// The library's package.
 const LIBRARY: &str = "weir-io";
 
 /// The largest that a program may be which names one design by its type, in bytes.
@@ -32,6 +34,9 @@ const BY_NAME: &str = "AnyDesign";
 pub struct TenLines {
     /// Types of designs, as udp::Blocking; `udp::AnyDesign` for a choice by name.
     designs: Vec<String>,
+    /// Features of the library besides that of the kind, as tracing,metrics: for what they cost. The size has no limit then.
+    #[arg(long, value_delimiter = ',')]
+    features: Vec<String>,
 }
 
 /// A program, and what it cost.
@@ -46,11 +51,9 @@ impl TenLines {
     /// # Errors
     /// If the library cannot be packed, or a program is not built or does not run.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-        let folder = std::path::absolute(target)?.join("ten-lines");
-        let library = pack(&root, &folder)?;
+        let root = packages::root();
+        let folder = packages::target()?.join("ten-lines");
+        let library = packages::pack(&folder.join("packed"), &[LIBRARY])?.remove(0);
         let designs: Vec<&str> = match self.designs.is_empty() {
             true => DESIGNS.to_vec(),
             false => self.designs.iter().map(String::as_str).collect(),
@@ -59,12 +62,12 @@ impl TenLines {
         println!("{:<24} {:>12} {:>16}", "design", "bytes", "CPU s to rebuild");
         for design in designs {
             let (kind, program) = program(design)?;
-            let project = Project::new(&root, &folder, &library, kind)?;
+            let project = Project::new(&root, &folder, &library, kind, &self.features)?;
             let Built { bytes, cpu } = project.build(design, &program)?;
             let cpu = cpu.map_or("?".into(), |cpu| format!("{:.2}", cpu.as_secs_f64()));
             println!("{design:<24} {bytes:>12} {cpu:>16}");
             project.try_out(design)?;
-            if !design.ends_with(BY_NAME) && bytes > MOST_BYTES {
+            if self.features.is_empty() && !design.ends_with(BY_NAME) && bytes > MOST_BYTES {
                 eprintln!("{design}: {bytes} bytes, and {MOST_BYTES} are the most that it may be");
                 code = ExitCode::FAILURE;
             }
@@ -80,10 +83,18 @@ struct Project {
 }
 
 impl Project {
-    fn new(root: &Path, folder: &Path, library: &Path, kind: &str) -> anyhow::Result<Self> {
+    fn new(
+        root: &Path,
+        folder: &Path,
+        library: &Path,
+        kind: &str,
+        others: &[String],
+    ) -> anyhow::Result<Self> {
         let (folder, target) = (folder.join(kind), folder.join("target"));
         fs::create_dir_all(folder.join("src/bin"))?;
-        let features = format!("default-features = false, features = [{kind:?}]");
+        let features: Vec<&str> =
+            std::iter::once(kind).chain(others.iter().map(String::as_str)).collect();
+        let features = format!("default-features = false, features = {features:?}");
         fs::write(
             folder.join("Cargo.toml"),
             format!(
@@ -112,10 +123,9 @@ impl Project {
     }
 
     fn cargo_build(&self, name: &str) -> anyhow::Result<()> {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--release", "--offline", "--bin", name]);
-        build.env("CARGO_TARGET_DIR", &self.target);
-        run(build.current_dir(&self.folder))
+        let words = ["build", "--quiet", "--release", "--offline", "--bin", name];
+        let mut build = packages::cargo(&words);
+        packages::run(build.env("CARGO_TARGET_DIR", &self.target).current_dir(&self.folder))
     }
 
     fn program(&self, name: &str) -> PathBuf {
@@ -145,34 +155,6 @@ impl Project {
         );
         Ok(())
     }
-}
-
-/// Packs the library as it would be published, and unpacks it. What is not committed yet counts, too.
-fn pack(root: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
-    let name = format!("{LIBRARY}-{}", env!("CARGO_PKG_VERSION"));
-    let packed = folder.join("packed");
-    let mut package = Command::new(env!("CARGO"));
-    package.args([
-        "package",
-        "--quiet",
-        "--package",
-        LIBRARY,
-        "--no-verify",
-        "--allow-dirty",
-        "--offline",
-    ]);
-    package.arg("--target-dir").arg(&packed).current_dir(root);
-    run(&mut package)?;
-    let mut unpack = Command::new("tar");
-    unpack.arg("-xzf").arg(packed.join("package").join(format!("{name}.crate")));
-    run(unpack.arg("-C").arg(&packed))?;
-    Ok(packed.join(name))
-}
-
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }
 
 /// udp-rio-hybrid of `udp::RioHybrid`.

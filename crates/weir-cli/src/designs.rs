@@ -164,7 +164,7 @@ fn in_full(listed: &Listed) -> String {
 }
 
 fn options(text: &mut String, options: Vec<OptionInfo>) {
-    for OptionInfo { name, help, default, accepts } in options {
+    for OptionInfo { name, help, default, accepts, .. } in options {
         let _ = writeln!(text, "  --{name} ({accepts}; default {default})\n      {help}");
     }
 }

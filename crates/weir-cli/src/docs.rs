@@ -80,7 +80,9 @@ fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut text = vec![];
     // Fails only if it cannot be written, and memory can.
-    if Man::new(command.clone()).title(name.to_uppercase()).render(&mut text).is_ok() {
+    let page = Man::new(command.clone()).title(name.to_uppercase());
+    let page = page.source(concat!("weir ", env!("CARGO_PKG_VERSION"))).manual("weir");
+    if page.render(&mut text).is_ok() {
         pages.push((name, String::from_utf8_lossy(&text).into_owned()));
     }
     let below = command.get_subcommands();

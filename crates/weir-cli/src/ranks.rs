@@ -15,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use weir_load::{
     Stop, StopReason,
     ranks::{
-        Ranks,
+        JoinError, Ranks,
         course::{self, Course},
         join,
     },
@@ -51,12 +51,14 @@ pub fn run<F: Finding>(
     lead: impl FnOnce(&Together, &mut Shown<F>) -> anyhow::Result<Option<F>>,
     follow: impl FnOnce(&Together) -> anyhow::Result<()>,
 ) -> ExitCode {
-    let together = match Together::start(any_build) {
+    let together = match Together::start() {
         Ok(together) => together,
         Err(error) => return shown::run(json, |_: &mut Shown<F>| Err(error)),
     };
+    let joined = together.join(any_build);
     if together.ranks.rank() == 0 {
         let code = shown::run(json, |shown| {
+            joined?;
             let found = lead(&together, shown);
             if found.is_err() {
                 // Those that wait for a plan are not to wait longer.
@@ -68,7 +70,9 @@ pub fn run<F: Finding>(
         let _ = together.end();
         return code;
     }
-    if let Err(error) = follow(&together) {
+    // Why they did not join is told by rank 0.
+    let followed = if joined.is_ok() { follow(&together) } else { Ok(()) };
+    if let Err(error) = followed {
         say!("{}: rank {}: {error:#}", F::COMMAND, together.ranks.rank());
     }
     // What became of the run is said by rank 0, once.
@@ -84,11 +88,11 @@ pub struct Together {
 }
 
 impl Together {
-    /// Joins the others.
+    /// This process as one of those that MPI started.
     ///
     /// # Errors
-    /// Why there are none, or not of this build.
-    pub fn start(any_build: bool) -> anyhow::Result<Self> {
+    /// Why it is none.
+    pub fn start() -> anyhow::Result<Self> {
         if !weir_mpi::IS_BUILT_IN {
             let text = "this weir was built without MPI: build it with `cargo build --release --features mpi`, where an MPI \
                         (libopenmpi-dev or libmpich-dev) and libclang-dev are installed; or leave --mpi out";
@@ -109,8 +113,15 @@ impl Together {
         command.arg(LINK);
         let mpi = Arc::new(Mpi::start(command)?);
         let ranks: Arc<dyn Ranks> = Arc::clone(&mpi) as _;
-        join(&*ranks, any_build, Instant::now() + WITHIN)?;
         Ok(Self { mpi, ranks, signals, planned: std::cell::Cell::new(false) })
+    }
+
+    /// Holds all ranks against rank 0; each calls it first.
+    ///
+    /// # Errors
+    /// As [`join`].
+    pub fn join(&self, any_build: bool) -> Result<(), JoinError> {
+        join(&*self.ranks, any_build, Instant::now() + WITHIN)
     }
 
     /// Where signals to end are noted: those of a person, and those of mpirun when another rank is gone.

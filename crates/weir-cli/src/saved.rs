@@ -7,6 +7,7 @@ use clap::{Args, Parser as _};
 use serde_json::{Value, json};
 use weir_lab::report::layout::{chars, figures, table_of_width};
 use weir_lab::saved::Saved;
+use weir_lab::saved::diff::Diff;
 
 use crate::compare::context::Context;
 use crate::compare::display::width;
@@ -74,8 +75,9 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
 ///
 /// The runs of two results are not interleaved, so what changed on the machine is in each difference. What the rows of a
 /// load changed together is said once, and each row is judged by its own change, if there are three rows or more.
-/// Exit codes: 0 success; 1 what was found cannot be written; 2 a file cannot be read, or holds no results; 4 a figure
-/// is worse beyond the noise, or all of a load together are.
+/// Exit codes: 0 success; 1 nothing could be judged (no row in common, or too few rounds), or what was found cannot be
+/// written; 2 a file cannot be read, or holds no results; 4 a figure is worse beyond the noise, or all of a load together
+/// are.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// The result before: a document, or its folder.
@@ -107,8 +109,11 @@ fn attempt_diff(args: &DiffArgs) -> Result<u8, Failure> {
         }
     };
     crate::print_report(&text)?;
-    let regressed = diffs.iter().any(|diff| diff.has_regressed());
-    Ok(if regressed { exit::REGRESSION } else { exit::OK })
+    Ok(match () {
+        () if diffs.iter().any(Diff::has_regressed) => exit::REGRESSION,
+        () if diffs.iter().all(|diff| diff.why_not_judged().is_some()) => exit::FAILED,
+        () => exit::OK,
+    })
 }
 
 /// List saved results, the newest first.

@@ -89,8 +89,10 @@ fn a_comparison_is_kept_listed_and_does_not_differ_from_itself() {
 
     let kept = kept.to_str().unwrap();
     let same = output(&["diff", kept, kept]);
-    assert_eq!(same.status.code(), Some(0), "{}", errors(&same));
+    assert_eq!(same.status.code(), Some(1), "{}", errors(&same));
     assert!(text(&same).contains("The machines are alike."), "{}", text(&same));
+    let too_few = "Nothing can be judged: all rows have too few rounds.";
+    assert!(text(&same).contains(too_few), "{}", text(&same));
 
     // Nothing is kept where nobody wants it.
     let words = ["compare", "iops", "--design", "sync", "--rounds", "1", "--no-save"];
@@ -195,6 +197,9 @@ fn shells_and_manuals_have_what_they_need() {
     }
     let page = output(&["manual", "compare-udp"]);
     assert!(text(&page).contains(".TH WEIR-COMPARE-UDP"), "{}", text(&page));
+    let version = concat!("weir ", env!("CARGO_PKG_VERSION"));
+    let title = text(&page).lines().find(|line| line.starts_with(".TH")).map(str::to_owned);
+    assert!(title.is_some_and(|title| title.contains(version)), "{}", text(&page));
     assert_eq!(output(&["manual", "no-such"]).status.code(), Some(2));
     let base = folder("manual");
     let all = output(&["manual", "--folder", base.to_str().unwrap()]);

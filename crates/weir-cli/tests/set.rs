@@ -77,7 +77,7 @@ fn a_change_is_in_force_in_the_next_interval_and_the_counters_show_it() {
     let shown = document(&shown);
     let names: Vec<&str> =
         shown["settings"].as_array().unwrap().iter().filter_map(|of| of["name"].as_str()).collect();
-    assert_eq!(names, ["threshold", "spin", "adaptive"]);
+    assert_eq!(names, ["threshold", "spin", "adaptive", "defer"]);
     assert_eq!(shown["settings"][1]["value"], "1000000us");
     sending(port, || {
         // Datagrams come more often than it ceases to poll.
@@ -155,7 +155,7 @@ fn what_cannot_be_changed_is_refused_with_what_can_and_changes_nothing() {
 
 #[test]
 fn a_design_that_has_nothing_to_change_says_so() {
-    let server = Server::start(&["--design", "blocking"]);
+    let server = Server::start(&["--design", "port"]);
     let shown = output(&["set", &server.control]);
     assert_eq!(shown.status.code(), Some(0), "{}", errors(&shown));
     assert!(String::from_utf8_lossy(&shown.stdout).contains("nothing that can be changed"));

@@ -127,6 +127,13 @@ fn count_of(length: usize) -> c_int {
     c_int::try_from(length).expect("no message is as long")
 }
 
+/// Memory for as many as there are, and not at the address that stands for none: MPI takes that for a constant of its own
+/// (MPI_IN_PLACE of Open MPI is 1).
+fn some<T>(mut memory: Vec<T>) -> Vec<T> {
+    memory.reserve(1);
+    memory
+}
+
 /// An operation that was begun, with what it reads or writes.
 struct Begun<B> {
     request: ffi::MPI_Request,
@@ -412,7 +419,7 @@ impl Link {
     }
 
     fn isend(&self, to: usize, tag: c_int, bytes: Vec<u8>) -> Result<Begun<Vec<u8>>, String> {
-        Begun::begin("MPI_Isend", bytes, |bytes, request| {
+        Begun::begin("MPI_Isend", some(bytes), |bytes, request| {
             // SAFETY: the bytes are on the heap, and stay until the request is over; the rank exists, or MPI says that it does
             // not.
             unsafe {
@@ -454,7 +461,7 @@ impl Link {
             }
             Kind::Gather => {
                 let all = if self.rank == 0 { self.peers.len() } else { 0 };
-                let lengths = (vec![bytes.len() as u64], vec![0u64; all]);
+                let lengths = (vec![bytes.len() as u64], some(vec![0u64; all]));
                 let lengths = Begun::begin("MPI_Igather", lengths, |(mine, all), request| {
                     let mine = mine.as_ptr().cast();
                     // SAFETY: both are on the heap, and stay until the request is over; at the root there is room for one of
@@ -468,8 +475,8 @@ impl Link {
             }
             Kind::Sum => {
                 let (words, _) = bytes.as_chunks();
-                let mine: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-                let all = vec![0u64; mine.len()];
+                let mine = some(words.iter().map(|word| u64::from_le_bytes(*word)).collect());
+                let all = some(vec![0u64; mine.len()]);
                 Collective::Sum(Begun::begin(
                     "MPI_Ireduce",
                     (mine, all),
@@ -500,7 +507,7 @@ impl Link {
                 if !length.is_over()? {
                     return Ok(Err(Collective::BroadcastLength { root, bytes, length }));
                 }
-                let mut bytes = bytes;
+                let mut bytes = some(bytes);
                 bytes.resize(length.memory[0] as usize, 0);
                 Err(Collective::Broadcast(Begun::begin("MPI_Ibcast", bytes, |bytes, request| {
                     let (data, length) = (bytes.as_mut_ptr().cast(), count_of(bytes.len()));
@@ -537,8 +544,8 @@ impl Link {
                     place += *length as c_int;
                 }
                 let gathering = Gathering {
-                    mine: bytes,
-                    all: vec![0; total as usize],
+                    mine: some(bytes),
+                    all: some(vec![0; total as usize]),
                     counts: lengths.iter().map(|length| *length as c_int).collect(),
                     places,
                 };

@@ -24,7 +24,7 @@ use weir::{
     Error,
     counters::{Counters, Snapshot},
     memory::{Region, RegionOptions},
-    rio::{CompletionQueue, HandOver, Needs, Opened, Provider, Started, WithProvider},
+    rio::{CompletionQueue, HandOver, Needs, OnProvider, OneThread, Opened, Provider, Started},
     socket::{
         Endpoint, OFFLOADED_BYTES, PathMtu, ReceiveBuffer, SocketOptions, datagrams_can_be_marked,
         meta_can_be_told, receives_can_be_offloaded, replies_from_local_address,
@@ -67,7 +67,7 @@ impl WeirSocket {
         settings.check()?;
         let provider = settings.provider.resolve();
         let settings = Settings { provider, ..*settings };
-        let socket = provider.with(Bind { address, settings: &settings })?;
+        let socket = provider.with(Bind { address, settings: &settings })??;
         let core = Arc::clone(&socket.core);
         runtime.spawn(Box::pin(future::poll_fn(move |cx| core.poll_flush(cx))));
         Ok(socket)
@@ -120,10 +120,21 @@ struct Bind<'a> {
     settings: &'a Settings,
 }
 
-impl WithProvider for Bind<'_> {
-    type Output = WeirSocket;
+impl OnProvider for Bind<'_> {
+    type Output = Result<WeirSocket, Error>;
 
-    fn with<P>(self, provider: P) -> Result<WeirSocket, Error>
+    fn on<P>(self, provider: P) -> Self::Output
+    where
+        P: Provider<OneThread> + Provider<HandOver>,
+        <P as Provider<HandOver>>::Cq: Send,
+        <P as Provider<HandOver>>::Rq: Send,
+    {
+        self.bind(provider)
+    }
+}
+
+impl Bind<'_> {
+    fn bind<P>(self, provider: P) -> Result<WeirSocket, Error>
     where
         P: Provider<HandOver, Cq: Send, Rq: Send>,
     {

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use weir::tcp::{
-    AnyDesign, Asks, Connector, Handle, Handler, Mail, Output, Reason, Running, Server,
+    AnyDesign, Asks, Connector, Handle, Handler, Mail, Output, Reason, Refused, Running, Server,
 };
 
 /// Where the handle of a side is, once its connection stands.
@@ -41,8 +41,10 @@ impl Side {
     fn pass_on(&mut self) {
         let Some(other) = self.other.get() else { return };
         let fit = self.kept.len().min(other.room());
-        if fit > 0 && other.send(&self.kept[..fit]).is_ok() {
-            self.kept.drain(..fit);
+        match other.send(&self.kept[..fit]) {
+            Ok(()) => drop(self.kept.drain(..fit)),
+            Err(Refused::Full) => {}     // somebody else was faster
+            Err(_) => self.kept.clear(), // nothing more goes there
         }
         if self.ended && self.kept.is_empty() {
             other.close();

@@ -148,7 +148,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let stopper = server.stopper();
     ctrlc::set_handler(move || stopper.wake())?;
-    let report = server.wait();
+    server.wait();
+    let report = server.stop();
     let total = report.total();
     println!(
         "{} datagrams came, {} were passed on, {} found no room, {} could not be sent, {} were of more clients than {CLIENTS}",

@@ -1,8 +1,12 @@
 //! What the designs of every kind of server have in common: what is said of each, and the table that
 //! names, help and comparisons follow from.
 
+/// What only types of this crate implement: traits that stand on it can get further functions without breaking anybody.
+pub trait Sealed {}
+
 /// What a design is, in a few lines.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct About {
     /// Its name.
     pub name: &'static str,
@@ -16,6 +20,7 @@ pub struct About {
 
 /// What a design stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Contract {
     /// Plain sockets ([`crate::socket`], [`crate::stream`]).
     Socket,
@@ -56,8 +61,8 @@ macro_rules! designs {
 
         /// What can be started: a [`Design`] by its type, which the compiler builds with the handler inlined, and builds
         /// no other; or one by its name ([`AnyDesign`]). Those are all built once, within weir, and call handlers of
-        /// any type through a pointer.
-        pub trait Startable {
+        /// any type through a pointer. No other types are.
+        pub trait Startable: $crate::design::Sealed {
             #[doc(hidden)]
             fn start_as<H: Handler>(
                 self,
@@ -76,6 +81,8 @@ macro_rules! designs {
             }
         }
 
+        impl $crate::design::Sealed for AnyDesign {}
+
         impl Startable for AnyDesign {
             fn start_as<H: Handler>(
                 self,
@@ -88,6 +95,7 @@ macro_rules! designs {
 
         /// Any design, with its options: what a name is turned into.
         #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
         pub enum AnyDesign {
             $(#[doc = concat!("See [`", stringify!($Design), "`].")] $Design($Design),)*
         }
@@ -264,6 +272,8 @@ macro_rules! design {
             $(#[$meta])*
             pub struct $Design $(with $relations)? { $($options)* }
         }
+
+        impl $crate::design::Sealed for $Design {}
 
         impl $crate::$kind::Design for $Design {
             const ABOUT: $crate::design::About = $crate::design::About {

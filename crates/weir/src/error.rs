@@ -9,6 +9,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 /// An error of the library. Its text says what was wrong, what caused it and what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A socket could not be bound.
     #[error("cannot bind {address}: {source}{}", advice_for_bind(.source, .address))]
@@ -118,6 +119,7 @@ impl Error {
 
 /// Why something cannot be used here: tried, not guessed from a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unavailable {
     /// What cannot be used: "provider uring", "design epoll".
     pub what: String,

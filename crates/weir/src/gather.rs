@@ -14,6 +14,10 @@ use crate::{
 use std::{
     fmt,
     str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -44,15 +48,37 @@ impl Gather {
         self.at_most.is_zero()
     }
 
-    /// What decides when, if datagrams are to gather; and has the calling thread's timed waits end in time. What came
-    /// of both is told to `state`, with `how`: what the wait is.
-    pub(crate) fn begin(self, how: &str, state: impl FnOnce(&str, String)) -> Option<Gathering> {
-        if self.is_none() {
-            return None;
+    /// As one word: the microseconds, of which there are fewer than 2^32 ([`LIMITS`](Self::LIMITS)), above the number.
+    pub(crate) fn packed(self) -> u64 {
+        let us = u32::try_from(self.at_most.as_micros()).unwrap_or(u32::MAX);
+        u64::from(us) << 32 | u64::from(self.enough)
+    }
+
+    pub(crate) fn unpacked(word: u64) -> Self {
+        Self { at_most: Duration::from_micros(word >> 32), enough: word as u32 }
+    }
+}
+
+/// What waits are asked for now: it may be changed while the server runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked(Arc<AtomicU64>);
+
+impl Asked {
+    /// What is kept in this word ([`Gather::packed`]).
+    pub fn in_word(word: Arc<AtomicU64>) -> Self {
+        Self(word)
+    }
+
+    fn now(&self) -> Gather {
+        Gather::unpacked(self.0.load(Relaxed))
+    }
+
+    /// What decides how long waits gather. What is known of that is told to `state`, with `how`: what the wait is.
+    pub fn begin(self, how: &str, state: impl FnOnce(&str, String)) -> Gathering {
+        if !self.now().is_none() {
+            state("gathers-by", format!("{how}; {}", pause::end_in_time()));
         }
-        let slack = pause::end_in_time();
-        state("gathers-by", format!("{how}; {slack}"));
-        Some(Gathering::new(self, Instant::now()))
+        Gathering::new(self, Instant::now())
     }
 }
 
@@ -121,7 +147,9 @@ impl Limit<Gather> for GatherLimits {
 /// so it does after a wait that brought nothing. So silence costs no wake-ups, and a lone datagram no time.
 #[derive(Debug, Clone)]
 pub(crate) struct Gathering {
-    asked: Gather,
+    asked: Asked,
+    /// What was asked for when that was looked at last.
+    by: Gather,
     /// When the wait before began.
     waited: Instant,
     /// When something was last dequeued.
@@ -136,19 +164,34 @@ pub(crate) struct Gathering {
 const WORTH_SHARING: f64 = 2.0;
 
 impl Gathering {
-    pub fn new(asked: Gather, now: Instant) -> Self {
-        Self { asked, waited: now, dequeued: now, came: 0, left: false }
+    pub fn new(asked: Asked, now: Instant) -> Self {
+        let by = asked.now();
+        Self { asked, by, waited: now, dequeued: now, came: 0, left: false }
     }
 
     /// So many datagrams are enough.
     pub fn enough(&self) -> u32 {
-        self.asked.enough
+        self.by.enough
+    }
+
+    /// Whether anything is to gather, as it is asked for now: to be asked before each wait. What was seen of arrivals
+    /// before they were to gather counts for nothing.
+    #[inline]
+    pub fn is_on(&mut self) -> bool {
+        let asked = self.asked.now();
+        if asked != self.by {
+            *self = Self::new(self.asked.clone(), Instant::now());
+        }
+        !asked.is_none()
     }
 
     /// Takes note of what a dequeue brought, and whether it may have left something behind: it took as much as it may,
     /// say. `now` is asked for where it brought something.
     #[inline]
     pub fn dequeued(&mut self, datagrams: usize, left: bool, now: impl FnOnce() -> Instant) {
+        if self.by.is_none() {
+            return;
+        }
         self.left = left;
         if datagrams > 0 {
             self.came += datagrams as u64;
@@ -173,13 +216,17 @@ impl Gathering {
             return Duration::ZERO;
         }
         let per_s = came as f64 / since.as_secs_f64();
-        let enough_in = f64::from(self.asked.enough) / per_s;
-        let time = self.asked.at_most.as_secs_f64().min(enough_in);
+        let enough_in = f64::from(self.by.enough) / per_s;
+        let time = self.by.at_most.as_secs_f64().min(enough_in);
         if per_s * time < WORTH_SHARING {
             return Duration::ZERO;
         }
         let gathered = now.saturating_duration_since(self.dequeued);
-        Duration::from_secs_f64(time).saturating_sub(gathered)
+        let left = Duration::from_secs_f64(time).saturating_sub(gathered);
+        if !left.is_zero() {
+            pause::end_in_time_once();
+        }
+        left
     }
 }
 
@@ -189,6 +236,10 @@ mod tests {
     use proptest::prelude::*;
 
     const ASKED: Gather = Gather { at_most: Duration::from_micros(200), enough: 64 };
+
+    fn asked() -> Asked {
+        Asked::in_word(Arc::new(AtomicU64::new(ASKED.packed())))
+    }
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -223,7 +274,7 @@ mod tests {
     /// dequeued at the end.
     fn waits(course: &[(usize, u64)]) -> Vec<Duration> {
         let mut now = Instant::now();
-        let mut gathering = Gathering::new(ASKED, now);
+        let mut gathering = Gathering::new(asked(), now);
         let wait = |&(came, took): &(usize, u64)| {
             now += us(took);
             gathering.dequeued(came, false, || now);
@@ -239,6 +290,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_may_change_and_what_came_before_counts_for_nothing() {
+        let word = Arc::new(AtomicU64::new(Gather::NONE.packed()));
+        let mut gathering = Gathering::new(Asked::in_word(Arc::clone(&word)), Instant::now());
+        gathering.dequeued(1_000_000, true, || unreachable!("nobody wants to know"));
+        assert!(!gathering.is_on());
+        word.store(ASKED.packed(), Relaxed);
+        assert!(gathering.is_on() && !gathering.has_left());
+        assert_eq!(gathering.enough(), 64);
+        let start = gathering.waited;
+        assert_eq!(gathering.wait(start + us(200)), us(0), "it has seen nothing");
+        gathering.dequeued(10, false, || start + us(400));
+        assert_eq!(gathering.wait(start + us(400)), us(200));
+        word.store(Gather { at_most: us(100), enough: 8 }.packed(), Relaxed);
+        assert!(gathering.is_on());
+        assert_eq!(gathering.enough(), 8);
+        word.store(Gather::NONE.packed(), Relaxed);
+        assert!(!gathering.is_on());
+    }
+
+    #[test]
     fn a_lone_datagram_silence_and_the_first_after_it_wait_for_nothing() {
         assert_eq!(waits(&[(1, 1000), (0, 200), (0, 1_000_000), (1, 500_000)]), [us(0); 4]);
     }
@@ -246,7 +317,7 @@ mod tests {
     #[test]
     fn what_came_while_a_group_was_handled_has_waited() {
         let start = Instant::now();
-        let mut gathering = Gathering::new(ASKED, start);
+        let mut gathering = Gathering::new(asked(), start);
         gathering.dequeued(10, false, || start + us(200));
         assert_eq!(gathering.wait(start + us(230)), us(170));
         gathering.dequeued(300, false, || start + us(400));
@@ -261,7 +332,7 @@ mod tests {
     #[test]
     fn where_something_was_left_behind_nothing_gathers_before_it_was_taken() {
         let start = Instant::now();
-        let mut gathering = Gathering::new(ASKED, start);
+        let mut gathering = Gathering::new(asked(), start);
         gathering.dequeued(8, true, || start + us(100));
         assert!(gathering.has_left());
         assert_eq!(gathering.wait(start + us(100)), us(0));

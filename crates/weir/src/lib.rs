@@ -1,4 +1,19 @@
-//! Every I/O design of a server, on Linux and on Windows, behind one small API.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where to find what
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`udp`], [`tcp`], [`device`] | servers: `Server`, `Handler`, `Running`, and the table of designs of each |
+//! | [`filter`] | what stands between a TCP connection and its handler: limits, time-outs, TLS |
+//! | [`limits`], [`tcp::Limits`] | what a server may take and send |
+//! | [`rio`], [`port`], [`readiness`], [`socket`], [`stream`], [`memory`] | the contracts that designs stand on, each with the rules that hold on every provider |
+//! | [`counters`], [`tunable`] | what a server counts, and what may be changed while it runs |
+//! | [`timer`], [`options`], [`error`], [`wake`] | what all of them use |
+//! | [`machine`], [`affinity`], [`process`], [`privilege`] | what the machine is, and where threads run |
+//!
+//! Examples of programs are in the package's folder `examples`: a sink, an echo server, a statsd aggregator, a relay, a
+//! TCP proxy, and one by hand on each contract (`rio_sink`, `port_lines`, `readiness_chat`).
 //!
 //! # Features
 //!
@@ -9,6 +24,8 @@
 //! | `device` | I/Os of devices: [`device`] | |
 //! | `xdp` | providers of registered I/O that take frames and packets of network devices: [`rio::xdp`], [`rio::packet`] | |
 //! | `tls` | the filter [`Tls`](filter::Tls) on [rustls](https://docs.rs/rustls), and `tcp`; building it takes a C compiler | |
+//! | `tracing` | events for [tracing](https://docs.rs/tracing): what a server does besides serving | |
+//! | `metrics` | counters for the recorder of [metrics](https://docs.rs/metrics): `Running::export_metrics` | |
 //! | `fake` | providers of registered I/O in memory, for tests: `rio::fake` | |
 //!
 //! What servers stand on is there without any of them: contracts and their providers ([`rio`], [`port`], [`readiness`],
@@ -16,6 +33,14 @@
 //!
 //! No design has a feature of its own, as none needs one: a program that starts a design by its type is compiled with that
 //! design alone. One that starts it by its name has all of its kind, which were compiled once, with this library.
+//!
+//! # Compatibility
+//!
+//! Errors and what is told of servers (enums of reasons, reports, counters, settings) are `#[non_exhaustive]`: they grow in
+//! minor versions. Values of settings (options of designs, `Limits`, `SocketOptions`) are made by naming what differs from a
+//! default, as in `Limits { connections: 100, ..Limits::default() }`, which goes on compiling when one is added. Traits that
+//! only this crate implements (designs, what can be started, sets of readiness) are sealed; handlers, filters and providers
+//! of registered I/O are open.
 
 // What a server of one kind stands on is used by no other. With all kinds nothing may be left over.
 #![cfg_attr(
@@ -42,6 +67,7 @@ mod design;
 pub mod device;
 #[forbid(unsafe_code)]
 pub mod error;
+mod events;
 #[cfg(feature = "tcp")]
 #[forbid(unsafe_code)]
 pub mod filter;
@@ -90,13 +116,25 @@ pub mod wake;
 mod wine;
 
 pub use error::{Error, Unavailable};
+/// The library that [`filter::Tls`] speaks TLS with, whose types are a part of its interface.
+#[cfg(feature = "tls")]
+pub use rustls;
 
-/// The code of the book's chapter on this library is compiled and run with the tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../book/src/writing-a-server.md")]
-struct WritingAServer;
-
-/// So is that of the README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+/// The code of the book's pages on this library, and of the README, is compiled and run with the tests.
+macro_rules! pages {
+    ($($Page:ident = $path:literal;)*) => {
+        $(#[cfg(doctest)]
+        #[doc = include_str!($path)]
+        struct $Page;)*
+    };
+}
+pages! {
+    Readme = "../../../README.md";
+    WritingAServer = "../../../book/src/writing-a-server.md";
+    WritingATcpServer = "../../../book/src/writing-a-tcp-server.md";
+    Filters = "../../../book/src/filters.md";
+    Timers = "../../../book/src/timers.md";
+    ReadingADevice = "../../../book/src/reading-a-device.md";
+    BuildingBlocks = "../../../book/src/building-blocks.md";
+    Moving = "../../../book/src/moving.md";
+}

@@ -6,6 +6,7 @@ use crate::{
         ENTRIES_SOURCE, entries_source,
         os::{ThreadId, ThreadUsage},
     },
+    events::event,
     memory::Region,
     tunable::{self, Setting, Tunable, Unit},
     wake::Waker,
@@ -13,7 +14,7 @@ use crate::{
 use std::{
     any::Any,
     ops::RangeInclusive,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{
@@ -23,7 +24,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What a thread answers once: that it has started, or why it could not.
@@ -94,7 +95,9 @@ impl Answer {
 pub(crate) fn live(id: &OnceLock<ThreadId>, life: impl FnOnce()) -> ThreadUsage {
     let _ = id.set(ThreadId::current());
     let before = ThreadUsage::current();
+    event!(DEBUG, "a thread of the server begins");
     life();
+    event!(DEBUG, "a thread of the server ends");
     ThreadUsage::current().since(&before)
 }
 
@@ -137,17 +140,26 @@ impl<T> LeaveTogether<T> {
     }
 
     /// Leaves, and waits until all have. Whoever leaves last calls `last` with what was shared.
-    pub(crate) fn leave<R>(self, last: impl FnOnce(T) -> R) -> Option<R> {
+    fn leave<R>(self, last: impl FnOnce(T) -> R) -> Option<R> {
         let result = Arc::into_inner(self.shared).map(|(shared, _stays)| last(shared));
         let _ = self.gone.recv(); // an error, once the last has left
         result
     }
-}
 
-impl<T> std::ops::Deref for LeaveTogether<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.shared.0
+    /// The life of a thread: runs, closes what is shared, since the others must not wait for this thread, and leaves. A panic
+    /// goes on when all have left. Whoever leaves last gives everything back by `last`.
+    pub(crate) fn live<W>(
+        self,
+        worker: &mut W,
+        run: impl FnOnce(&mut W, &T) -> Result<(), Error>,
+        close: impl FnOnce(&T),
+        last: impl FnOnce(&mut W, T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (shared, _) = &*self.shared;
+        let result = contain(|| run(worker, shared));
+        close(shared);
+        let given_back = self.leave(|shared| last(worker, shared)).unwrap_or(Ok(()));
+        result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
     }
 }
 
@@ -167,7 +179,10 @@ pub(crate) struct Lifecycle {
     on_failure: Mutex<Vec<OnFailure>>,
     /// Held by who tells them.
     telling: Mutex<()>,
+    /// Of its threads.
     wakers: Mutex<Vec<Waker>>,
+    /// Of those who wait for its end.
+    waiters: Mutex<Vec<Waker>>,
     /// A thread is at it to wake them.
     waking: AtomicBool,
     effective: Mutex<Settings>,
@@ -209,21 +224,37 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 impl Lifecycle {
-    /// Asks every thread to stop and ends its wait.
+    /// Asks every thread to stop and ends its wait, and those of who wait for the server's end.
     pub(crate) fn stop(&self) {
-        self.ended.get_or_init(Instant::now);
+        self.stop_threads();
+        self.wake(&self.waiters);
+    }
+
+    fn stop_threads(&self) {
+        self.ended.get_or_init(|| {
+            event!(INFO, "the server stops");
+            Instant::now()
+        });
         self.stopping.store(true, SeqCst);
+        self.wake(&self.wakers);
+    }
+
+    fn wake(&self, wakers: &Mutex<Vec<Waker>>) {
         // A waker may stop another server, whose waker stops this one.
         if self.waking.swap(true, SeqCst) {
             return;
         }
-        self.wake_all();
+        Self::wake_each(wakers);
         self.waking.store(false, SeqCst);
     }
 
-    /// Ends every wait once: who waits looks what there is to do.
+    /// Ends every wait of its threads once: they look what there is to do.
     pub(crate) fn wake_all(&self) {
-        let wakers = lock(&self.wakers).clone();
+        Self::wake_each(&self.wakers);
+    }
+
+    fn wake_each(wakers: &Mutex<Vec<Waker>>) {
+        let wakers = lock(wakers).clone();
         wakers.iter().for_each(Waker::wake);
     }
 
@@ -232,9 +263,11 @@ impl Lifecycle {
     }
 
     pub(crate) fn fail(&self, error: Error) {
+        event!(ERROR, %error, "the server fails");
         lock(&self.failure).get_or_insert(error);
+        self.stop_threads();
         self.tell_of_failure();
-        self.stop();
+        self.wake(&self.waiters);
     }
 
     /// Has this called with the failure, by the thread that fails, or at once where it has failed.
@@ -291,8 +324,7 @@ impl Lifecycle {
         for tunable in lock(&self.tunables).iter() {
             let now = tunable.setting();
             if let Some((_, value)) = entries.iter_mut().find(|(name, _)| name == now.name) {
-                *value =
-                    if tunable.unit == Unit::Flag { now.value } else { now.number.to_string() };
+                *value = tunable.unit.as_option(&now);
             }
         }
         entries
@@ -323,6 +355,7 @@ impl Lifecycle {
         let effective = lock(&self.effective).entries();
         let tunables = lock(&self.tunables);
         tunable::set(&tunables, &effective, changes)?;
+        event!(INFO, ?changes, "settings were changed");
         Ok(tunables.iter().map(Tunable::setting).collect())
     }
 
@@ -334,11 +367,11 @@ impl Lifecycle {
             return Err(Error::unknown_name("tunable", name, known));
         };
         if !tunable.allows(value) {
-            let problem =
-                format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
+            let problem = format!("{value} is not allowed; allowed: {}", tunable.allowed());
             return Err(Error::option(name, problem));
         }
         tunable.value.store(value, Relaxed);
+        event!(INFO, name, value, "a setting was changed");
         Ok(())
     }
 
@@ -346,13 +379,50 @@ impl Lifecycle {
         lock(&self.failure).take()
     }
 
+    /// Waits until the end, or until the time is over if there is one; says whether it has ended.
+    pub(crate) fn wait(&self, time: Option<Duration>) -> bool {
+        let told = Arc::new((Mutex::new(false), Condvar::new()));
+        let tell = Arc::clone(&told);
+        let waker = Waker::new(move || {
+            *lock(&tell.0) = true;
+            tell.1.notify_all();
+        });
+        self.add_waiter(waker.clone());
+        let (ended, changed) = &*told;
+        let (ended, wanting) = (lock(ended), |ended: &mut bool| !*ended);
+        let has_ended = match time {
+            None => *changed.wait_while(ended, wanting).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                let waited = changed.wait_timeout_while(ended, time, wanting);
+                *waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        self.forget_waiter(&waker);
+        has_ended
+    }
+
     /// Lets go of a waker, and of what it holds.
     pub(crate) fn forget_waker(&self, waker: &Waker) {
         lock(&self.wakers).retain(|other| !other.is(waker));
     }
 
+    /// Ends the wait of a thread of the server when that stops.
     pub(crate) fn add_waker(&self, waker: Waker) {
-        lock(&self.wakers).push(waker.clone());
+        self.add_to(&self.wakers, waker);
+    }
+
+    /// Lets go of a waker of somebody who waits.
+    pub(crate) fn forget_waiter(&self, waker: &Waker) {
+        lock(&self.waiters).retain(|other| !other.is(waker));
+    }
+
+    /// Wakes somebody who waits for the server's end: behind its threads, and behind those who are told of a failure.
+    pub(crate) fn add_waiter(&self, waker: Waker) {
+        self.add_to(&self.waiters, waker);
+    }
+
+    fn add_to(&self, wakers: &Mutex<Vec<Waker>>, waker: Waker) {
+        lock(wakers).push(waker.clone());
         // A stop that came before the waker was known must not be missed.
         if self.stopping() {
             waker.wake();
@@ -382,6 +452,41 @@ mod tests {
         servers[0].fail(Error::option("first", "a problem"));
         assert!(servers.iter().all(|server| server.stopping()));
         assert!(told.recv().unwrap().contains("first"));
+    }
+
+    #[test]
+    fn whoever_waits_is_let_go_at_the_end_and_leaves_no_waker() {
+        let shared = Lifecycle::default();
+        assert!(!shared.wait(Some(Duration::ZERO)), "it has not ended");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| shared.wait(None));
+            while lock(&shared.waiters).is_empty() {
+                thread::yield_now();
+            }
+            shared.stop();
+            assert!(waiting.join().unwrap());
+        });
+        assert!(shared.wait(None) && shared.wait(Some(Duration::ZERO)), "at once, now");
+        assert!(lock(&shared.waiters).is_empty());
+    }
+
+    #[test]
+    fn who_is_told_of_a_failure_finds_the_threads_asked_to_stop_and_nobody_else_woken() {
+        let shared = Arc::new(Lifecycle::default());
+        let (wake, woken) = mpsc::channel();
+        for (who, add) in
+            [("a thread", Lifecycle::add_waker as fn(&_, _)), ("who waits", Lifecycle::add_waiter)]
+        {
+            let wake = wake.clone();
+            add(&shared, Waker::new(move || wake.send(who).unwrap()));
+        }
+        let its = Arc::downgrade(&shared);
+        shared.on_failure(Box::new(move |_| {
+            assert!(its.upgrade().expect("it is failing").stopping());
+            wake.send("who is told").unwrap();
+        }));
+        shared.fail(Error::option("one", "a problem"));
+        assert_eq!(woken.try_iter().collect::<Vec<_>>(), ["a thread", "who is told", "who waits"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::{fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
 
 /// What is known of an option before it has a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OptionInfo {
     /// Its name, as on a command line: `dequeue-max`.
     pub name: String,

@@ -12,10 +12,11 @@ use std::{
     time::Duration,
 };
 
-use crate::Error;
+use crate::{Error, gather::Gather, options::Limit as _};
 
 /// How a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unit {
     /// A number.
     Number,
@@ -23,6 +24,8 @@ pub enum Unit {
     Microseconds,
     /// true or false.
     Flag,
+    /// How long datagrams may gather, and how many of them: as 200us,64, or none ([`Gather::packed`] is what is kept).
+    Gather,
 }
 
 impl Unit {
@@ -30,6 +33,7 @@ impl Unit {
         match self {
             Self::Number => text.parse().ok(),
             Self::Flag => text.parse::<bool>().ok().map(u64::from),
+            Self::Gather => text.parse::<Gather>().ok().map(Gather::packed),
             Self::Microseconds => {
                 let (number, us) = match (text.strip_suffix("us"), text.strip_suffix("ms")) {
                     (Some(number), _) => (number, 1),
@@ -46,6 +50,23 @@ impl Unit {
             Self::Number => value.to_string(),
             Self::Microseconds => format!("{value}us"),
             Self::Flag => (value != 0).to_string(),
+            Self::Gather => Gather::unpacked(value).to_string(),
+        }
+    }
+
+    /// As one number.
+    fn number(self, value: u64) -> u64 {
+        match self {
+            Self::Number | Self::Microseconds | Self::Flag => value,
+            Self::Gather => Gather::unpacked(value).at_most.as_micros() as u64,
+        }
+    }
+
+    /// As the option is written when the server starts.
+    pub(crate) fn as_option(self, setting: &Setting) -> String {
+        match self {
+            Self::Number | Self::Microseconds => setting.number.to_string(),
+            Self::Flag | Self::Gather => setting.value.clone(),
         }
     }
 }
@@ -57,7 +78,7 @@ pub struct Setting {
     pub name: &'static str,
     /// The value in force, as it is written.
     pub value: String,
-    /// The same as a number: a flag is 0 or 1, a time is in microseconds.
+    /// The same as a number: a flag is 0 or 1, a time is in microseconds, also that in which datagrams gather.
     pub number: u64,
     /// What it may be.
     pub allowed: String,
@@ -74,14 +95,15 @@ pub(crate) struct Tunable {
 
 impl Tunable {
     pub(crate) fn setting(&self) -> Setting {
-        let number = self.value.load(Relaxed);
-        let (value, allowed) = (self.unit.text(number), self.allowed());
-        Setting { name: self.name, value, number, allowed }
+        let kept = self.value.load(Relaxed);
+        let (value, number) = (self.unit.text(kept), self.unit.number(kept));
+        Setting { name: self.name, value, number, allowed: self.allowed() }
     }
 
-    fn allowed(&self) -> String {
+    pub(crate) fn allowed(&self) -> String {
         let ends = [self.least, self.most].map(|end| self.unit.text(end));
         match self.unit {
+            Unit::Gather => Gather::LIMITS.text(),
             _ if self.least == self.most => ends[0].clone(),
             Unit::Flag => "true or false".into(),
             _ => ends.join(" to "),
@@ -95,8 +117,11 @@ impl Tunable {
         number.ok_or_else(|| Error::option(self.name, problem()))
     }
 
-    pub(crate) fn allows(&self, number: u64) -> bool {
-        (self.least..=self.most).contains(&number)
+    pub(crate) fn allows(&self, kept: u64) -> bool {
+        match self.unit {
+            Unit::Gather => Gather::LIMITS.allows(&Gather::unpacked(kept)),
+            _ => (self.least..=self.most).contains(&kept),
+        }
     }
 }
 
@@ -146,6 +171,7 @@ pub(crate) fn microseconds(value: &AtomicU64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pause::FINE_TIMERS;
 
     fn tunables() -> Vec<Tunable> {
         let of = |name, unit, value, least, most| {
@@ -176,6 +202,26 @@ mod tests {
         set(&all, &[], &[]).unwrap();
         let allowed: Vec<String> = all.iter().map(|tunable| tunable.setting().allowed).collect();
         assert_eq!(allowed, ["1 to 1000", "0us to 1000000us", "true or false", "false"]);
+    }
+
+    #[test]
+    fn how_datagrams_gather_is_written_as_the_option_is() {
+        let value = Arc::new(AtomicU64::new(Gather::NONE.packed()));
+        let all = [Tunable { name: "gather", unit: Unit::Gather, value, least: 0, most: 0 }];
+        assert_eq!((values(&all), all[0].setting().number), (vec!["none".to_owned()], 0));
+        let changed = set(&all, &[], &[("gather", "1ms,64")]);
+        if FINE_TIMERS {
+            changed.unwrap();
+            assert_eq!((values(&all), all[0].setting().number), (vec!["1000us,64".into()], 1000));
+            set(&all, &[], &[("gather", "none")]).unwrap();
+        } else {
+            assert!(changed.unwrap_err().to_string().contains("none, since"));
+        }
+        assert_eq!(values(&all), ["none"]);
+        for wrong in ["", "200us", "2s,64", "200us,1", "4294967297us,64"] {
+            let error = set(&all, &[], &[("gather", wrong)]).unwrap_err().to_string();
+            assert!(error.contains("allowed: none"), "{error}");
+        }
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub fn check(design: AnyDesign, direction: Direction) -> Result<Seen, Error> {
 fn check_writes(design: AnyDesign) -> Result<Option<String>, Error> {
     let device = Device::open_for_writing(DEVICE)?;
     let running = Reads::of(&device).length(LENGTH).ios(IOS).start(design, |_| ())?;
-    let over = running.wait(WITHIN);
+    let over = running.wait_for(WITHIN);
     let report = running.stop();
     let of = report.total();
     let bytes = IOS * LENGTH as u64;
@@ -141,7 +141,7 @@ fn check_reads(design: AnyDesign) -> Result<Seen, Error> {
     let reads = Reads::of(&device).length(LENGTH).ios(IOS);
     let handler = |_| Compares { blocks: [false; BLOCKS], wrong: None };
     let running = reads.start(design, handler)?;
-    let over = running.wait(WITHIN);
+    let over = running.wait_for(WITHIN);
     let report = running.stop();
     let of = report.total();
     let failure = report.failure.map(|failure| failure.to_string());

@@ -54,9 +54,9 @@ fn rate<H: Handler>(
     handlers: impl FnMut(usize) -> H + Send + 'static,
 ) -> Result<f64, Error> {
     let running = spec.reads().start(spec.design.clone(), handlers)?;
-    running.wait(WARM_UP);
+    running.wait_for(WARM_UP);
     let (first, began) = (running.counters().completed, Instant::now());
-    running.wait(MEASURED);
+    running.wait_for(MEASURED);
     let (last, elapsed) = (running.counters().completed, began.elapsed());
     match running.stop().failure {
         Some(failure) => Err(failure),

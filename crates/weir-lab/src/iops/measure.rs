@@ -228,7 +228,7 @@ pub(super) fn wait<H>(running: &Running<H>, stop: &Stop, until: Instant) -> Opti
             return Some(EndedBy::Asked);
         }
         let left = until.saturating_duration_since(Instant::now());
-        if running.wait(left.min(LOOK_AGAIN)) {
+        if running.wait_for(left.min(LOOK_AGAIN)) {
             return Some(EndedBy::Ios);
         }
         if left.is_zero() {

@@ -8,7 +8,8 @@ use crate::report::model::{Load, Row, Standing, Study, text, texts};
 use crate::report::number::{UNKNOWN, percent};
 use crate::report::words::number_of;
 
-/// Columns of the first screen, whatever the terminal has.
+/// Columns of the first screen, whatever the terminal has, but for what a reader must know below it: a reason is a line,
+/// as long as the terminal allows.
 pub const COLUMNS: usize = 100;
 /// Its lines.
 pub const LINES: usize = 24;
@@ -25,11 +26,13 @@ const FEWEST_ROWS: usize = 3;
 pub fn screen(document: &Value, width: usize, lines: usize) -> String {
     let studies = Study::all(document);
     let Some(study) = studies.first() else { return String::new() };
-    let width = width.min(COLUMNS);
+    let (width, whole_width) = (width.min(COLUMNS), width);
     let airy = lines > LINES_OF_A_PART;
     let mut text = vec![cut(&heading(study), width)];
-    let foot: Vec<String> =
-        if airy { foot(study).iter().map(|line| cut(line, width)).collect() } else { vec![] };
+    let foot: Vec<String> = match airy {
+        true => foot(study).iter().map(|line| cut(line, whole_width)).collect(),
+        false => vec![],
+    };
     if airy {
         text.push(String::new());
     }
@@ -286,7 +289,6 @@ pub fn foot_of_all(document: &Value, width: usize) -> Vec<String> {
     }
     let unranked = (!unranked.is_empty())
         .then(|| format!("Not ranked (--details says why): {}", unranked.join(", ")));
-    let width = width.min(COLUMNS);
     unranked.into_iter().chain(worst(warnings)).map(|line| cut(&line, width)).collect()
 }
 
@@ -312,8 +314,13 @@ mod tests {
             for width in [80, 100, 200] {
                 let text = screen(&results, width, lines);
                 assert!(text.lines().count() <= lines, "{lines}:\n{text}");
-                let widest = text.lines().map(chars).max().unwrap();
-                assert!(widest <= width.min(COLUMNS), "{widest} of {width}:\n{text}");
+                // The last paragraph, if there is one: what a reader must know.
+                let foot = if lines > LINES_OF_A_PART { text.rfind("\n\n") } else { None };
+                let (body, foot) = text.split_at(foot.unwrap_or(text.len()));
+                let widest = |part: &str| part.lines().map(chars).max().unwrap_or(0);
+                assert!(widest(body) <= width.min(COLUMNS), "{width}:\n{text}");
+                assert!(widest(foot) <= width, "{width}:\n{text}");
+                assert!(lines < LINES || width < 200 || !foot.contains('…'), "{text}");
             }
         }
     }

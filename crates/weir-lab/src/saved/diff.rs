@@ -189,6 +189,20 @@ impl Diff {
         }
     }
 
+    /// Of how many rows one of the results has too few rounds to tell.
+    fn unjudged(&self) -> usize {
+        self.rows.iter().filter(|row| row.change == Change::TooFewRounds).count()
+    }
+
+    /// Why nothing can be judged, where nothing can.
+    pub fn why_not_judged(&self) -> Option<&'static str> {
+        match (self.rows.len(), self.unjudged()) {
+            (0, _) => Some("the two results have no row in common"),
+            (all, unjudged) if all == unjudged => Some("all rows have too few rounds"),
+            _ => None,
+        }
+    }
+
     /// Whether any row is worse, beyond the noise, or all rows of a load together are.
     pub fn has_regressed(&self) -> bool {
         let mut commons = self.commons.iter();
@@ -233,8 +247,13 @@ impl Diff {
                 list(&said)
             ));
         }
-        if self.rows.is_empty() {
-            say("The two results have no row in common.");
+        match (self.why_not_judged(), self.unjudged()) {
+            (Some(why), _) => say(&format!("Nothing can be judged: {why}.")),
+            (None, 0) => {}
+            (None, unjudged) => {
+                let all = self.rows.len();
+                say(&format!("{unjudged} of {all} rows cannot be judged: too few rounds."));
+            }
         }
         if let Some(common) = self.common_ratio {
             say(&format!(

@@ -50,6 +50,22 @@ fn a_result_does_not_differ_from_itself() {
 }
 
 #[test]
+fn what_cannot_be_judged_is_said() {
+    let before = document(&results());
+    let mut short = results();
+    short.cells[0][1].samples.truncate(3);
+    let one = diff(&before, &document(&short));
+    assert_eq!((change_of(&one, "blocking"), one.why_not_judged()), (Change::TooFewRounds, None));
+    assert!(one.text(300).contains("rows cannot be judged: too few rounds."), "{}", one.text(300));
+    for cell in short.cells.iter_mut().flatten() {
+        cell.samples.truncate(3);
+    }
+    let none = diff(&before, &document(&short));
+    assert_eq!(none.why_not_judged(), Some("all rows have too few rounds"));
+    assert!(none.text(300).contains("Nothing can be judged: all rows have"), "{}", none.text(300));
+}
+
+#[test]
 fn what_became_slower_is_a_regression_and_what_became_faster_is_none() {
     let before = document(&results());
     let slower = diff(&before, &document(&changed(1, 0.5)));

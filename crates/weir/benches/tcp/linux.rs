@@ -120,6 +120,7 @@ fn start(design: AnyDesign) -> Running {
         AnyDesign::Ring(design) => server.start(design, handler),
         AnyDesign::RioTcp(design) => server.start(design, handler),
         AnyDesign::RingHybrid(design) => server.start(design, handler),
+        other => panic!("this benchmark does not name the type of {other:?}: add it here"),
     };
     started.expect("the design said it can run")
 }

@@ -14,6 +14,9 @@
 mod batch;
 mod counter;
 pub mod device;
+#[cfg(feature = "metrics")]
+pub(crate) mod export;
+pub mod names;
 pub mod os;
 pub mod stream;
 
@@ -51,6 +54,7 @@ macro_rules! counters {
 
         /// The counters of one thread, or of several added up, at one moment.
         #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
         pub struct Snapshot {
             $($(#[$doc])* pub $name: u64,)*
             #[doc = $batches]

@@ -121,11 +121,17 @@ impl Common {
         }
     }
 
-    /// Waits until all threads have ended, or the time is over; says whether they have.
-    pub fn wait(&self, time: Duration) -> bool {
-        let alive = lock(&self.alive);
-        let waited = self.over.wait_timeout_while(alive, time, |alive| *alive > 0);
-        waited.is_ok_and(|(alive, _)| *alive == 0)
+    /// Waits until all threads have ended, or until the time is over if there is one; says whether they have.
+    pub fn wait(&self, time: Option<Duration>) -> bool {
+        let (alive, some) = (lock(&self.alive), |alive: &mut usize| *alive > 0);
+        let left = match time {
+            None => *self.over.wait_while(alive, some).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                let waited = self.over.wait_timeout_while(alive, time, some);
+                *waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        left == 0
     }
 }
 

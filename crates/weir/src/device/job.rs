@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Error,
+    events::event,
     lifecycle::{Answers, failure_of, live, lock},
     memory::{Layout, Region},
 };
@@ -167,6 +168,7 @@ impl<H: Handler> Job<H> {
         match first_error {
             None => {
                 self.common.open();
+                event!(INFO, settings = ?running.effective(), "a device is read or written");
                 Ok(running)
             }
             Some(error) => {

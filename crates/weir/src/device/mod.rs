@@ -11,7 +11,7 @@
 //!     .ios(1000)
 //!     .start(AnyDesign::parse("sync").unwrap(), |_thread| ())
 //!     .unwrap();
-//! assert!(running.wait(Duration::from_secs(10)), "1000 reads are soon over");
+//! assert!(running.wait_for(Duration::from_secs(10)), "1000 reads are soon over");
 //! let report = running.stop();
 //! assert!(report.failure.is_none());
 //! assert_eq!(report.total().completed, 1000);
@@ -78,11 +78,15 @@ pub use target::{Device, MOST_DELAY, NAMES};
 pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
-use crate::{Error, Unavailable, design::designs, options::Options};
+use crate::{
+    Error, Unavailable,
+    design::{Sealed, designs},
+    options::Options,
+};
 use handler::{Boxed, MakeHandler};
 
-/// One way of issuing I/Os to a device.
-pub trait Design: Options {
+/// One way of issuing I/Os to a device. Only weir has designs: handlers are what programs bring along.
+pub trait Design: Options + Sealed {
     /// What it is.
     const ABOUT: About;
 

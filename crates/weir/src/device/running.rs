@@ -13,6 +13,7 @@ use crate::{
         os::{ThreadId, ThreadUsage},
     },
     lifecycle::lock,
+    wake::Waker,
 };
 use std::{
     marker::PhantomData,
@@ -44,6 +45,7 @@ pub(super) struct Thread {
 /// What is left of a run that is over.
 #[derive(Debug)]
 #[must_use = "it says whether the run failed"]
+#[non_exhaustive]
 pub struct Final<H> {
     /// What each thread counted, with its handler.
     pub threads: Vec<ThreadFinal<H>>,
@@ -60,6 +62,7 @@ pub struct Final<H> {
 
 /// What one thread leaves behind.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ThreadFinal<H> {
     /// Its handler, with its state.
     pub handler: H,
@@ -127,9 +130,38 @@ impl<H> Running<H> {
         !self.run.common.shared.stopping()
     }
 
-    /// Waits until it has ended by itself, or the time is over; says whether it has.
-    pub fn wait(&self, time: Duration) -> bool {
-        self.run.common.wait(time)
+    /// Calls `waker` when it ends, asked to or by itself; at once if it has. So whoever waits for its end need not look.
+    pub fn on_end(&self, waker: Waker) {
+        self.run.common.shared.add_waker(waker);
+    }
+
+    /// Waits until it has ended, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
+    /// then comes from [`stop`](Self::stop).
+    pub fn wait(&self) {
+        self.run.common.wait(None);
+    }
+
+    /// The same for so long at most; says whether it has ended.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        self.run.common.wait(Some(time))
+    }
+
+    /// Asks it to end, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
+    /// that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is still to be
+    /// called, and has less to wait for.
+    pub fn stopper(&self) -> Waker {
+        let shared = Arc::downgrade(&self.run.common);
+        Waker::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.shared.stop();
+            }
+        })
+    }
+
+    /// Calls `call` with the failure when it fails, on the thread that does, before anybody is woken; at once if it
+    /// has failed. Each that was given is called, and a panic of one harms nobody.
+    pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
+        self.run.common.shared.on_failure(Box::new(call));
     }
 }
 

@@ -1,6 +1,8 @@
 //! What about a machine makes its figures doubtful or keeps something from running, and what to do about it.
 
-use super::{Check, Costs, Effect, Instruments, Limit, Load, Machine};
+use super::{
+    Check, Costs, Effect, Instruments, Limit, Load, Machine, Moderation, NetworkDevice, Pcie,
+};
 
 /// Other programs may use this share of the cores before it is worth a warning.
 pub const MOST_LOAD_OF_OTHERS: f64 = 0.10;
@@ -33,6 +35,7 @@ pub fn checks(
     all.extend([receive_buffer(machine), descriptors(machine), locked_memory(machine)]);
     all.extend([numa(machine), deferred_frees(machine), connection_tracking(machine)]);
     all.extend(machine.network.iter().map(|device| queues(device, machine)));
+    all.extend(machine.network.iter().flat_map(of_hardware));
     all.sort_by_key(|check| std::cmp::Reverse(check.effect));
     all
 }
@@ -472,7 +475,7 @@ fn connection_tracking(machine: &Machine) -> Check {
     }
 }
 
-fn queues(device: &super::NetworkDevice, machine: &Machine) -> Check {
+fn queues(device: &NetworkDevice, machine: &Machine) -> Check {
     let name = &device.name;
     let count = device.receive_queues;
     let cores = machine.online_cores.unwrap_or(1);
@@ -493,6 +496,75 @@ fn queues(device: &super::NetworkDevice, machine: &Machine) -> Check {
     )
 }
 
+/// What a device says of its link, its queues, its interrupts and its offloads; nothing of what it does not say.
+fn of_hardware(device: &NetworkDevice) -> Vec<Check> {
+    let said = [link(device), rss(device), moderation(device), offloads(device)];
+    said.into_iter().flatten().collect()
+}
+
+fn link(device: &NetworkDevice) -> Option<Check> {
+    let name = &device.name;
+    let speed = device.bits_per_s.map(|bits| format!("a link of {} Mbit/s", bits / 1_000_000));
+    if let Some(Pcie { speed, lanes, at_best: Some((best_speed, best_lanes)) }) = &device.pcie {
+        let found = format!(
+            "the device {name} is on {speed} x{lanes} and could be on {best_speed} x{best_lanes}"
+        );
+        let consequence = "frames may reach memory more slowly than the link brings them";
+        let cure = "put it into a slot that has all of its lanes";
+        return Some(Check::bad("link", Effect::Limits, found, consequence, cure));
+    }
+    Some(Check::fine("link", format!("the device {name} has {}", speed?)))
+}
+
+fn rss(device: &NetworkDevice) -> Option<Check> {
+    let (name, count) = (&device.name, device.receive_queues);
+    let queues = device.rss?.queues;
+    if queues < count {
+        let found = format!(
+            "the device {name} spreads what it receives over {queues} of its {count} queues (RSS)"
+        );
+        let consequence = "the other queues, and the cores that serve them, receive nothing";
+        let check =
+            Check::bad("rss", Effect::Limits, found, consequence, "spread it over all of them");
+        return Some(check.command(format!("ethtool -X {name} equal {count}")));
+    }
+    let found = format!("the device {name} spreads what it receives over all of its queues (RSS)");
+    Some(Check::fine("rss", found))
+}
+
+fn moderation(device: &NetworkDevice) -> Option<Check> {
+    let (name, Moderation { rx_us, rx_frames, adaptive_rx }) = (&device.name, device.moderation?);
+    if adaptive_rx {
+        let found = format!(
+            "the device {name} adapts how long it holds back interrupts to what it receives"
+        );
+        let consequence =
+            "latencies depend on the traffic shortly before, and differ from run to run";
+        let cure = "have it hold them back for a time that stays the same";
+        let check = Check::bad("moderation", Effect::Falsifies, found, consequence, cure);
+        return Some(check.command(format!("ethtool -C {name} adaptive-rx off")));
+    }
+    let found = match (rx_us, rx_frames) {
+        (0, 0 | 1) => format!("the device {name} holds back no interrupt"),
+        _ => format!(
+            "the device {name} holds back interrupts for {rx_us} µs or {rx_frames} frames, always alike"
+        ),
+    };
+    Some(Check::fine("moderation", found))
+}
+
+fn offloads(device: &NetworkDevice) -> Option<Check> {
+    let (name, offloads) = (&device.name, device.offloads?);
+    let found = format!("of GRO, LRO, TSO and GSO the device {name} has on: {}", offloads.names());
+    if !offloads.gro && !offloads.lro {
+        let consequence =
+            "each segment of a connection is received by itself, and TCP is as slow as that";
+        let check = Check::bad("offloads", Effect::Limits, found, consequence, "have them joined");
+        return Some(check.command(format!("ethtool -K {name} gro on")));
+    }
+    Some(Check::fine("offloads", found))
+}
+
 /// A mask of so many cores, as the kernel takes it: words of 32 bits, the highest first.
 fn all_cores(cores: usize) -> String {
     let words = cores.div_ceil(32);
@@ -503,7 +575,7 @@ fn all_cores(cores: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{Boost, Core, Mitigation, NetworkDevice};
+    use crate::machine::{Boost, Core, Mitigation, Offloads, Rss};
 
     /// Four cores, two to each physical one, and nothing to complain about.
     fn sound() -> Machine {
@@ -598,6 +670,11 @@ mod tests {
             network: vec![NetworkDevice {
                 name: "eth0".into(),
                 receive_queues: 4,
+                bits_per_s: Some(25_000_000_000),
+                pcie: Some(Pcie { speed: "8.0 GT/s PCIe".into(), lanes: 8, at_best: None }),
+                rss: Some(Rss { entries: 128, queues: 4, key_bytes: 40 }),
+                moderation: Some(Moderation { rx_us: 8, rx_frames: 32, adaptive_rx: false }),
+                offloads: Some(Offloads { gro: true, tso: true, ..Offloads::default() }),
                 ..Default::default()
             }],
             ..sound()
@@ -640,6 +717,20 @@ mod tests {
         assert_eq!(with(|m| m.skb_defer_max = Some(64)), ["skb_defer"]);
         assert_eq!(with(|m| m.connections_tracked = Some(3)), ["conntrack"]);
         assert_eq!(with(|m| m.network[0].receive_queues = 1), ["queues"]);
+        let slow = |m: &mut Machine| {
+            m.network[0].pcie.as_mut().unwrap().at_best = Some(("16.0 GT/s PCIe".into(), 8));
+        };
+        assert_eq!(with(slow), ["link"]);
+        assert_eq!(with(|m| m.network[0].rss.as_mut().unwrap().queues = 2), ["rss"]);
+        let adapts = |m: &mut Machine| m.network[0].moderation.as_mut().unwrap().adaptive_rx = true;
+        assert_eq!(with(adapts), ["moderation"]);
+        assert_eq!(with(|m| m.network[0].offloads = Some(Offloads::default())), ["offloads"]);
+        // What a device does not say nobody can change.
+        let silent = |m: &mut Machine| {
+            let NetworkDevice { name, receive_queues, .. } = m.network.remove(0);
+            m.network.push(NetworkDevice { name, receive_queues, ..Default::default() });
+        };
+        assert_eq!(with(silent), [""; 0]);
         assert_eq!(with(|m| m.smt = None), ["smt"], "what is not known is told");
     }
 

@@ -5,13 +5,17 @@
 //!
 //! Origin: linux/ethtool.h, netdevice(7).
 
-use super::network::{Moderation, Rss};
+use super::network::{Moderation, Offloads, Rss};
 use std::{io, net::UdpSocket, os::fd::AsRawFd as _};
 
 /// The commands that are used here, each of which only reads.
 mod command {
     pub const DRIVER: u32 = 0x03; // ETHTOOL_GDRVINFO
     pub const COALESCE: u32 = 0x0e; // ETHTOOL_GCOALESCE
+    pub const TSO: u32 = 0x1e; // ETHTOOL_GTSO
+    pub const GSO: u32 = 0x23; // ETHTOOL_GGSO
+    pub const FLAGS: u32 = 0x25; // ETHTOOL_GFLAGS
+    pub const GRO: u32 = 0x2b; // ETHTOOL_GGRO
     pub const CHANNELS: u32 = 0x3c; // ETHTOOL_GCHANNELS
     pub const RSS: u32 = 0x46; // ETHTOOL_GRSSH
     pub const LINK_SETTINGS: u32 = 0x4c; // ETHTOOL_GLINKSETTINGS
@@ -22,6 +26,19 @@ mod command {
 /// # Safety
 /// It must be as large as what the kernel writes for the command that it holds.
 unsafe trait Question {}
+
+/// `struct ethtool_value`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+// SAFETY: the whole struct of the kernel.
+unsafe impl Question for Value {}
+
+/// Of the flags of a device, that segments are joined by it (ETH_FLAG_LRO).
+const LRO: u32 = 1 << 15;
 
 /// `struct ethtool_channels`.
 #[derive(Debug, Default)]
@@ -179,8 +196,11 @@ impl Ethtool {
         let asked = self.socket.as_raw_fd();
         // SAFETY: SIOCGIFMTU takes such a request, and writes a number into it.
         let result = unsafe { libc::ioctl(asked, libc::SIOCGIFMTU as _, &raw mut request) };
+        if result != 0 {
+            return None;
+        }
         // SAFETY: this is what it wrote.
-        (result == 0).then(|| unsafe { request.ifr_ifru.ifru_mtu })?.try_into().ok()
+        unsafe { request.ifr_ifru.ifru_mtu }.try_into().ok()
     }
 
     /// The queues that it receives by; `None` where it does not say.
@@ -196,6 +216,21 @@ impl Ethtool {
         self.ask(&mut coalesce).ok()?;
         let Coalesce { rx_us, rx_frames, adaptive_rx, .. } = coalesce;
         Some(Moderation { rx_us, rx_frames, adaptive_rx: adaptive_rx != 0 })
+    }
+
+    /// What is done with many frames at a time; `None` where it does not say.
+    pub fn offloads(&self) -> Option<Offloads> {
+        let value = |command| {
+            let mut value = Value { command, ..Value::default() };
+            self.ask(&mut value).ok().map(|()| value.data)
+        };
+        let is_on = |command| value(command).map(|value| value != 0);
+        Some(Offloads {
+            gro: is_on(command::GRO)?,
+            lro: value(command::FLAGS)? & LRO != 0,
+            tso: is_on(command::TSO)?,
+            gso: is_on(command::GSO)?,
+        })
     }
 
     /// How it spreads frames over its queues; `None` where it does not say.
@@ -242,6 +277,7 @@ mod tests {
     #[test]
     fn structs_are_those_of_the_kernel() {
         // Sizes of linux/ethtool.h, of the last two without what has no fixed length.
+        assert_eq!(size_of::<Value>(), 8);
         assert_eq!(size_of::<Channels>(), 36);
         assert_eq!(size_of::<Coalesce>(), 92);
         assert_eq!(std::mem::offset_of!(Coalesce, adaptive_rx), 40);
@@ -264,6 +300,7 @@ mod tests {
     #[test]
     fn loopback_says_no_speed_and_what_is_not_there_is_an_error() {
         assert_eq!(Ethtool::of("lo").unwrap().bits_per_s().unwrap(), None);
+        assert_eq!(Ethtool::of("weir-none").unwrap().offloads(), None);
         let absent = Ethtool::of("weir-none").unwrap().bits_per_s().unwrap_err();
         assert_eq!(absent.raw_os_error(), Some(libc::ENODEV));
         assert!(Ethtool::of("a-name-that-is-far-too-long").is_err());

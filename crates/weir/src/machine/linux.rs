@@ -363,6 +363,7 @@ fn ask(device: &mut NetworkDevice) {
     device.bits_per_s = asked.bits_per_s().ok().flatten();
     device.rss = asked.rss();
     device.moderation = asked.moderation();
+    device.offloads = asked.offloads();
 }
 
 /// The PCIe link of a device of PCI; `None` where it has none, as those of a virtual machine.

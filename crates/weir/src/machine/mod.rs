@@ -41,7 +41,7 @@ pub use core_to_core::core_to_core_ns;
 pub use costs::Costs;
 pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
-pub use network::{Interrupt, Moderation, NetworkDevice, Pcie, Rss};
+pub use network::{Interrupt, Moderation, NetworkDevice, Offloads, Pcie, Rss};
 
 use crate::affinity;
 use std::{io, net::IpAddr};

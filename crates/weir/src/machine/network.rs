@@ -23,6 +23,8 @@ pub struct NetworkDevice {
     pub rss: Option<Rss>,
     /// When it interrupts.
     pub moderation: Option<Moderation>,
+    /// What it, or the kernel close to it, does with many frames at a time.
+    pub offloads: Option<Offloads>,
     /// Its interrupts, by number.
     pub interrupts: Vec<Interrupt>,
 }
@@ -58,6 +60,28 @@ pub struct Moderation {
     pub rx_frames: u32,
     /// Whether the driver adapts both to what comes.
     pub adaptive_rx: bool,
+}
+
+/// What is done with many frames at a time, so that the rest of the network sees fewer and longer ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Offloads {
+    /// Segments of a connection are joined by the kernel as they are received (GRO).
+    pub gro: bool,
+    /// The same by the device (LRO), which may lose what told them apart.
+    pub lro: bool,
+    /// What is sent is cut by the device (TSO).
+    pub tso: bool,
+    /// It is cut by the kernel just before the device (GSO).
+    pub gso: bool,
+}
+
+impl Offloads {
+    /// The names of those that are on.
+    pub(super) fn names(self) -> String {
+        let all = [(self.gro, "GRO"), (self.lro, "LRO"), (self.tso, "TSO"), (self.gso, "GSO")];
+        let on: Vec<&str> = all.into_iter().filter_map(|(on, name)| on.then_some(name)).collect();
+        if on.is_empty() { "none".into() } else { on.join(", ") }
+    }
 }
 
 /// An interrupt of a device.
@@ -115,6 +139,9 @@ impl fmt::Display for NetworkDevice {
             }
             None => write!(f, "; moderation of interrupts unknown")?,
         }
+        if let Some(offloads) = self.offloads {
+            write!(f, "; offloads: {}", offloads.names())?;
+        }
         for (number, Interrupt { number: irq, name, cores }) in
             self.interrupts.iter().take(SAID).enumerate()
         {
@@ -161,12 +188,13 @@ mod tests {
             }),
             rss: Some(Rss { entries: 128, queues: 8, key_bytes: 40 }),
             moderation: Some(Moderation { rx_us: 8, rx_frames: 128, adaptive_rx: true }),
+            offloads: Some(Offloads { gro: true, tso: true, ..Default::default() }),
             interrupts: (60..80).map(interrupt).collect(),
         };
         let said = full.to_string();
         let expected = "eth1 (mlx5_core): link 25000 Mbit/s; 8.0 GT/s PCIe x4 (at best 16.0 GT/s PCIe x8); NUMA node 1; 8 \
                         receive queues, RSS over 8 of them (128 entries, a key), spread further by RPS; interrupts \
-                        moderated: 8 µs, 128 frames, adaptive; interrupt 60 (mlx5_comp60) on cores 0-3, interrupt 61";
+                        moderated: 8 µs, 128 frames, adaptive; offloads: GRO, TSO; interrupt 60 (mlx5_comp60) on cores 0-3, interrupt 61";
         assert!(said.starts_with(expected), "{said}");
         assert!(said.ends_with(" and 4 more"), "{said}");
     }

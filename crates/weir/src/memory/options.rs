@@ -69,6 +69,7 @@ impl FromStr for NumaNode {
 
 /// What was obtained, to be stated beside every figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Obtained {
     /// Bytes of address space.
     pub bytes: usize,
@@ -84,6 +85,7 @@ pub struct Obtained {
 
 /// What came of [`Commit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Committed {
     /// Pages come as they are touched.
     Touched,

@@ -8,6 +8,7 @@ pub(crate) use native::{FINE_TIMERS, end_in_time};
 
 use crate::wake::Waker;
 use std::{
+    cell::Cell,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,6 +16,18 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+thread_local! {
+    /// Whether the timed waits of the calling thread were made to end in time.
+    static IN_TIME: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the timed waits of the calling thread end in time, the first time that it is called.
+pub(crate) fn end_in_time_once() {
+    if !IN_TIME.replace(true) {
+        end_in_time();
+    }
+}
 
 /// Lets its thread sleep, until a [`Waker`] ends that for good.
 #[derive(Debug)]

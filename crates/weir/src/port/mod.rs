@@ -7,6 +7,8 @@
 //! port of Windows NT 3.5 (`CreateIoCompletionPort`, `GetQueuedCompletionStatus`), with what
 //! Windows Vista added: many completions in one take, and the cancelling of one operation.
 //!
+//! The example `port_lines` of this package is a TCP server by hand on the port for [`streams`].
+//!
 //! What every provider must supply: a [`Layout`] for its slices; sockets, operations and packets
 //! within the [`Needs`] it was opened for; a concurrency limit; cancelling; a stop that gives
 //! every slice back. The [`limit`] module holds a scheduler for those whose operating system has
@@ -260,6 +262,7 @@ pub struct Packet {
 
 /// Why an operation or a packet was not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// As many are outstanding as the port was opened for.
     Full,

@@ -7,6 +7,8 @@
 //! connections, which come and go, there are besides [`Select`], [`SelectIndexed`], [`Events`] and
 //! [`Signals`]; all of them are [`Streams`].
 //!
+//! The example `readiness_chat` of this package is a chat by hand on three of these sets.
+//!
 //! What a file for an operating system must supply: a wake event (something that can be signalled from
 //! any thread and shows up as ready), and the mechanism's own set of sockets.
 //!
@@ -44,6 +46,7 @@ use crate::{
     Error,
     contract::contract,
     counters::Counters,
+    design::Sealed,
     options::named,
     stream::{Listener, Stream},
     wake::Waker,
@@ -106,8 +109,9 @@ contract! {
     }
 }
 
-/// A set of connections and listening sockets whose wait names what is ready by its token.
-pub trait Tokens: Streams {
+/// A set of connections and listening sockets whose wait names what is ready by its token. Only sets of this crate
+/// implement it.
+pub trait Tokens: Streams + Sealed {
     /// Adds a listening socket, to be reported by its token as long as a connection waits.
     ///
     /// # Errors
@@ -135,7 +139,9 @@ pub trait Tokens: Streams {
 
 macro_rules! tokens {
     ($($Set:ty),*) => {
-        $(impl Tokens for $Set {
+        $(impl Sealed for $Set {}
+
+        impl Tokens for $Set {
             fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
                 self.listen(listener, token)
             }

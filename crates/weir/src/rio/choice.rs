@@ -12,6 +12,7 @@ use std::{fmt, str::FromStr};
 
 /// What a provider is, in a few lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AboutProvider {
     /// Its name.
     pub name: &'static str,
@@ -21,19 +22,19 @@ pub struct AboutProvider {
     pub origin: &'static str,
 }
 
-/// Work for a provider that is chosen by its name ([`Choice::with`]), with queues that move between threads: compiled
-/// for each type of provider.
-pub trait WithProvider {
+/// What a program does with the provider that was chosen by its name: [`Choice::with`] calls it with the provider itself,
+/// so it is compiled once for each type of provider there is.
+pub trait OnProvider {
     /// What comes of it.
     type Output;
 
-    /// Does it.
-    ///
-    /// # Errors
-    /// Its own.
-    fn with<P>(self, provider: P) -> Result<Self::Output, Error>
+    /// Does it. Whoever has queues that stay on one thread takes the provider as `Provider<OneThread>`, whoever hands
+    /// them over as `Provider<HandOver>`: a function that is generic over one of the two can be called here.
+    fn on<P>(self, provider: P) -> Self::Output
     where
-        P: Provider<HandOver, Cq: Send, Rq: Send>;
+        P: Provider<OneThread> + Provider<HandOver>,
+        <P as Provider<HandOver>>::Cq: Send,
+        <P as Provider<HandOver>>::Rq: Send;
 }
 
 /// A provider, of the type that implements it.
@@ -48,6 +49,7 @@ macro_rules! providers {
     ($($Choice:ident $name:literal: $summary:literal, $origin:literal, $Type:ident($provider:expr);)*) => {
         /// A provider of registered I/O, by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum Choice {
             /// The first of the table that can run here.
             Auto,
@@ -86,12 +88,12 @@ macro_rules! providers {
         }
 
         impl FromStr for Choice {
-            type Err = ();
-            fn from_str(name: &str) -> Result<Self, ()> {
+            type Err = Error;
+            fn from_str(name: &str) -> Result<Self, Error> {
                 match name {
                     "auto" => Ok(Choice::Auto),
                     $($name => Ok(Choice::$Choice),)*
-                    _ => Err(()),
+                    _ => Err(Error::unknown_name("provider", name, Self::NAMES.0.iter().copied())),
                 }
             }
         }
@@ -146,40 +148,6 @@ providers! {
 }
 
 impl Choice {
-    /// Does something with the provider that it names, whatever its type.
-    ///
-    /// ```
-    /// use weir::{
-    ///     Error,
-    ///     rio::{Choice, HandOver, Needs, Provider, WithProvider},
-    /// };
-    ///
-    /// /// Answers how long its slices are for datagrams of 1200 bytes.
-    /// struct Stride;
-    ///
-    /// impl WithProvider for Stride {
-    ///     type Output = usize;
-    ///
-    ///     fn with<P>(self, provider: P) -> Result<usize, Error>
-    ///     where
-    ///         P: Provider<HandOver, Cq: Send, Rq: Send>,
-    ///     {
-    ///         let needs =
-    ///             Needs { payload: 1200, receives: 64, sends: 0, per_dequeue: 64, offload: false, meta: false };
-    ///         Ok(provider.layout(&needs)?.stride)
-    ///     }
-    /// }
-    ///
-    /// let batch: Choice = "batch".parse().unwrap();
-    /// assert!(batch.with(Stride).unwrap() >= 1200);
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if this build or system lacks it, and what `work` answers.
-    pub fn with<W: WithProvider>(self, work: W) -> Result<W::Output, Error> {
-        with_provider!(self, |provider| work.with(provider))
-    }
-
     /// What `Auto` stands for here: the first that can run.
     pub fn resolve(self) -> Choice {
         match self {
@@ -190,6 +158,43 @@ impl Choice {
                 .unwrap_or(Choice::Batch),
             chosen => chosen,
         }
+    }
+
+    /// Calls `what` with the provider of this name; of `Auto` with the one that it stands for here. Whether that can run is
+    /// found out by its [`layout`](Provider::layout).
+    ///
+    /// ```
+    /// use weir::rio::{Choice, HandOver, Needs, OnProvider, OneThread, Provider};
+    ///
+    /// /// Bytes of memory for so many receives of this length.
+    /// struct Memory(u32, usize);
+    ///
+    /// impl OnProvider for Memory {
+    ///     type Output = Result<usize, weir::Unavailable>;
+    ///
+    ///     fn on<P>(self, provider: P) -> Self::Output
+    ///     where
+    ///         P: Provider<OneThread> + Provider<HandOver>,
+    ///         <P as Provider<HandOver>>::Cq: Send,
+    ///         <P as Provider<HandOver>>::Rq: Send,
+    ///     {
+    ///         let Self(receives, payload) = self;
+    ///         let (sends, per_dequeue, offload, meta) = (0, 64, false, false);
+    ///         let needs = Needs { payload, receives, sends, per_dequeue, offload, meta };
+    ///         let layout = Provider::<OneThread>::layout(&provider, &needs)?;
+    ///         Ok(layout.stride * receives as usize)
+    ///     }
+    /// }
+    ///
+    /// let choice: Choice = "batch".parse().unwrap();
+    /// let bytes = choice.with(Memory(1000, 1024)).unwrap().unwrap();
+    /// assert!(bytes > 1000 * 1024);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unavailable`] if this build has no such provider: it is another system's, or stands behind a feature.
+    pub fn with<W: OnProvider>(self, what: W) -> Result<W::Output, Unavailable> {
+        with_provider!(self, |provider| Ok(what.on(provider)))
     }
 
     /// Whether it receives what is sent to a port on loopback. Those that see the frames or packets of a device are not

@@ -5,6 +5,9 @@
 //! became of them. The contract follows Windows' registered I/O (RIO, Windows 8) and holds
 //! as well over io_uring, AF_XDP and plain sockets.
 //!
+//! The example `rio_sink` of this package is a UDP sink by hand on this contract, on a provider that is chosen by its name
+//! ([`Choice::with`]).
+//!
 //! What every provider must supply: a [`Layout`] for its slices, queues that are opened on
 //! any thread and started on the thread that will arm them, and a [`Waker`].
 //!
@@ -60,7 +63,7 @@ pub mod xdp;
 pub use crate::socket::{CONTEXT_BYTES, Peer, Received, Span, Unsent};
 #[cfg(not(all(target_os = "linux", feature = "xdp")))]
 pub(crate) use choice::absent_here;
-pub use choice::{AboutProvider, Choice, WithProvider};
+pub use choice::{AboutProvider, Choice, OnProvider};
 pub(crate) use choice::{Chosen, with_provider};
 pub use requests::Refused;
 pub use watched::Watched;
@@ -68,6 +71,7 @@ pub use watched::Watched;
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    design::Sealed,
     memory::{Layout, Region, Slice},
     socket::{
         Arrival, DatagramSocket, Endpoint,
@@ -100,8 +104,8 @@ pub struct Needs {
     pub meta: bool,
 }
 
-/// Whether queues stay on the thread that started them or move between threads.
-pub trait Threading: fmt::Debug + Copy + Send + Sync + 'static {
+/// Whether queues stay on the thread that started them or move between threads: [`OneThread`] or [`HandOver`].
+pub trait Threading: fmt::Debug + Copy + Send + Sync + Sealed + 'static {
     /// Makes what contains it `Send` or not.
     type Marker: fmt::Debug + Default;
     /// Whether several threads take turns with the queues.
@@ -115,6 +119,9 @@ pub struct OneThread;
 /// Queues that move between threads, held by one at a time: `Send`, used by `&mut`.
 #[derive(Debug, Clone, Copy)]
 pub struct HandOver;
+
+impl Sealed for OneThread {}
+impl Sealed for HandOver {}
 
 impl Threading for OneThread {
     type Marker = std::marker::PhantomData<*const ()>;

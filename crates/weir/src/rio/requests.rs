@@ -6,6 +6,7 @@ use std::{io, sync::Arc};
 
 /// Why a request was not taken. What it was to move is given back with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// As many are outstanding as the queue was opened for.
     #[error("as many requests are outstanding as the queue was opened for")]

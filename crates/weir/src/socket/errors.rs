@@ -21,6 +21,7 @@ pub const MOST_ERRORS: usize = 64;
 
 /// A datagram of ours that met an error on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeerError {
     /// Where it was to go.
     pub destination: SocketAddr,

@@ -1,6 +1,6 @@
 //! accept4(2), recv(2), send(2).
 
-use super::{Accepted, Keepalive, Mode, StreamOptions};
+use super::{Accepted, Keepalive, Mode, StreamOptions, configure};
 use crate::{Error, Unavailable, counters::Counters, socket::native::Ending};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
@@ -52,7 +52,7 @@ impl Listener {
             socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;
         }
         // What is accepted inherits these.
-        configure(&socket, options).map_err(|(what, e)| refused(what)(e))?;
+        configure(&socket, options, keep_alive).map_err(|(what, e)| refused(what)(e))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
         // Two sockets may be bound to one address (SO_REUSEADDR), but only one may listen.
@@ -177,23 +177,12 @@ impl AsRawFd for Listener {
     }
 }
 
-/// Asks for what connections are to have. An error comes with the name of what was refused.
-fn configure(socket: &Socket, options: StreamOptions) -> Result<(), (&'static str, io::Error)> {
-    let refused = |what| move |e| (what, e);
-    if let Some(bytes) = options.receive_buffer_bytes {
-        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
-    }
-    if let Some(bytes) = options.send_buffer_bytes {
-        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
-    }
-    socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
-    if let Some(Keepalive { idle, interval, tries }) = options.keepalive {
-        let whole = |time: Duration| Duration::from_secs(time.as_secs_f64().ceil() as u64);
-        let keepalive = TcpKeepalive::new().with_time(whole(idle));
-        let keepalive = keepalive.with_interval(whole(interval)).with_retries(tries);
-        socket.set_tcp_keepalive(&keepalive).map_err(refused("SO_KEEPALIVE"))?;
-    }
-    Ok(())
+/// Has the system ask a silent peer.
+fn keep_alive(socket: &Socket, asked: Keepalive) -> io::Result<()> {
+    let whole = |time: Duration| Duration::from_secs(time.as_secs_f64().ceil() as u64);
+    let keepalive = TcpKeepalive::new().with_time(whole(asked.idle));
+    let keepalive = keepalive.with_interval(whole(asked.interval)).with_retries(asked.tries);
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// A connection.
@@ -209,7 +198,7 @@ impl AsRawFd for Stream {
 impl Stream {
     pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        configure(&socket, options).map_err(|(_, e)| e)?;
+        configure(&socket, options, keep_alive).map_err(|(_, e)| e)?;
         socket.set_nonblocking(true)?;
         match socket.connect(&to.into()) {
             Ok(()) => {}

@@ -25,6 +25,7 @@ pub enum Mode {
 }
 
 use crate::{Error, Unavailable, counters::Counters};
+use socket2::Socket;
 use std::{
     fmt, io,
     net::{Shutdown, SocketAddr, TcpListener},
@@ -104,6 +105,25 @@ impl fmt::Display for Keepalive {
         let Self { idle, interval, tries } = self;
         write!(f, "after {idle:?}, every {interval:?}, {tries} times")
     }
+}
+
+/// Asks for what connections are to have: the same of every system, but for when it asks a silent peer, which is
+/// `keep_alive`'s affair. An error comes with the name of what was refused.
+fn configure<K>(
+    socket: &Socket,
+    options: StreamOptions,
+    keep_alive: impl FnOnce(&Socket, Keepalive) -> io::Result<K>,
+) -> Result<Option<K>, (&'static str, io::Error)> {
+    let refused = |what| move |e| (what, e);
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+    }
+    socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
+    let kept_alive = options.keepalive.map(|asked| keep_alive(socket, asked)).transpose();
+    kept_alive.map_err(refused("SO_KEEPALIVE"))
 }
 
 impl Default for StreamOptions {

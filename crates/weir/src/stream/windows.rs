@@ -7,7 +7,7 @@
 //! cannot wait like that: what a cancelled one has sent of its bytes nobody knows. So it is tried, and waits for
 //! room (FD_WRITE), as accepting waits for a connection.
 
-use super::{Accepted, Keepalive, Mode, StreamOptions};
+use super::{Accepted, Keepalive, Mode, StreamOptions, configure};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -96,7 +96,9 @@ impl Listener {
             socket.set_only_v6(options.only_v6).map_err(refused("IPV6_V6ONLY"))?;
         }
         // What is accepted inherits these.
-        let keepalive = configure(&socket, options).map_err(|(what, e)| refused(what)(e))?;
+        let keepalive = configure(&socket, options, keep_alive);
+        let keepalive = keepalive.map_err(|(what, e)| refused(what)(e))?;
+        let keepalive = keepalive.unwrap_or_else(|| "never".into());
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         socket
             .listen(backlog(options.backlog))
@@ -356,28 +358,11 @@ enum Received {
     Interrupted,
 }
 
-/// Asks for what connections are to have, and says when the system asks a silent peer. An error comes with the name of
-/// what was refused.
-fn configure(socket: &Socket, options: StreamOptions) -> Result<String, (&'static str, io::Error)> {
-    let refused = |what| move |e| (what, e);
-    if let Some(bytes) = options.receive_buffer_bytes {
-        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
-    }
-    if let Some(bytes) = options.send_buffer_bytes {
-        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
-    }
-    socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
-    match options.keepalive {
-        Some(asked) => keep_alive(socket, asked).map_err(refused("SO_KEEPALIVE")),
-        None => Ok("never".into()),
-    }
-}
-
 impl Stream {
     /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
     pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        configure(&socket, options).map_err(|(_, e)| e)?;
+        configure(&socket, options, keep_alive).map_err(|(_, e)| e)?;
         socket.set_nonblocking(true)?;
         match socket.connect(&to.into()) {
             Ok(()) => {}

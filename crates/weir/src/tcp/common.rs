@@ -209,6 +209,7 @@ pub struct ThreadNow {
 
 /// What one thread leaves behind.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ThreadFinal {
     /// Its number.
     pub index: usize,
@@ -222,6 +223,7 @@ pub struct ThreadFinal {
 
 /// What threads leave behind that have ended while the server ran.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Gone {
     /// How many.
     pub threads: u64,

@@ -85,11 +85,18 @@ impl<H: Handler> Connection<H> {
         peer: SocketAddr,
         given: Option<Given>,
     ) -> Self {
+        let mut connection = Self::unopened(worker, peer, given);
+        connection.call(worker, Echo::Nothing, |handler, output| handler.on_connect(peer, output));
+        connection
+    }
+
+    /// The same of one whose handler is not told that it is connected: it is to be closed.
+    pub(super) fn unopened(worker: &Worker<H>, peer: SocketAddr, given: Option<Given>) -> Self {
         let now = worker.clock.now();
         let handler = worker.make_handler(peer, given);
         let unmade = || Box::new(Reason::Panicked("it could not be made".into()));
         let reason = handler.is_none().then(unmade);
-        let mut connection = Self {
+        Self {
             handler,
             queue: Queue::default(),
             lent: 0,
@@ -110,9 +117,7 @@ impl<H: Handler> Connection<H> {
             paused: false,
             left: None,
             reach: Reach::default(),
-        };
-        connection.call(worker, Echo::Nothing, |handler, output| handler.on_connect(peer, output));
-        connection
+        }
     }
 
     /// It is served under this number from now on: who leaves something for it names that to its thread.
@@ -258,6 +263,7 @@ impl<H: Handler> Connection<H> {
     /// The end of sending (a FIN) was sent to the peer.
     pub fn fin_sent(&mut self, worker: &Worker<H>) {
         self.fin_sent = true;
+        self.reach.finish();
         self.last_sent = worker.clock.now();
     }
 
@@ -462,6 +468,8 @@ impl<H: Handler> Connection<H> {
             messages: None,
             reach: &mut self.reach,
             mailbox: &worker.mailbox,
+            #[cfg(feature = "tls")]
+            tls: None,
         };
         let called = contain(|| {
             call(handler, &mut output);
@@ -483,7 +491,12 @@ impl<H: Handler> Connection<H> {
             self.end(reason);
         }
         match called {
-            Ok(asks) => self.heed(worker, asks),
+            Ok(asks) => {
+                self.heed(worker, asks);
+                if self.finished {
+                    self.reach.finish();
+                }
+            }
             Err(panic) => {
                 // Nothing that it was told in this call counts.
                 self.reason = None;

@@ -4,6 +4,7 @@ use super::{
     Handle, Mail, Reason, Refused,
     mail::{Given, Mailbox, Reach},
 };
+use crate::events::event;
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
@@ -203,6 +204,9 @@ pub struct Output<'a> {
     /// How the connection is reached from elsewhere.
     pub(super) reach: &'a mut Reach,
     pub(super) mailbox: &'a Arc<Mailbox>,
+    /// The session of TLS that the handler stands behind.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<&'a rustls::ServerConnection>,
 }
 
 /// Whether what was received goes back.
@@ -279,6 +283,7 @@ impl Output<'_> {
     /// dropped, until it closes too, unless the handler [hears](Asks::hears) on.
     pub fn finish(&mut self) {
         *self.finished = true;
+        self.reach.finish();
     }
 
     /// Breaks the connection off: what waits is lost, and the peer sees a reset.
@@ -290,7 +295,11 @@ impl Output<'_> {
     /// ([`Reason::Filter`]).
     #[cold]
     pub fn close(&mut self, why: impl Into<String>) {
-        self.end.get_or_insert_with(|| Box::new(Reason::Filter(why.into())));
+        self.end.get_or_insert_with(|| {
+            let why = why.into();
+            event!(DEBUG, why, "a filter breaks a connection off");
+            Box::new(Reason::Filter(why))
+        });
     }
 
     /// Finishes the connection as [`finish`](Self::finish) does, for this reason
@@ -298,13 +307,29 @@ impl Output<'_> {
     #[cold]
     pub fn decline(&mut self, why: impl Into<String>) {
         self.finish();
-        self.end.get_or_insert_with(|| Box::new(Reason::Declined(why.into())));
+        self.end.get_or_insert_with(|| {
+            let why = why.into();
+            event!(DEBUG, why, "a filter shuts a connection down");
+            Box::new(Reason::Declined(why))
+        });
     }
 
     /// A handle of the connection, for other threads and for the handlers of other connections. The first one makes its
     /// inbox, 150 bytes or so.
     pub fn handle(&mut self) -> Handle {
-        self.reach.handle(self.mailbox)
+        let handle = self.reach.handle(self.mailbox);
+        if *self.finished {
+            self.reach.finish();
+        }
+        handle
+    }
+
+    /// The session of TLS that the handler stands behind ([`Tls`](crate::filter::Tls)), whose handshake is over: what
+    /// the client asked for (`server_name`, SNI of RFC 6066), what was agreed upon (`alpn_protocol`, RFC 7301; version,
+    /// cipher suite) and who the client is (`peer_certificates`). `None` without TLS, and before it.
+    #[cfg(feature = "tls")]
+    pub fn tls(&self) -> Option<&rustls::ServerConnection> {
+        self.tls
     }
 
     /// The time. It is read once a call.
@@ -324,7 +349,21 @@ impl Output<'_> {
     ) -> Output<'b> {
         let Self { spare, now, reach, mailbox, .. } = self;
         let (end, refused, now) = (None, 0, *now);
-        Output { queue, spare, limit, echo, finished, end, refused, now, messages, reach, mailbox }
+        Output {
+            queue,
+            spare,
+            limit,
+            echo,
+            finished,
+            end,
+            refused,
+            now,
+            messages,
+            reach,
+            mailbox,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        }
     }
 
     /// What a call brought that is not output.
@@ -369,6 +408,7 @@ impl Mail {
     /// lost, as what a handler sends is.
     pub fn send(&mut self, output: &mut Output<'_>) {
         if output.is_finished() {
+            output.reach.finish(); // also where it was a filter that has finished
             self.take(self.bytes().len());
         }
         let fit = self.bytes().len().min(output.room());

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     Error,
     counters::stream::Counters,
+    events::event,
     lifecycle::{Answers, failure_of, live, lock},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
@@ -318,7 +319,15 @@ impl<H: Handler> Job<H> {
         let local_addresses = std::mem::take(&mut self.local_addresses);
         let running = Running::new(Arc::clone(&self.server.common), local_addresses);
         match first_error {
-            None => Ok(running),
+            None => {
+                event!(
+                    INFO,
+                    addresses = ?running.local_addresses(),
+                    settings = ?running.effective(),
+                    "a server of TCP runs"
+                );
+                Ok(running)
+            }
             Some(error) => {
                 drop(running);
                 Err(error)

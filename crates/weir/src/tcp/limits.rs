@@ -14,7 +14,8 @@ pub struct Limits {
     /// [`silent`](Self::silent) begins with their turn, since it is the server that lets them wait; so a
     /// peer that has gone meanwhile is found by then at the latest. Where threads have connections of their
     /// own each serves its share ([`Design::active_set`](super::Design::active_set)); fewer than
-    /// there are threads are refused.
+    /// there are threads are refused. Outgoing connections ([`Connector`](super::Connector)) do not count and do not
+    /// wait: those that are served may wait for them.
     pub active: Option<u32>,
     /// Threads that may be started for connections, where a design starts them as connections come: a connection
     /// beyond is refused as one beyond [`connections`](Self::connections) is. `None` for as many as the system

@@ -51,6 +51,8 @@ struct Content {
     slots: Vec<u32>,
     /// No more than there may be connections.
     came: Vec<Incoming>,
+    /// Those that take were woken since they last did.
+    woken: bool,
     /// Nobody takes connections from it any more.
     shut: bool,
 }
@@ -93,6 +95,7 @@ impl Mailbox {
     pub(super) fn take(&self, slots: &mut Vec<u32>) -> Vec<Incoming> {
         let mut content = lock(&self.content);
         self.any.store(false, Relaxed);
+        content.woken = false;
         slots.append(&mut content.slots);
         mem::take(&mut content.came)
     }
@@ -121,15 +124,13 @@ impl Mailbox {
         self.tell(content);
     }
 
-    fn tell(&self, content: MutexGuard<'_, Content>) {
-        let is_first = !self.any.load(Relaxed);
+    fn tell(&self, mut content: MutexGuard<'_, Content>) {
         self.any.store(true, Relaxed);
+        // A thread that serves it comes here by itself, but nobody else can rely on when.
+        let wakes = !content.woken && !ptr::eq(SERVED.get(), self);
+        content.woken |= wakes;
         drop(content);
-        // Whoever was first has woken them, and they have not been here since.
-        if is_first
-            && !ptr::eq(SERVED.get(), self)
-            && let Some(waker) = self.waker.get()
-        {
+        if wakes && let Some(waker) = self.waker.get() {
             waker.wake();
         }
     }
@@ -176,6 +177,13 @@ impl Reach {
         Handle { inbox: Arc::clone(self.inbox.get_or_insert_with(new)) }
     }
 
+    /// Nothing more can be sent on it.
+    pub(super) fn finish(&self) {
+        if let Some(inbox) = &self.inbox {
+            lock(&inbox.state).finished = true;
+        }
+    }
+
     /// It has gone.
     pub(super) fn hang_up(&self) {
         if let Some(inbox) = &self.inbox {
@@ -209,8 +217,24 @@ struct InboxState {
     posted: bool,
     /// Where that is, once the connection has a place.
     to: Option<(Arc<Mailbox>, u32)>,
+    /// Nothing more can be sent on the connection.
+    finished: bool,
     /// The connection has gone.
     closed: bool,
+}
+
+impl InboxState {
+    /// Whether so many bytes more may wait.
+    ///
+    /// # Errors
+    /// Why not.
+    fn admit(&self, bytes: usize, most: usize) -> Result<(), Refused> {
+        match bytes <= most.saturating_sub(self.mail.len() + self.away) {
+            _ if self.finished => Err(Refused::Finished),
+            true => Ok(()),
+            false => Err(Refused::Full),
+        }
+    }
 }
 
 impl std::fmt::Debug for Mailbox {
@@ -223,21 +247,17 @@ impl Inbox {
     fn new(mailbox: &Arc<Mailbox>, slot: Option<u32>) -> Self {
         let to = slot.map(|slot| (Arc::clone(mailbox), slot));
         let mail = Mail::default();
-        let state = InboxState { mail, away: 0, posted: false, to, closed: false };
+        let state = InboxState { mail, away: 0, posted: false, to, finished: false, closed: false };
         Self { state: Mutex::new(state), waits: AtomicBool::new(false), most: mailbox.most }
     }
 
     /// Leaves something, and tells whoever serves the connection.
-    fn put(
-        &self,
-        put: impl FnOnce(&mut Mail, usize) -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+    fn put(&self, put: impl FnOnce(&mut InboxState) -> Result<(), Refused>) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         if state.closed {
             return Err(Refused::Gone);
         }
-        let away = state.away;
-        put(&mut state.mail, away)?;
+        put(&mut state)?;
         self.waits.store(true, Relaxed);
         self.post(state);
         Ok(())
@@ -302,27 +322,27 @@ pub struct Handle {
 impl Handle {
     /// Sends a copy of `bytes`, all of them or none, behind what was sent before with any handle of this connection. They
     /// wait for room in its output where it has none. So many bytes may wait besides as may in its output
-    /// ([`Limits::output_bytes`](super::Limits::output_bytes)).
+    /// ([`Limits::output_bytes`](super::Limits::output_bytes)). What waits when the connection finishes is lost, as is
+    /// what waits when it goes.
     ///
     /// # Errors
     /// [`Refused::Full`] where as many wait as may: [`wake`](Self::wake) the one that sends when this connection's
-    /// [`on_sent`](super::Handler::on_sent) finds that there is room. [`Refused::Gone`] where it has gone.
+    /// [`on_sent`](super::Handler::on_sent) finds that there is room. [`Refused::Finished`] where the connection sends
+    /// nothing more, [`Refused::Gone`] where it has gone.
     pub fn send(&self, bytes: &[u8]) -> Result<(), Refused> {
         let most = self.inbox.most;
-        self.inbox.put(|mail, away| match bytes.len() <= most.saturating_sub(mail.len() + away) {
-            true => {
-                mail.bytes.extend_from_slice(bytes);
-                Ok(())
-            }
-            false => Err(Refused::Full),
+        self.inbox.put(|state| {
+            state.admit(bytes.len(), most)?;
+            state.mail.bytes.extend_from_slice(bytes);
+            Ok(())
         })
     }
 
-    /// Bytes that [`send`](Self::send) would take now; none where the connection has gone. Others may have sent by the time
-    /// that one does.
+    /// Bytes that [`send`](Self::send) would take now; none where the connection has finished or gone. Others may have
+    /// sent by the time that one does.
     pub fn room(&self) -> usize {
         let state = lock(&self.inbox.state);
-        match state.closed {
+        match state.closed || state.finished {
             true => 0,
             false => self.inbox.most.saturating_sub(state.mail.len() + state.away),
         }
@@ -331,8 +351,8 @@ impl Handle {
     /// Has the connection finish once what was sent before has gone out: as [`Output::finish`](super::Output::finish) does. One that has gone
     /// already is left alone.
     pub fn close(&self) {
-        let _ = self.inbox.put(|mail, _| {
-            mail.close = true;
+        let _ = self.inbox.put(|state| {
+            state.mail.close = true;
             Ok(())
         });
     }
@@ -343,8 +363,8 @@ impl Handle {
     /// # Errors
     /// [`Refused::Gone`] where the connection has gone.
     pub fn wake(&self) -> Result<(), Refused> {
-        self.inbox.put(|mail, _| {
-            mail.wake = true;
+        self.inbox.put(|state| {
+            state.mail.wake = true;
             Ok(())
         })
     }
@@ -470,6 +490,43 @@ mod tests {
         reach.inbox().unwrap().take();
         handle.wake().unwrap();
         assert_eq!((slots(&mailbox), woken.load(Relaxed)), (vec![3], 1));
+    }
+
+    /// The one that has left something for itself may be at work for long, and others may wait meanwhile.
+    #[test]
+    fn who_comes_second_wakes_where_the_first_one_had_not() {
+        let (mailbox, woken) = mailbox(10);
+        let reaches = [0, 1, 2].map(|slot| {
+            let mut reach = Reach::default();
+            reach.place(&mailbox, slot);
+            reach
+        });
+        let handles = reaches.map(|mut reach| (reach.handle(&mailbox), reach));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                mailbox.serve();
+                handles[0].0.wake().unwrap();
+            });
+        });
+        assert!(mailbox.any() && woken.load(Relaxed) == 0);
+        handles[1..].iter().for_each(|(handle, _)| handle.wake().unwrap());
+        assert_eq!((slots(&mailbox), woken.load(Relaxed)), (vec![0, 1, 2], 1));
+    }
+
+    #[test]
+    fn a_handle_of_what_has_finished_says_so() {
+        let (mailbox, _) = mailbox(10);
+        let mut reach = Reach::default();
+        reach.place(&mailbox, 3);
+        let handle = reach.handle(&mailbox);
+        handle.send(b"before").unwrap();
+        reach.finish();
+        assert_eq!((handle.send(b"!"), handle.room()), (Err(Refused::Finished), 0));
+        assert_eq!(handle.send(b"more than may wait"), Err(Refused::Finished));
+        // It is still there: to be woken, and to go.
+        assert_eq!((handle.wake(), handle.is_gone()), (Ok(()), false));
+        reach.hang_up();
+        assert_eq!((handle.send(b"!"), handle.wake()), (Err(Refused::Gone), Err(Refused::Gone)));
     }
 
     #[test]

@@ -67,14 +67,14 @@ pub use worker::Worker;
 pub use crate::design::{About, Contract};
 use crate::{
     Error, Unavailable,
-    design::designs,
+    design::{Sealed, designs},
     options::{Options, named},
 };
 use handler::{Boxed, MakeHandler};
 use std::fmt;
 
-/// One way for a TCP server to do its I/O.
-pub trait Design: Options {
+/// One way for a TCP server to do its I/O. Only weir has designs: handlers and filters are what programs bring along.
+pub trait Design: Options + Sealed {
     /// What it is.
     const ABOUT: About;
 

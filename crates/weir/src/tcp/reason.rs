@@ -5,6 +5,7 @@ use std::io;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Reason {
     /// Both sides had sent all that they would.
     #[error("both sides had sent all they would")]
@@ -62,6 +63,7 @@ impl Reason {
 
 /// Why output was refused. The refusal is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// More would wait than [`Limits::output_bytes`](super::Limits::output_bytes) allows.
     #[error("the output waiting for the peer has reached its limit")]

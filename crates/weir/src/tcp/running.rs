@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -23,6 +23,7 @@ pub struct Running {
 /// What is left of a server that was stopped.
 #[derive(Debug)]
 #[must_use = "it says whether the server failed"]
+#[non_exhaustive]
 pub struct Final {
     /// What each thread counted that ran at the end.
     pub threads: Vec<ThreadFinal>,
@@ -86,6 +87,21 @@ impl Running {
         self.common.calls()
     }
 
+    /// Sets the counters of the program's recorder ([metrics](https://docs.rs/metrics)) to what this server has counted by
+    /// now, under the names of [`counters::names`](counters::names). Each metric is labelled with the design, its provider,
+    /// and what is given here, which tells servers of one program apart. The server's threads know nothing of it: call it
+    /// whenever the recorder is to be up to date, as when it is scraped.
+    #[cfg(feature = "metrics")]
+    pub fn export_metrics(&self, labels: &[(&'static str, &str)]) {
+        use counters::names::{CALLS, TCP};
+        let export = counters::export::Export::of(&self.effective(), labels);
+        export.counters(TCP, &self.counters().named());
+        export.counters(CALLS, &self.calls().named());
+        export.gauge("weir_connections_open", self.open());
+        export.gauge("weir_connections_open_peak", self.most_open());
+        export.gauge("weir_threads", self.thread_ids().len() as u32);
+    }
+
     /// Connections that are open now.
     pub fn open(&self) -> u32 {
         self.common.open.load(Relaxed)
@@ -115,26 +131,28 @@ impl Running {
     /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
     /// not look.
     pub fn on_end(&self, waker: Waker) {
-        self.common.shared.add_waker(waker);
+        self.common.shared.add_waiter(waker);
     }
 
-    /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has.
+    /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
+    /// then comes from [`stop`](Self::stop).
     pub fn wait(&self) {
-        let (ends, ended) = mpsc::sync_channel(1);
-        let waker = Waker::new(move || _ = ends.try_send(()));
-        self.on_end(waker.clone());
-        let _ = ended.recv();
-        self.common.shared.forget_waker(&waker);
+        self.common.shared.wait(None);
     }
 
-    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a
-    /// thread that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is
-    /// still to be called, and has less to wait for.
+    /// The same for so long at most; says whether it has ended.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        self.common.shared.wait(Some(time))
+    }
+
+    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
+    /// that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is still to be
+    /// called, and has less to wait for.
     pub fn stopper(&self) -> Waker {
-        let common = Arc::downgrade(&self.common);
+        let shared = Arc::downgrade(&self.common);
         Waker::new(move || {
-            if let Some(common) = common.upgrade() {
-                common.shared.stop();
+            if let Some(shared) = shared.upgrade() {
+                shared.shared.stop();
             }
         })
     }
@@ -149,8 +167,9 @@ impl Running {
         self.common.shared.wake_all();
     }
 
-    /// Calls `call` with the server's failure when it fails, on the thread that does, before anybody is woken; at once if
-    /// it has failed. Each that was given is called, and a panic of one harms nobody.
+    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
+    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
+    /// and a panic of one harms nobody.
     pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
         self.common.shared.on_failure(Box::new(call));
     }

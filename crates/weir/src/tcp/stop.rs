@@ -60,12 +60,65 @@ pub(super) fn shut_door<H: Handler>(worker: &mut Worker<H>) {
     }
 }
 
-/// Closes a connection that was admitted and that nobody can serve.
+/// Closes a connection that was admitted and that nobody can serve. The handler of an outgoing one is told nothing else:
+/// for whoever asked for it none came.
 pub(super) fn turn_away<H: Handler>(worker: &mut Worker<H>, incoming: Incoming, reason: Reason) {
     let Incoming { accepted: Accepted { stream, peer }, given } = incoming;
-    let mut connection = Connection::open_given(worker, peer, given);
+    let mut connection = match given {
+        Some(_) => Connection::unopened(worker, peer, given),
+        None => Connection::open(worker, peer),
+    };
     connection.fail(reason);
     if connection.close(worker).is_abrupt() {
         stream.reset_when_closed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        counters::Counters,
+        stream::{Listener, Mode, StreamOptions},
+        tcp::{Output, Server},
+    };
+    use std::{
+        net::{SocketAddr, TcpStream},
+        sync::mpsc::{self, Sender},
+    };
+
+    /// Says how it is called.
+    struct Says(Sender<&'static str>);
+
+    impl Handler for Says {
+        fn on_connect(&mut self, _: SocketAddr, _: &mut Output<'_>) {
+            self.0.send("connect").unwrap();
+        }
+
+        fn on_receive(&mut self, _: &mut [u8], _: &mut Output<'_>) {}
+
+        fn on_close(&mut self, reason: &Reason) {
+            assert!(matches!(reason, Reason::Stopped));
+            self.0.send("close").unwrap();
+        }
+    }
+
+    /// Who asked for an outgoing connection hears that none came, and nothing else; who was accepted has been there.
+    #[test]
+    fn an_outgoing_connection_that_is_turned_away_is_closed_and_never_connected() {
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Listener::bind(at, StreamOptions::default()).unwrap();
+        for (is_outgoing, expected) in [(true, &["close"][..]), (false, &["connect", "close"])] {
+            let (say, said) = mpsc::channel();
+            let its = std::sync::Mutex::new(say.clone());
+            let job = Server::bind(at).job(move |_| Says(its.lock().unwrap().clone())).unwrap();
+            let mut worker = job.worker();
+            let _peer = TcpStream::connect(listener.local_address()).unwrap();
+            let accepted = listener.accept(Mode::Wait, &Counters::default()).unwrap();
+            let accepted = accepted.expect("its peer has connected");
+            let given = is_outgoing.then(|| Box::new(Says(say)) as _);
+            turn_away(&mut worker, Incoming { accepted, given }, Reason::Stopped);
+            assert_eq!(said.try_iter().collect::<Vec<_>>(), expected);
+        }
     }
 }

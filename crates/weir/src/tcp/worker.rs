@@ -9,6 +9,7 @@ use super::{
 use crate::{
     Error,
     counters::stream::Counters,
+    events::event,
     lifecycle::{Answer, Answers, contain, lock, text_of},
     pause,
     stream::Stream,
@@ -173,12 +174,14 @@ impl<H: Handler> Worker<H> {
             return Ok(());
         }
         self.counters.refused.one();
-        Err(match by_threads {
+        let why = match by_threads {
             Some(ForThreads { limit, .. }) => {
                 format!("there are {most} connections, as many as there are threads for ({limit})")
             }
             None => format!("there are {most} connections, the most that may be"),
-        })
+        };
+        event!(DEBUG, why, "a connection is refused: a limit is reached");
+        Err(why)
     }
 
     /// What a connection is told that is refused.
@@ -190,6 +193,7 @@ impl<H: Handler> Worker<H> {
     /// refused too, and is still to be closed.
     pub fn refuse(&self, stream: &Stream, why: &str) {
         self.counters.refused.one();
+        event!(WARN, why, "a connection is refused: something is missing for it");
         self.turn_away(stream, why);
     }
 
@@ -207,6 +211,7 @@ impl<H: Handler> Worker<H> {
     /// theirs back.
     pub(super) fn accepting_pauses(&self) {
         self.counters.accept_pauses.one();
+        event!(WARN, "accepting pauses: descriptors or memory are short");
         self.server.refused.close_all();
     }
 
@@ -221,6 +226,7 @@ impl<H: Handler> Worker<H> {
 
     /// A handler for this peer. Where it cannot be made the server ends: `None`.
     pub(super) fn make_handler(&self, peer: SocketAddr, given: Option<Given>) -> Option<H> {
+        event!(DEBUG, %peer, "a connection begins");
         let made = contain(|| (self.server.make_handler)(peer, given));
         made.inspect_err(|panic| {
             let message = text_of(&**panic);
@@ -270,6 +276,7 @@ impl<H: Handler> Worker<H> {
 
     pub(super) fn closed(&self, reason: &Reason) {
         reason.count(&self.counters);
+        event!(DEBUG, %reason, "a connection has ended");
         self.server.open.fetch_sub(1, Relaxed);
     }
 

@@ -36,6 +36,7 @@ pub type Tick = u32;
 
 /// What was done with timers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Timers that began to be.
     pub created: u64,

@@ -1,6 +1,7 @@
 //! What a server does with a datagram: written once, for every design.
 
 use crate::{
+    events::event,
     limits::Limits,
     rio::{Peer, Span},
     socket::{Link, Meta, PeerError, context::Origin},
@@ -138,6 +139,7 @@ impl Handler for Boxed {
 
 /// Why a reply was refused. The refusal is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// The server was not allowed to reply at all: see [`Limits`].
     #[error("this server is a sink: allow replies by its limits")]
@@ -268,6 +270,7 @@ impl<'a> Replies<'a> {
     }
 
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
+        event!(TRACE, %why, "a reply is refused");
         self.reply_buffer.refused += 1;
         Err(why)
     }

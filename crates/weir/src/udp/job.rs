@@ -10,6 +10,8 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    events::event,
+    gather::{Asked, Gather},
     lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
@@ -228,6 +230,11 @@ impl<H: Handler> Job<H> {
         self.shared.tunable(name, unit, value, allowed)
     }
 
+    /// What waits are asked for, which may be changed while the server runs.
+    pub(super) fn gathers(&self, gather: Gather) -> Asked {
+        Asked::in_word(self.tunable("gather", Unit::Gather, gather.packed(), 0..=u64::MAX))
+    }
+
     /// Calls `waker` when the server stops.
     pub fn on_stop(&self, waker: Waker) {
         self.shared.add_waker(waker);
@@ -288,10 +295,8 @@ impl<H: Handler> Job<H> {
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running<H>, Error> {
         let exits = self.exits();
-        let join = |(group, interface): (IpAddr, u32)| {
-            exits.change_group(|socket| socket.join(group, interface), group)
-        };
-        let joined = std::mem::take(&mut self.groups).into_iter().try_for_each(join);
+        let mut groups = std::mem::take(&mut self.groups).into_iter();
+        let joined = groups.try_for_each(|(group, interface)| exits.join(group, interface));
         // Every thread answers once: that it is ready, or at its end why it could not.
         let first_error = self.ready.first_error_of(self.started.len());
         let started = std::mem::take(&mut self.started);
@@ -301,7 +306,15 @@ impl<H: Handler> Job<H> {
         let shared = Arc::clone(&self.shared);
         let running = Running::new(shared, started, local_addresses, gauges, polls, exits);
         match first_error.or(joined.err()) {
-            None => Ok(running),
+            None => {
+                event!(
+                    INFO,
+                    addresses = ?running.local_addresses(),
+                    settings = ?running.effective(),
+                    "a server of UDP runs"
+                );
+                Ok(running)
+            }
             // Dropping it stops it. Nobody wants its handlers, of a type that may be in boxes here.
             Some(error) => {
                 drop(running);

@@ -45,15 +45,19 @@ pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, OUTSTANDING_BYTES
 pub use spec::Spec;
 pub use worker::Worker;
 
-use crate::{Error, Unavailable, design::designs, options::Options};
+use crate::{
+    Error, Unavailable,
+    design::{Sealed, designs},
+    options::Options,
+};
 pub use crate::{
     design::{About, Contract},
     socket::{Ecn, Meta},
 };
 use handler::{Boxed, MakeHandler};
 
-/// One way for a UDP server to do its I/O.
-pub trait Design: Options {
+/// One way for a UDP server to do its I/O. Only weir has designs: handlers and filters are what programs bring along.
+pub trait Design: Options + Sealed {
     /// What it is.
     const ABOUT: About;
 

@@ -144,6 +144,7 @@ impl SharedOutbox {
 
 /// What became of datagrams that were given to shared outboxes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SharedCounts {
     /// The system took them.
     pub sent: u64,
@@ -267,34 +268,51 @@ impl Exits {
         socket.send_span(bytes, span, to, counters)
     }
 
-    /// Has each socket that can receive from a group do so, or no more; answers how many those are.
-    pub(super) fn change_group(
-        &self,
-        change: impl Fn(&DatagramSocket) -> io::Result<()>,
-        group: IpAddr,
-    ) -> Result<(), Error> {
+    /// Has each socket that can receive from a group do so: all of them or, on an error, none.
+    pub(super) fn join(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
+        let mut joined = Vec::new();
+        let result = self.sockets_of(group)?.into_iter().try_for_each(|socket| {
+            socket.join(group, interface)?;
+            joined.push(socket);
+            Ok(())
+        });
+        if result.is_err() {
+            // Each has just joined, and can leave.
+            joined.iter().for_each(|socket| _ = socket.leave(group, interface));
+        }
+        result.map_err(|e| Error::io(format!("joining {group}"), e))
+    }
+
+    /// Has none of them receive from a group any more. Of those that refuse the first says why.
+    pub(super) fn leave(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
+        let left = self.sockets_of(group)?.into_iter().map(|socket| socket.leave(group, interface));
+        let left = left.fold(Ok(()), io::Result::and);
+        left.map_err(|e| Error::io(format!("leaving {group}"), e))
+    }
+
+    /// The sockets that can receive from a group, at least one.
+    fn sockets_of(&self, group: IpAddr) -> Result<Vec<DatagramSocket>, Error> {
         let of_family = |exit: &&Exit| exit.address.is_ipv4() == group.is_ipv4();
         let bound = |exit: &&Exit| exit.address.ip().is_unspecified() || exit.address.ip() == group;
-        let mut sockets = self.all.iter().filter(of_family).filter(bound).peekable();
+        let sockets: Vec<_> = self.all.iter().filter(of_family).filter(bound).collect();
         if !self.receives_by_sockets {
             let reason =
                 "this provider receives frames, and frames to a group are left to the kernel";
             let why = Unavailable::new("receiving from a group", reason);
             return Err(why.advise("use a provider with sockets").into());
         }
-        if !group.is_multicast() || sockets.peek().is_none() {
+        if !group.is_multicast() || sockets.is_empty() {
             let problem = format!(
                 "{group} is not allowed; allowed: the address of a group (224.0.0.0/4, ff00::/8), where the server is \
                  bound to every address of its family or to that of the group"
             );
             return Err(Error::option("join", problem));
         }
-        let failed = |e| Error::io(format!("joining or leaving {group}"), e);
-        sockets.try_for_each(|exit| {
-            let socket = exit.socket.as_ref().and_then(WeakSocket::upgrade);
-            let socket = socket.ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
-            change(&socket).map_err(failed)
-        })
+        let gone =
+            || Error::io(format!("joining or leaving {group}"), io::ErrorKind::NotConnected.into());
+        let open =
+            |exit: &Exit| exit.socket.as_ref().and_then(WeakSocket::upgrade).ok_or_else(gone);
+        sockets.into_iter().map(open).collect()
     }
 
     /// Has nobody send any more, after the server was asked to stop.

@@ -5,6 +5,8 @@ use super::{
     handler::{Left, left},
     outbox::{Exits, SharedOutbox},
 };
+#[cfg(feature = "metrics")]
+use crate::counters::export::Export;
 use crate::{
     Error,
     counters::{
@@ -53,6 +55,7 @@ pub(super) struct Thread {
 /// What is left of a server that was stopped.
 #[derive(Debug)]
 #[must_use = "it says whether the server failed"]
+#[non_exhaustive]
 pub struct Final<H> {
     /// What each thread counted, with its handler.
     pub threads: Vec<ThreadFinal<H>>,
@@ -68,6 +71,7 @@ pub struct Final<H> {
 
 /// What one thread leaves behind.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ThreadFinal<H> {
     /// Its handler, with its state.
     pub handler: H,
@@ -80,6 +84,7 @@ pub struct ThreadFinal<H> {
 /// Slices of memory at the end: what was made must have returned, however the server ended, a
 /// panic of its threads included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Slices {
     /// Slices made.
     pub made: u32,
@@ -182,6 +187,21 @@ impl<H> Running<H> {
         self.server.threads.iter().map(|thread| thread.counters.snapshot()).collect()
     }
 
+    /// Sets the counters of the program's recorder ([metrics](https://docs.rs/metrics)) to what this server has counted by
+    /// now, under the names of [`counters::names`](crate::counters::names). Each metric is labelled with the design, its
+    /// provider, and what is given here, which tells servers of one program apart. The server's threads know nothing of
+    /// it: call it whenever the recorder is to be up to date, as when it is scraped.
+    #[cfg(feature = "metrics")]
+    pub fn export_metrics(&self, labels: &[(&'static str, &str)]) {
+        use crate::counters::names::{CALLS, UDP};
+        let mut total = Snapshot::default();
+        self.counters().iter().for_each(|thread| total.merge(thread));
+        let export = Export::of(&self.server.shared.effective(), labels);
+        export.counters(UDP, &total.named());
+        export.counters(CALLS, &total.named());
+        export.gauge("weir_threads", self.thread_ids().len() as u32);
+    }
+
     /// The operating system's number of each thread that has begun, for reading its usage while
     /// it runs.
     pub fn thread_ids(&self) -> Vec<ThreadId> {
@@ -196,16 +216,39 @@ impl<H> Running<H> {
     /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
     /// not look.
     pub fn on_end(&self, waker: Waker) {
-        self.server.shared.add_waker(waker);
+        self.server.shared.add_waiter(waker);
+    }
+
+    /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
+    /// then comes from [`stop`](Self::stop).
+    ///
+    /// ```
+    /// use weir::udp::{Blocking, Datagram, Replies, Server};
+    ///
+    /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
+    ///     .start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())
+    ///     .unwrap();
+    /// let stopper = server.stopper(); // for a thread that is told of signals, say
+    /// std::thread::spawn(move || stopper.wake());
+    /// server.wait();
+    /// assert!(server.stop().failure.is_none());
+    /// ```
+    pub fn wait(&self) {
+        self.server.shared.wait(None);
+    }
+
+    /// The same for so long at most; says whether it has ended.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        self.server.shared.wait(Some(time))
     }
 
     /// Receives what is sent to a group from now on ([`Server::join`](super::Server::join)).
     ///
     /// # Errors
     /// [`Error::Option`] if the server has no socket for that; [`Error::Unavailable`] if its provider receives frames;
-    /// [`Error::Io`] with the system's answer.
+    /// [`Error::Io`] with the system's answer: then no socket has joined that had not before.
     pub fn join(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
-        self.server.exits.change_group(|socket| socket.join(group, interface), group)
+        self.server.exits.join(group, interface)
     }
 
     /// Receives no more of what is sent to a group that was joined by this device.
@@ -213,17 +256,12 @@ impl<H> Running<H> {
     /// # Errors
     /// As [`join`](Self::join).
     pub fn leave(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
-        self.server.exits.change_group(|socket| socket.leave(group, interface), group)
+        self.server.exits.leave(group, interface)
     }
 
-    /// Calls `tell` with the reason when the server fails, on the thread that met it, which must not be held up; at once if
-    /// it has failed. A server that was asked to stop has not.
-    pub fn on_failure(&self, tell: impl FnOnce(&Error) + Send + 'static) {
-        self.server.shared.on_failure(Box::new(tell));
-    }
-
-    /// Asks the server to stop, from any thread, also after it has ended. What is left of it comes from
-    /// [`stop`](Self::stop), or from [`wait`](Self::wait), which returns then.
+    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
+    /// that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is still to be
+    /// called, and has less to wait for.
     pub fn stopper(&self) -> Waker {
         let shared = Arc::downgrade(&self.server.shared);
         Waker::new(move || {
@@ -231,6 +269,13 @@ impl<H> Running<H> {
                 shared.stop();
             }
         })
+    }
+
+    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
+    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
+    /// and a panic of one harms nobody.
+    pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
+        self.server.shared.on_failure(Box::new(call));
     }
 
     /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
@@ -260,28 +305,6 @@ impl<H> Running<H> {
 }
 
 impl<H: Handler> Running<H> {
-    /// Waits until the server ends by itself or is asked to stop by a [`stopper`](Self::stopper); then as
-    /// [`stop`](Self::stop).
-    ///
-    /// ```
-    /// use weir::udp::{Blocking, Datagram, Replies, Server};
-    ///
-    /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
-    ///     .start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())
-    ///     .unwrap();
-    /// let stopper = server.stopper(); // for a thread that is told of signals, say
-    /// std::thread::spawn(move || stopper.wake());
-    /// assert!(server.wait().failure.is_none());
-    /// ```
-    pub fn wait(self) -> Final<H> {
-        let waiting = thread::current();
-        self.on_end(Waker::new(move || waiting.unpark()));
-        while self.is_running() {
-            thread::park();
-        }
-        self.stop()
-    }
-
     /// Stops the server: ends every wait, lets each thread finish its batch, takes every
     /// slice back.
     pub fn stop(self) -> Final<H> {

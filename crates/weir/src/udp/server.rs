@@ -195,6 +195,8 @@ impl Server {
 
     /// Receives what is sent to a group, by the device with this index (0: one of the system's choice), at each address that
     /// is every one of its family or the group's own. [`Running::join`] and [`Running::leave`] change that while it runs.
+    /// Where several sockets share an address (`rio-sharded`) the first of them joins, as each that did would receive
+    /// every datagram: what is sent to groups is handled by one thread.
     pub fn join(mut self, group: IpAddr, interface: u32) -> Self {
         self.groups.push((group, interface));
         self

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    events::event,
     lifecycle::{Answer, Answers, Lifecycle, contain, text_of},
     memory::{Region, Slice},
     pause, privilege,
@@ -489,6 +490,7 @@ impl<H: Handler> Worker<H> {
             ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, OutOfMemory,
         };
         self.counters.receive_errors.one();
+        event!(DEBUG, error = %e, "a receive failed");
         match e.kind() {
             ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
             | OutOfMemory => Ok(()),
@@ -501,6 +503,7 @@ impl<H: Handler> Worker<H> {
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Error {
         self.counters.handler_panics.one();
         let (thread, message) = (self.index, text_of(panic));
+        event!(ERROR, thread, message, "the handler panicked");
         if self.survives {
             self.reply_buffer.clear();
         } else {

@@ -9,6 +9,7 @@ pub const CHECKS: &[Check] = &[
     ("gathers_a_lone_datagram", gathers_a_lone_datagram),
     ("gathers_more_than_is_taken_at_a_time", gathers_more_than_is_taken_at_a_time),
     ("gathers_until_a_stop", gathers_until_a_stop),
+    ("gathers_from_when_that_is_asked_for", gathers_from_when_that_is_asked_for),
 ];
 
 /// The longest that may be asked for: far longer than the datagrams here are apart.
@@ -82,6 +83,46 @@ fn gathers_more_than_is_taken_at_a_time(subject: &Subject) -> Result<(), Skipped
         count += more;
         log.wait_for(count);
     }
+    stop(server, &log);
+    assert_same(&log.seen(), &sent);
+    Ok(())
+}
+
+/// A server that did not let datagrams gather does, and then no longer.
+fn gathers_from_when_that_is_asked_for(subject: &Subject) -> Result<(), Skipped> {
+    const COUNT: usize = 100;
+    /// Than the datagrams here are apart, by far.
+    const LONGER: &str = "150000us,65536";
+    let (server, log) = subject
+        .try_log_design(subject.design(), &Server::bind(any_port()), Answer::Nothing)
+        .unwrap();
+    let to = server.local_addresses()[0];
+    let senders = senders(1, to);
+    let mut sent = send_all(&senders, to, [100; 5], 1, &log);
+    for wrong in ["many", "200us", "2s,64"] {
+        let error = server.set(&[("gather", wrong)]).unwrap_err().to_string();
+        assert!(error.contains("200us,64"), "{error}");
+    }
+    server.set(&[("gather", LONGER)]).unwrap();
+    let value = |name: &str| {
+        let settings = server.effective();
+        settings.into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    };
+    assert_eq!(value("gather").as_deref(), Some(LONGER));
+    let waits = || server.counters().iter().map(|counters| counters.waits).sum::<u64>();
+    let before = waits();
+    for number in 0..COUNT {
+        let bytes = pattern(number, 100);
+        senders[0].send_to(&bytes, to).unwrap();
+        *sent.entry((senders[0].local_addr().unwrap(), bytes)).or_default() += 1;
+        thread::sleep(Duration::from_millis(1)); // the pace, not a wait for something
+    }
+    log.wait_for(5 + COUNT);
+    let waited = waits() - before;
+    assert!(waited < COUNT as u64 / 2, "{waited} waits for {COUNT} datagrams");
+    server.set(&[("gather", "none")]).unwrap();
+    assert_eq!(value("gather").as_deref(), Some("none"));
+    add(&mut sent, send_all(&senders, to, [100; 5], 1, &log));
     stop(server, &log);
     assert_same(&log.seen(), &sent);
     Ok(())

@@ -11,6 +11,7 @@ use weir::{
 
 pub const CHECKS: &[Check] = &[
     ("a_group_is_joined_and_left", a_group_is_joined_and_left),
+    ("a_join_that_one_socket_refuses_is_undone", a_join_that_one_socket_refuses_is_undone),
     ("what_is_no_group_cannot_be_joined", what_is_no_group_cannot_be_joined),
     ("options_of_sending", options_of_sending),
 ];
@@ -50,6 +51,32 @@ fn a_group_is_joined_and_left(subject: &Subject) -> Result<(), Skipped> {
     assert_eq!(round(false), (1, 2));
     server.join(GROUP.into(), loopback).unwrap();
     assert_eq!(round(true), (2, 3));
+    stop(server, &log);
+    Ok(())
+}
+
+/// One socket of two has joined as many groups as it may.
+fn a_join_that_one_socket_refuses_is_undone(subject: &Subject) -> Result<(), Skipped> {
+    const MOST: u8 = 200;
+    wine::GROUP_BY_NUMBER.leaves_out().map_or(Ok(()), |why| Err(Skipped(why)))?;
+    let (_, loopback) = sender_to_group()?;
+    let of_group = SocketAddr::from((GROUP, 0));
+    UdpSocket::bind(of_group)
+        .map_err(|e| Skipped(format!("no socket is bound to a group's address here: {e}")))?;
+    let server = Server::bind(of_group).and_bind("0.0.0.0:0".parse().unwrap());
+    let (server, log) = start_or_skip(subject, &server, Answer::Nothing)?;
+    // The one that is bound to another group is not asked.
+    let other = |number| Ipv4Addr::new(239, 255, 78, number).into();
+    let Some(refused) = (0..MOST).find(|number| server.join(other(*number), loopback).is_err())
+    else {
+        return Err(Skipped(format!("a socket joins {MOST} groups here")));
+    };
+    let error = server.join(GROUP.into(), loopback).unwrap_err();
+    assert!(error.to_string().contains("joining 239.255.77.3"), "{error}");
+    // The first socket has left it again: it could not join a group that it is in.
+    server.leave(other(refused - 1), loopback).unwrap();
+    server.join(GROUP.into(), loopback).unwrap();
+    assert!(server.join(GROUP.into(), loopback).is_err());
     stop(server, &log);
     Ok(())
 }

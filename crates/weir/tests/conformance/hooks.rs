@@ -354,7 +354,8 @@ fn whoever_waits_for_the_end_is_told_why(subject: &Subject) -> Result<(), Skippe
     let stopper = server.stopper();
     server.on_failure(|error| panic!("it was asked to stop: {error}"));
     let stopping = thread::spawn(move || stopper.wake());
-    assert_whole(&server.wait());
+    server.wait();
+    assert_whole(&server.stop());
     stopping.join().unwrap();
 
     let server = subject.start(&Server::bind(any_port()), handler).unwrap();
@@ -362,7 +363,8 @@ fn whoever_waits_for_the_end_is_told_why(subject: &Subject) -> Result<(), Skippe
     server.on_failure(move |error| tell.send(error.to_string()).unwrap());
     let at = server.local_addresses()[0];
     senders(1, at)[0].send_to(b"fail", at).unwrap();
-    let report = server.wait();
+    assert!(server.wait_for(PATIENCE), "it fails");
+    let report = server.stop();
     let failure = report.failure.as_ref().expect("it failed").to_string();
     assert!(failure.contains(ON_PURPOSE), "{failure}");
     assert_eq!(told.try_recv().as_deref(), Ok(&*failure));

@@ -15,6 +15,7 @@ pub const CHECKS: &[Check] = &[
     ("both_families_on_one_port", both_families_on_one_port),
     ("address_not_local", address_not_local),
     ("datagrams_too_long", datagrams_too_long),
+    ("changes_while_it_runs", changes_while_it_runs),
 ];
 
 /// With as many receives outstanding as the design has by default.
@@ -104,6 +105,30 @@ fn address_in_use(subject: &Subject) -> Result<(), Skipped> {
     let result = subject.try_log(&Server::bind(free).and_bind(address), Answer::Nothing);
     refused(result, &[&text]);
     assert_left(free);
+    Ok(())
+}
+
+/// Each setting that may be changed is an option of the design, and changing it loses nothing.
+fn changes_while_it_runs(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log) = subject.log(&Server::bind(any_port()));
+    let to = server.local_addresses()[0];
+    let senders = senders(2, to);
+    let mut sent = Tally::new();
+    let options = subject.at_defaults().known_options();
+    for setting in server.settings() {
+        assert!(options.iter().any(|option| option.name == setting.name), "{}", setting.name);
+        // The least that it may be, and what it was.
+        let least = setting.allowed.split(" to ").next().expect("the least").to_owned();
+        let least = if setting.allowed.contains(" to ") { least } else { setting.value.clone() };
+        for value in [&least, &setting.value] {
+            let all = server.set(&[(setting.name, value)]).unwrap();
+            let now = all.iter().find(|of| of.name == setting.name).expect("it is there still");
+            assert_eq!(&now.value, value);
+            add(&mut sent, send_all(&senders, to, (0..100).map(|n| n % 40), WINDOW, &log));
+        }
+    }
+    stop(server, &log);
+    assert_same(&log.seen(), &sent);
     Ok(())
 }
 

@@ -21,7 +21,7 @@ pub const CHECKS: &[Check] = &[
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Limits with an active set, where the design has one and order of arrival is the server's.
-fn active(subject: &Subject, most: u32, limits: Limits) -> Result<Limits, Skipped> {
+pub fn limits_of(subject: &Subject, most: u32, limits: Limits) -> Result<Limits, Skipped> {
     match subject.active_set() {
         ActiveSet::InOrder => Ok(Limits { active: Some(most), ..limits }),
         ActiveSet::PerThread => Err(Skipped("each thread has an order of its own".into())),
@@ -49,7 +49,7 @@ fn serves_in_order(subject: &Subject) -> Result<(), Skipped> {
 fn serves_in_order_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
     // Nor is their waiting held against them, however long.
     let limits = Limits { silent: Some(short), idle: None, ..limits() };
-    let limits = active(subject, 3, limits)?;
+    let limits = limits_of(subject, 3, limits)?;
     let (server, log) = subject.echo(&server_with(limits));
     let mut clients = queue(&server, 8);
     for client in &mut clients[..3] {
@@ -80,7 +80,7 @@ fn serves_in_order_with(subject: &Subject, short: Duration) -> Result<(), Skippe
 
 fn refuses_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
     let limits = Limits { connections: 4, ..limits() };
-    let limits = active(subject, 2, limits)?;
+    let limits = limits_of(subject, 2, limits)?;
     let (server, log) = subject.echo(&server_with(limits));
     let clients = queue(&server, 4);
     let beyond = Client::connect(server.local_addresses()[0], 9);
@@ -94,7 +94,7 @@ fn refuses_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn leave_while_they_wait(subject: &Subject) -> Result<(), Skipped> {
-    let limits = active(subject, 1, limits())?;
+    let limits = limits_of(subject, 1, limits())?;
     let (server, log) = subject.echo(&server_with(limits));
     let mut clients = queue(&server, 6);
     clients[0].expect(100);
@@ -120,7 +120,7 @@ fn leave_while_they_wait(subject: &Subject) -> Result<(), Skipped> {
 
 /// Whoever waits then is served after all: what it sent was acknowledged.
 fn at_a_stop(subject: &Subject) -> Result<(), Skipped> {
-    let limits = active(subject, 2, limits())?;
+    let limits = limits_of(subject, 2, limits())?;
     let (server, log) = subject.echo(&server_with(limits));
     let clients = queue(&server, 6);
     let receiving = std::thread::spawn(move || {

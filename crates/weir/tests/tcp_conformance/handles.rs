@@ -19,6 +19,7 @@ pub const CHECKS: &[Check] = &[
     ("what_a_handle_sends_waits_for_room", what_a_handle_sends_waits_for_room),
     ("connections_speak_to_each_other", connections_speak_to_each_other),
     ("a_handle_outlives_its_connection", a_handle_outlives_its_connection),
+    ("a_handle_of_what_has_finished_says_so", a_handle_of_what_has_finished_says_so),
     ("sends_while_its_peer_is_silent_and_the_server_stops", sends_at_a_stop),
 ];
 
@@ -234,6 +235,39 @@ fn a_handle_outlives_its_connection(subject: &Subject) -> Result<(), Skipped> {
     assert_eq!((its.send(b"late"), its.room()), (Err(Refused::Gone), 0));
     its.close();
     assert!(!its.is_of_same(&gone) && its.is_gone());
+    Ok(())
+}
+
+/// A side that sends nothing more refuses what is to be sent, however it came to that, and can be woken all the same.
+fn a_handle_of_what_has_finished_says_so(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log, handles) = reached(subject, limits(), b"");
+    let to = server.local_addresses()[0];
+    for closes in [true, false] {
+        let mut client = Client::connect(to, 1);
+        let handle = handle_of_next(&handles);
+        handle.send(b"before").unwrap();
+        expect(&client, b"before");
+        match closes {
+            true => handle.close(),
+            false => client.end_sending(), // the handler finishes
+        }
+        client.expect_end();
+        until("a handle that sends nothing more", || match handle.send(b"late") {
+            Ok(()) => false,
+            Err(Refused::Finished | Refused::Gone) => true,
+            Err(why) => panic!("{why}"),
+        });
+        assert_eq!(handle.room(), 0);
+        if closes {
+            assert_eq!(handle.send(b"late"), Err(Refused::Finished), "the peer has not ended");
+            handle.wake().unwrap();
+            client.end_sending();
+        }
+        assert_eq!(log.wait_for_ending(client.address()), How::Finished);
+        until("the end of the handle", || handle.is_gone());
+        assert_eq!(handle.send(b"late"), Err(Refused::Gone));
+    }
+    assert_eq!(stop(server, &log).closed_finished, 2);
     Ok(())
 }
 

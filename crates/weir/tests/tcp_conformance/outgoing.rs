@@ -8,8 +8,8 @@ use super::{
     support::*,
 };
 use std::{
-    io::Read,
-    net::{SocketAddr, TcpListener},
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Mutex,
         mpsc::{self, Receiver, Sender},
@@ -17,12 +17,13 @@ use std::{
     thread,
 };
 use weir::tcp::{
-    AnyDesign, Connector, Final, Handler, Limits, Output, Reason, Refused, Running, Server,
+    AnyDesign, Connector, Final, Handle, Handler, Limits, Output, Reason, Refused, Running, Server,
 };
 
 pub const CHECKS: &[Check] = &[
     ("outgoing_connections_are_served_as_others", outgoing_connections_are_served),
     ("a_connect_that_fails_is_told", a_connect_that_fails_is_told),
+    ("an_outgoing_connection_has_its_turn_at_once", an_outgoing_connection_has_its_turn_at_once),
     ("a_proxy_passes_everything_on", a_proxy_passes_everything_on),
     ("a_proxy_waits_for_who_does_not_read", a_proxy_waits),
 ];
@@ -171,6 +172,64 @@ fn a_connect_that_fails_is_told(subject: &Subject) -> Result<(), Skipped> {
     let Reached::Closed(How::Finished, _) = server.next() else { panic!("its peer has closed") };
     let total = server.stop().total();
     assert_eq!((total.accepted, total.refused), (1, 1));
+    Ok(())
+}
+
+/// Asks another server when its peer says something, and passes the answer on.
+struct Passes {
+    to: SocketAddr,
+    connector: Connector<Passes>,
+    /// Of the connection that is answered, where this is the one that asks.
+    asker: Option<Handle>,
+}
+
+impl Handler for Passes {
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
+        let Some(asker) = &self.asker else {
+            let asker = Some(output.handle());
+            let asks = Passes { asker, connector: self.connector.clone(), ..*self };
+            return self.connector.connect(self.to, asks).unwrap();
+        };
+        asker.send(bytes).unwrap();
+        output.finish();
+    }
+}
+
+/// Where one connection is served at a time: the one that is served waits for the one that it has asked for.
+fn an_outgoing_connection_has_its_turn_at_once(subject: &Subject) -> Result<(), Skipped> {
+    let with = super::active::limits_of(subject, 1, limits())?;
+    let (listener, to) = other();
+    let connector = Connector::new();
+    let its = connector.clone();
+    let server = server_with(with)
+        .start_connecting(subject.design().clone(), &connector, move |_| Passes {
+            to,
+            connector: its.clone(),
+            asker: None,
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    let at = server.local_addresses()[0];
+    let mut first = TcpStream::connect(at).expect("the server listens");
+    first.set_read_timeout(Some(PATIENCE)).expect("a time");
+    first.write_all(b"?").expect("it reads");
+    let (mut asked, _) = listener.accept().expect("the server connects");
+    let mut second = TcpStream::connect(at).expect("the server listens");
+    second.set_read_timeout(Some(PATIENCE)).expect("a time");
+    until("a connection that waits", || server.counters().waited == 1);
+    asked.write_all(b"yes").expect("it reads");
+    let mut answer = [0; 3];
+    first.read_exact(&mut answer).expect("what was answered");
+    assert_eq!(&answer, b"yes");
+    // The other one has its turn when the first has gone, whatever else is connected.
+    second.write_all(b"?").expect("it waits");
+    drop(first);
+    let (mut again, _) = listener.accept().expect("the server connects");
+    again.write_all(b"yes").expect("it reads");
+    second.read_exact(&mut answer).expect("what was answered");
+    drop((asked, again, second));
+    let report = server.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_eq!((report.total().accepted, report.total().waited), (4, 1));
     Ok(())
 }
 

@@ -245,6 +245,7 @@ impl From<&Reason> for How {
             Reason::Declined(_) => How::Declined,
             Reason::Stopped => How::Stopped,
             Reason::Panicked(_) => How::Panicked,
+            other => panic!("the checks do not know the reason: {other}"),
         }
     }
 }

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use weir::counters::Snapshot;
+use weir::counters::names::{CALLS, UDP};
 use weir::counters::os::ProcessUsage;
 use weir::tunable::Setting;
 
-use super::{
-    About, CALLS, Kind, Named, RECEIVED_BYTES, Value, batches, labelled, named, now,
-    write_counters, write_process,
-};
+use super::{About, Kind, Value, batches, now, write_counters, write_process};
 
 /// What a UDP server tells at a moment.
 #[derive(Debug, Clone)]
@@ -36,72 +34,6 @@ pub struct Figures {
     pub settings: Vec<Setting>,
 }
 
-pub const COUNTERS: &[Named] = &[
-    named("datagrams", "weir_datagrams_received_total", "Datagrams given to the handler."),
-    named("bytes", "weir_received_bytes_total", RECEIVED_BYTES),
-    named("replies", "weir_replies_sent_total", "Replies that the system accepted."),
-    named(
-        "replies_refused",
-        "weir_replies_refused_total",
-        "Replies refused by the limit on replies, or for lack of a buffer.",
-    ),
-    named(
-        "loops_dropped",
-        "weir_reply_loops_dropped_total",
-        "Replies dropped because they would loop forever.",
-    ),
-    named("send_errors", "weir_send_errors_total", "Replies that the system failed to send."),
-    named(
-        "handler_panics",
-        "weir_handler_panics_total",
-        "Calls of the handler that panicked, each of which loses what it was made for.",
-    ),
-    named("receive_errors", "weir_receive_errors_total", "Receives that failed."),
-    named(
-        "peer_errors",
-        "weir_peer_errors_total",
-        "Errors that peers reported (ICMP) about datagrams sent to them, if the server requests such errors.",
-    ),
-    named("truncated", "weir_datagrams_truncated_total", "Datagrams longer than a slice."),
-    named(
-        "wrong_size",
-        "weir_datagrams_wrong_size_total",
-        "Datagrams of a size other than the expected one, if one is expected.",
-    ),
-    labelled(
-        "discarded",
-        "weir_frames_dropped_total",
-        ("reason", "damaged"),
-        "Frames that the server itself dropped, on xdp.",
-    ),
-    labelled("too_long", "weir_frames_dropped_total", ("reason", "too_long"), ""),
-    labelled(
-        "passed_foreign",
-        "weir_frames_passed_total",
-        ("reason", "foreign"),
-        "Frames passed on to the kernel, on xdp.",
-    ),
-    labelled("passed_fragments", "weir_frames_passed_total", ("reason", "fragment"), ""),
-    labelled("passed_unserved", "weir_frames_passed_total", ("reason", "unserved"), ""),
-    named(
-        "locks",
-        "weir_queue_locks_total",
-        "Times the lock of a request queue was taken to post, where threads share the queue.",
-    ),
-    named(
-        "locks_contended",
-        "weir_queue_locks_contended_total",
-        "Those of them that another thread held, so that this one had to wait.",
-    ),
-    named("dequeues", "weir_dequeues_total", "Attempts to get datagrams."),
-    named(
-        "empty_dequeues",
-        "weir_dequeues_empty_total",
-        "Attempts to get datagrams that found none.",
-    ),
-    named("posts", "weir_receives_posted_total", "Receives posted."),
-];
-
 /// Makes the page, again and again, from what `read` gives.
 pub fn pages(about: About, read: impl Fn() -> Figures) -> impl FnMut() -> String {
     let began = now();
@@ -123,7 +55,7 @@ pub fn pages(about: About, read: impl Fn() -> Figures) -> impl FnMut() -> String
 fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
     let Figures { total, dropped, .. } = figures;
     let mut page = about.page();
-    write_counters(&mut page, COUNTERS, &total.named());
+    write_counters(&mut page, UDP, &total.named());
     write_counters(&mut page, CALLS, &total.named());
     page.histogram(
         "weir_batch_datagrams",

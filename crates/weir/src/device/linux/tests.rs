@@ -357,7 +357,7 @@ fn many_threads_read_only_once_all_are_there_and_end_soon() {
         assert_eq!(early.load(Relaxed), 0, "{text}: some read before others were there");
         while read.load(Relaxed) == 0 {
             assert!(began.elapsed() < ENDS_WITHIN, "{text}: nobody reads");
-            running.wait(Duration::from_millis(10));
+            running.wait_for(Duration::from_millis(10));
         }
         let ending = Instant::now();
         let report = running.stop();

@@ -124,7 +124,7 @@ fn handle<H: Handler>(
     let timeouts = stream.set_timeouts(limits.silent, look_after(&limits));
     let is_ours = given.is_some();
     let connection = Connection::open_given(worker, peer, given);
-    let pair = Pair::join(connection, stream, connections);
+    let pair = Pair::join(worker, connection, stream, connections);
     pair.connection(worker).place(worker, pair.number());
     if let Err(e) = timeouts {
         pair.fail(worker, Reason::Failed(e));

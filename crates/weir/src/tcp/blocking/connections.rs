@@ -104,12 +104,16 @@ impl<H: Handler> Connections<H> {
             let connections = Arc::clone(self);
             move |worker: &mut Worker<H>| {
                 connections.serve(worker);
+                let stop = worker.limits.stop;
                 let call = |number, worker: &mut _| {
                     connections.member(number).is_none_or(|pair| pair.call(worker))
                 };
-                let take_in = |incoming, worker: &mut _| connections.take_in(incoming, worker);
+                let take_in = |incoming, worker: &mut _| {
+                    (connections.take_in)(worker, &connections, incoming)
+                };
                 connections.times.keep(worker, call, take_in);
                 shut_door(worker);
+                connections.end(stop); // those that came when the threads that accept had ended theirs
             }
         })
     }
@@ -119,15 +123,6 @@ impl<H: Handler> Connections<H> {
         self.start_times(worker)?;
         worker.open_door_of(&self.times.mailbox);
         Ok(())
-    }
-
-    /// Takes in a connection that others have made.
-    fn take_in(self: &Arc<Self>, incoming: Incoming, worker: &mut Worker<H>) {
-        (self.take_in)(worker, self, incoming);
-        if worker.stopping() {
-            // Whoever told the others may have done so before.
-            self.everyone().iter().for_each(|pair| _ = pair.finish());
-        }
     }
 
     /// The calling thread calls handlers of these connections.
@@ -298,6 +293,7 @@ impl<H: Handler> Pair<H> {
 
     /// A connection that is among those that are open from now on, until both its threads have left.
     pub(super) fn join(
+        worker: &Worker<H>,
         connection: Connection<H>,
         stream: Stream,
         connections: &Arc<Connections<H>>,
@@ -324,6 +320,11 @@ impl<H: Handler> Pair<H> {
             number,
         });
         members.open[number as usize] = Some(Arc::clone(&pair));
+        drop(members);
+        if worker.stopping() {
+            // Whoever tells those that are open may have done so before. None of its threads is at work yet.
+            pair.finish();
+        }
         pair
     }
 
@@ -488,10 +489,10 @@ impl<H: Handler> Pair<H> {
 mod tests {
     use super::*;
     use crate::{
-        stream::native,
+        stream::{Accepted, Listener, Mode, StreamOptions, native},
         tcp::{Output, Server},
     };
-    use std::net::SocketAddr;
+    use std::net::{SocketAddr, TcpStream};
 
     #[test]
     fn a_connection_of_unknown_bytes_fails_at_a_stop() {
@@ -502,10 +503,29 @@ mod tests {
         let connection = Connection::open(&mut worker, peer);
         let sizes = Sizes { stack: 0, buffer: 1 };
         let connections = Arc::new(Connections::new(1, sizes, |_, _, _| ()));
-        let pair = Pair::join(connection, stream, &connections);
+        let pair = Pair::join(&worker, connection, stream, &connections);
         assert!(pair.finish());
         assert!(!pair.wait_to_receive(&mut worker), "it is over");
         (0..2).for_each(|_| pair.leave(&mut worker));
         assert_eq!(worker.counters.snapshot().closed_failed, 1);
+    }
+
+    #[test]
+    fn a_connection_that_is_made_after_a_stop_is_told_at_once() {
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Listener::bind(at, StreamOptions::default()).unwrap();
+        let _peer = TcpStream::connect(listener.local_address()).unwrap();
+        let accepted = listener.accept(Mode::Wait, &Counters::default()).unwrap();
+        let Accepted { stream, peer } = accepted.expect("its peer has connected");
+        let job = Server::bind(peer).job(|_| |_: &mut [u8], _: &mut Output<'_>| ()).unwrap();
+        let sizes = Sizes { stack: 0, buffer: 1 };
+        let connections = Arc::new(Connections::new(1, sizes, |_, _, _| ()));
+        job.shared().stop();
+        connections.end(Duration::ZERO); // there is none yet
+        let mut worker = job.worker();
+        let connection = Connection::open(&mut worker, peer);
+        let pair = Pair::join(&worker, connection, stream, &connections);
+        assert!(pair.connection(&mut worker).stopped);
+        (0..2).for_each(|_| pair.leave(&mut worker));
     }
 }

@@ -14,7 +14,7 @@
 use super::{accepts::Accepts, pool::Pool, receive_order::ReceiveOrder, slots::Slots};
 use crate::{
     Error,
-    lifecycle::{LeaveTogether, contain, lock, try_lock},
+    lifecycle::{LeaveTogether, lock, try_lock},
     memory::{Load, Slice},
     options::named,
     port::{
@@ -35,7 +35,6 @@ use crate::{
 use std::{
     collections::VecDeque,
     io,
-    panic::resume_unwind,
     sync::{
         Arc, Mutex, TryLockError,
         atomic::{
@@ -312,10 +311,12 @@ fn spawn<H: Handler, P: Port>(job: &mut Job<H>, server: PortServer<P, H>) -> Res
     job.on_stop(server.port.poster(STOP));
     for server in LeaveTogether::shares(server.numbers.threads, server) {
         let spawned = job.spawn(move |worker| {
-            let result = contain(|| run(worker, &server));
-            server.port.close(); // the others must not wait for this thread
-            let given_back = server.leave(|server| server.end(worker)).unwrap_or(Ok(()));
-            result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
+            server.live(
+                worker,
+                run,
+                |server| server.port.close(),
+                |worker, server| server.end(worker),
+            )
         });
         if spawned.is_err() {
             closer.wake();
@@ -356,6 +357,8 @@ fn run<H: Handler, P: Port>(
     while thread.take(&mut taken)? {
         for completion in taken.drain() {
             thread.handle(completion)?;
+            // Nobody was woken for what its handler has left for others: it does not wait for the rest.
+            thread.take_mail();
         }
     }
     Ok(())
@@ -549,6 +552,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     pub(super) fn take_in(&mut self, incoming: impl Into<Incoming>) {
         let Incoming { accepted: Accepted { stream, peer }, given } = incoming.into();
         let server = self.server;
+        let is_ours = given.is_some();
         let mut connection = Connection::open_given(self.worker, peer, given);
         let slot = server.connections.claim();
         let mut place = lock(server.connections.get(slot));
@@ -576,7 +580,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         });
         if let Some(open) = place.as_mut() {
             open.connection.place(self.worker, slot);
-            if !lock(&server.active).admit(slot) {
+            if !is_ours && !lock(&server.active).admit(slot) {
                 open.connection.wait_for_its_turn(self.worker);
             }
         }

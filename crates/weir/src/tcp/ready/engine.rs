@@ -90,7 +90,7 @@ pub(super) struct ReadyThread<H> {
     trigger: Trigger,
     /// Numbers of timers that fell due.
     due: Vec<u32>,
-    /// Connections of which the bound left something that no wait will report again.
+    /// Connections of which a bound left something that no wait will report again.
     again: Vec<u32>,
     acceptor: Acceptor,
     active: Active,
@@ -154,13 +154,14 @@ impl<H: Handler> ReadyThread<H> {
         incoming: impl Into<Incoming>,
     ) {
         let Incoming { accepted: Accepted { stream, peer }, given } = incoming.into();
+        let is_ours = given.is_some();
         let connection = Connection::open_given(worker, peer, given);
         let interest = Interest::RECEIVE;
         let open = ReadyConnection { connection, stream, interest, armed: Tick::MAX, again: false };
         let slot = self.table.insert(open);
         let open = self.table.get_mut(slot).expect("it was just put there");
         open.connection.place(worker, slot);
-        if !self.active.admit(slot) {
+        if !is_ours && !self.active.admit(slot) {
             open.connection.wait_for_its_turn(worker);
             open.interest = Interest::NONE;
         }
@@ -227,10 +228,16 @@ impl<H: Handler> ReadyThread<H> {
         if self.table.get_mut(slot).is_some_and(|open| open.again) {
             return; // its turn comes, and one turn is enough
         }
-        if self.serve(worker, set, slot)
-            && let Some(open) = self.table.get_mut(slot)
+        if self.serve(worker, set, slot) {
+            self.remember(slot);
+        }
+    }
+
+    /// A connection is to be served again before the next wait.
+    fn remember(&mut self, slot: u32) {
+        if let Some(open) = self.table.get_mut(slot)
+            && !std::mem::replace(&mut open.again, true)
         {
-            open.again = true;
             self.again.push(slot);
         }
     }
@@ -259,7 +266,7 @@ impl<H: Handler> ReadyThread<H> {
         if open.connection.has_mail() {
             open.connection.take_mail(worker);
         }
-        send(worker, &mut open.connection, &open.stream);
+        let sent_all = send(worker, &mut open.connection, &open.stream);
         let mut wants = open.connection.wants(&worker.limits);
         if wants.end_sending {
             match open.stream.end_sending(&worker.calls) {
@@ -290,6 +297,9 @@ impl<H: Handler> ReadyThread<H> {
         let alarm = open.connection.alarm();
         if alarm != Moment::NEVER {
             worker.clock.set_alarm(slot, alarm);
+        }
+        if !sent_all {
+            self.remember(slot); // not every wait reports room twice
         }
     }
 
@@ -435,16 +445,30 @@ fn receive<H: Handler>(
     true
 }
 
-/// Sends what waits, as far as there is room.
+/// Sends at a time from one connection, at most: who answers each with more must not keep the others waiting.
+const SENT_AT_ONCE: u32 = 16;
+
+/// Sends what waits, as far as there is room, within a bound. `false`: it was the bound, and there may be room for more.
 #[inline]
-fn send<H: Handler>(worker: &mut Worker<H>, connection: &mut Connection<H>, stream: &Stream) {
-    while connection.wants(&worker.limits).send {
+fn send<H: Handler>(
+    worker: &mut Worker<H>,
+    connection: &mut Connection<H>,
+    stream: &Stream,
+) -> bool {
+    for _ in 0..SENT_AT_ONCE {
+        if !connection.wants(&worker.limits).send {
+            return true;
+        }
         match stream.send(connection.unsent(), Mode::Try, &worker.calls) {
             Ok(Some(taken)) => connection.sent(worker, taken),
-            Ok(None) => return,
-            Err(e) => return connection.fail(Reason::Failed(e)),
+            Ok(None) => return true,
+            Err(e) => {
+                connection.fail(Reason::Failed(e));
+                return true;
+            }
         }
     }
+    !connection.wants(&worker.limits).send
 }
 
 #[cfg(all(test, unix))] // a socket is adopted from a descriptor
@@ -455,7 +479,46 @@ mod tests {
         stream::native,
         tcp::{Output, Server},
     };
-    use std::net::{SocketAddr, TcpListener};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    /// Sends a byte for each that was taken: it has always more.
+    struct Endless;
+
+    impl Handler for Endless {
+        fn on_connect(&mut self, _: SocketAddr, output: &mut Output<'_>) {
+            output.send(b"!").unwrap();
+        }
+
+        fn on_receive(&mut self, _: &mut [u8], output: &mut Output<'_>) {
+            output.abort();
+        }
+
+        fn on_sent(&mut self, _: usize, output: &mut Output<'_>) {
+            output.send(b"!").unwrap();
+        }
+    }
+
+    #[test]
+    fn who_has_always_more_to_send_lets_others_have_their_turn() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        let job = Server::bind(peer).job(|_| Endless).unwrap();
+        let (mut worker, mut set) = (job.worker(), Poll::new().unwrap());
+        let mut thread = ReadyThread::new(64, 1, Trigger::Edge);
+        let stream = native::Stream::adopt(accepted.into());
+        thread.take_in(&mut worker, &mut set, Accepted { stream, peer });
+        let sends = || worker.counters.snapshot().sends;
+        assert_eq!(sends(), u64::from(SENT_AT_ONCE));
+        for times in 2..5 {
+            // Whatever the system reports of it.
+            assert_eq!((thread.left(), thread.timeout(&worker)), (1, Some(Duration::ZERO)));
+            thread.serve_again(&mut worker, &mut set);
+            assert_eq!(worker.counters.snapshot().sends, u64::from(times * SENT_AT_ONCE));
+        }
+        thread.cut_off(&mut worker, &mut set);
+        assert_eq!(worker.counters.snapshot().closed_stopped, 1);
+    }
 
     /// Of one that listens the system does not say how many bytes wait.
     #[test]

@@ -165,7 +165,8 @@ fn look_after<H: Handler>(
 }
 
 fn handle<H: Handler>(worker: &mut Worker<H>, set: &mut Events, thread: &mut ReadyThread<H>) {
-    let mut ready = 0;
+    let mut ready = thread.left() as u64;
+    thread.serve_again(worker, set);
     while let Some(slot) = set.next_ready() {
         thread.serve(worker, set, slot);
         ready += 1;

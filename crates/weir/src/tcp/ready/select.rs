@@ -87,7 +87,8 @@ fn handle<H: Handler>(
     thread: &mut ReadyThread<H>,
     listeners: &[Listener],
 ) -> Result<(), Error> {
-    let mut ready = 0;
+    let mut ready = thread.left() as u64;
+    thread.serve_again(worker, sets);
     for slot in 0..thread.table.slots() {
         if thread.table.get_mut(slot).is_some_and(|open| sets.is_ready(&open.stream)) {
             ready += 1;

@@ -404,6 +404,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         given: Option<Given>,
     ) {
         let StreamId { number, generation } = connection;
+        let is_ours = given.is_some();
         *self.entry(connection) = Entry::Open(RingConnection {
             connection: Connection::open_given(worker, peer, given),
             generation,
@@ -415,7 +416,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             asking: false,
             starved: false,
         });
-        let is_served = self.active.admit(number);
+        let is_served = is_ours || self.active.admit(number);
         if let Some(open) = self.open_at(connection) {
             open.connection.place(worker, number);
             if !is_served {

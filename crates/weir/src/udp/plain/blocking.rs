@@ -25,7 +25,7 @@ design! {
     options {
         /// Threads that receive on each address.
         threads: u32 = 1, 1..=256;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |_| crate::socket::PROVIDER;

@@ -27,7 +27,7 @@ design! {
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
         batch: u32 = 32, 1..=1024;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |_| crate::socket::PROVIDER;

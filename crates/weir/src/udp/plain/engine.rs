@@ -3,7 +3,7 @@
 
 use crate::{
     Error,
-    gather::{Gather, Gathering},
+    gather::{Asked, Gather, Gathering},
     memory::{Region, Slice},
     pause::Pause,
     readiness::{Epoll, Trigger},
@@ -27,31 +27,31 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
     + 'static,
 ) -> Result<Running<H>, Error> {
     let sockets = job.bind()?;
-    let threads = threads as usize * sockets.len();
+    let (threads, gather) = (threads as usize * sockets.len(), job.gathers(gather));
     let region = job.buffers(threads * slices as usize)?;
     for thread in 0..threads {
         let number = thread % sockets.len();
-        let (all, socket) = (sockets.clone(), sockets[number].clone());
+        let (all, socket, gather) = (sockets.clone(), sockets[number].clone(), gather.clone());
         let mut buffers = buffers(&region);
         job.spawn(move |worker| {
             worker.sockets = all;
             let ending = socket.clone();
             let mut groups = Groups::new(worker, gather);
-            let wake = groups.as_ref().map(Groups::waker);
+            let wake = groups.waker();
             worker.ready(Some(Waker::new(move || {
                 ending.end_receiving();
-                wake.iter().for_each(Waker::wake);
+                wake.wake();
             })));
             while !worker.stopping() {
                 worker.collect_errors();
                 if worker.on_time() {
                     worker.flush_to_sockets();
                 }
-                if let Some(groups) = &mut groups {
+                if groups.gathering.is_on() {
                     let mut take = |worker: &mut _, mode| {
                         turn(worker, &socket, number as u32, &mut buffers, mode)
                     };
-                    take_group(worker, groups, &mut take)?;
+                    take_group(worker, &mut groups, &mut take)?;
                 } else {
                     worker.counters.waits.one();
                     let mode = worker.mode();
@@ -106,11 +106,11 @@ struct Groups {
 }
 
 impl Groups {
-    /// For the calling thread; `None` where that was not asked for.
-    fn new<H: Handler>(worker: &mut Worker<H>, asked: Gather) -> Option<Self> {
+    /// For the calling thread.
+    fn new<H: Handler>(worker: &mut Worker<H>, asked: Asked) -> Self {
         let how = "a timed sleep of the thread beside its sockets";
-        let gathering = asked.begin(how, |name, value| worker.state(name, value))?;
-        Some(Self { gathering, pause: Pause::new() })
+        let gathering = asked.begin(how, |name, value| worker.state(name, value));
+        Self { gathering, pause: Pause::new() }
     }
 
     /// What ends its sleep at a stop.
@@ -150,6 +150,7 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
 ) -> Result<Running<H>, Error> {
     let sockets = job.bind()?;
     let region = job.buffers(threads as usize * slices as usize)?;
+    let gather = job.gathers(gather);
     for thread in 0..threads {
         let mut set = Epoll::new(sockets.len(), Trigger::Level)?;
         for (number, socket) in sockets.iter().enumerate() {
@@ -161,20 +162,21 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
             job.state("busy-poll-wait", granted);
         }
         let (sockets, mut buffers) = (sockets.clone(), buffers(&region));
+        let gather = gather.clone();
         job.spawn(move |worker| {
             worker.sockets.clone_from(&sockets);
             let mut groups = Groups::new(worker, gather);
-            let (of_set, of_groups) = (set.waker(), groups.as_ref().map(Groups::waker));
+            let (of_set, of_groups) = (set.waker(), groups.waker());
             worker.ready(Some(Waker::new(move || {
                 of_set.wake();
-                of_groups.iter().for_each(Waker::wake);
+                of_groups.wake();
             })));
             while !worker.stopping() {
                 worker.collect_errors();
                 if worker.on_time() {
                     worker.flush_to_sockets();
                 }
-                if let Some(groups) = &mut groups {
+                if groups.gathering.is_on() {
                     groups.wait(worker);
                 }
                 worker.counters.waits.one();
@@ -186,9 +188,7 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
                     came.datagrams += of_it.datagrams;
                     came.left |= of_it.left;
                 }
-                if let Some(groups) = &mut groups {
-                    groups.took(came.datagrams, came.left);
-                }
+                groups.took(came.datagrams, came.left);
             }
             worker.on_stop(&[]);
             Ok(())

@@ -28,7 +28,7 @@ design! {
         threads: u32 = 1, 1..=256;
         /// Most datagrams received from a socket for one wake-up.
         drain: u32 = 64, 1..=65_536;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
 }

@@ -29,7 +29,7 @@ design! {
         batch: u32 = 32, 1..=1024;
         /// Datagrams received from a socket for one wake-up after which the next has its turn.
         drain: u32 = 256, 1..=65_536;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Unavailable,
-    lifecycle::{LeaveTogether, contain},
+    lifecycle::LeaveTogether,
     memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Span, Taken,
@@ -11,7 +11,7 @@ use crate::{
     },
     udp::{Handler, Job, Worker, job::stop_deadline},
 };
-use std::{panic::resume_unwind, sync::Arc};
+use std::sync::Arc;
 
 /// Declares a design whose threads share one port: beside what every design is, its own options, and its loop.
 macro_rules! port_design {
@@ -143,15 +143,21 @@ pub(super) fn spawn<H: Handler, P: Port>(
     for shared in LeaveTogether::shares(threads, shared) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
-            let result = contain(|| {
-                run(worker, &shared)?;
+            let run = |worker: &mut Worker<H>, shared: &PortServer<P>| {
+                run(worker, shared)?;
                 worker.on_stop(&[]);
                 Ok(())
-            });
-            shared.port.close(); // the others must not wait for this thread
-            // What did not come back is counted in the region, and told from there.
-            let _ = shared.leave(|shared| shared.port.stop(stop_deadline()));
-            result.unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            shared.live(
+                worker,
+                run,
+                |shared| shared.port.close(),
+                |_, shared| {
+                    // What did not come back is counted in the region, and told from there.
+                    let _ = shared.port.stop(stop_deadline());
+                    Ok(())
+                },
+            )
         });
         if spawned.is_err() {
             closer.wake();

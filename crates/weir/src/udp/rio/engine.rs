@@ -12,16 +12,16 @@ use super::gathered::Gathered;
 use crate::{
     Error,
     counters::Counters,
-    gather::Gather,
+    gather::Asked,
     lifecycle::contain,
     memory::{Region, Slice},
-    pause,
     rio::{
         Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Provider,
         Received, RequestQueue, Span, Started, Threading, line_and_payload,
         turn::{Turns, Waited},
     },
     socket::{DatagramSocket, Endpoint, context::Origin},
+    tunable::Unit,
     udp::{
         Handler, Job, Running, Worker,
         job::{make_room, stop_deadline},
@@ -31,12 +31,25 @@ use crate::{
 use std::{
     io,
     panic::resume_unwind,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
 /// Posts that are committed together where nothing else is asked for: all of a batch.
 pub(super) const A_WHOLE_BATCH: u32 = 65_536;
+
+/// How many posts are made together, which may be changed while the server runs: under the name of the design's option.
+pub(super) fn posts_together<H: Handler>(
+    job: &Job<H>,
+    option: &'static str,
+    posts: u32,
+) -> Arc<AtomicU64> {
+    job.tunable(option, Unit::Number, posts.into(), 1..=A_WHOLE_BATCH.into())
+}
 
 /// Registered memory, and queues that are not started yet.
 pub(super) struct Ready<O> {
@@ -44,7 +57,7 @@ pub(super) struct Ready<O> {
     pub(super) opened: O,
     pub(super) needs: Needs,
     /// What is asked of the waits.
-    pub(super) gather: Gather,
+    pub(super) gather: Asked,
 }
 
 /// Makes the region as the provider wants it cut, and opens the queues.
@@ -53,7 +66,7 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     provider: &P,
     outstanding: u32,
     per_dequeue: u32,
-    gather: Gather,
+    gather: Asked,
 ) -> Result<Ready<P::Opened>, Error> {
     let sends = job.limits.sends();
     let (payload, offload) = (job.slice_bytes(), job.receive_offload());
@@ -73,7 +86,7 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
     provider: &P,
     endpoints: &[Endpoint],
     needs: Needs,
-    gather: Gather,
+    gather: Asked,
 ) -> Result<Ready<P::Opened>, Error> {
     let layout = provider.layout(&needs)?;
     let region = Region::new(layout, needs.receives.saturating_add(needs.sends), job.region)?;
@@ -215,7 +228,7 @@ fn handle<H: Handler, Q: RequestQueue>(
     batch: &mut Batch,
     region: &Arc<Region>,
     requests: &mut [Q],
-    defer: u32,
+    defer: u64,
 ) -> Result<(), Error> {
     let (mut deferred, mut posts) = (0, 0);
     let handled = worker.with_each(batch.drain(), |worker, completion| {
@@ -226,7 +239,7 @@ fn handle<H: Handler, Q: RequestQueue>(
             flush(worker, region, requests);
         }
         deferred += 1;
-        if deferred == defer {
+        if deferred >= defer {
             commit(worker, requests)?;
             deferred = 0;
         }
@@ -248,9 +261,10 @@ pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
     outstanding: u32,
     per_dequeue: u32,
     defer: u32,
-    gather: Gather,
+    gather: Asked,
     turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error> + Send + 'static,
 ) -> Result<Running<H>, Error> {
+    let defer = posts_together(&job, "defer", defer);
     let ready = open(&mut job, &provider, outstanding, per_dequeue, gather)?;
     job.spawn(move |worker| run_alone(worker, &provider, ready, defer, turn))?;
     job.run()
@@ -278,10 +292,12 @@ macro_rules! design_of_one_thread {
                 outstanding: u32 = 150_000, 1..=1_000_000;
                 /// Most completions taken by one dequeue.
                 dequeue_max: u32 = 1000, 1..=65_536;
-                /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER.
+                /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER (can be changed while it
+                /// runs).
                 defer: u32 = $crate::udp::rio::engine::A_WHOLE_BATCH, 1..=65_536;
                 $(
-                    /// How long datagrams may gather before a wait ends, and how many are enough.
+                    /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while
+                    /// it runs).
                     $gather: $crate::gather::Gather =
                         $crate::gather::Gather::NONE, $crate::gather::Gather::LIMITS;
                 )?
@@ -303,14 +319,15 @@ macro_rules! design_of_one_thread {
             ) -> Result<$crate::udp::Running<H>, $crate::Error> {
                 $crate::options::Options::check(&self)?;
                 let Self { outstanding, dequeue_max, defer, .. } = self;
-                let gathers = [$(self.$gather,)? $crate::gather::Gather::NONE];
+                let gather = None::<$crate::gather::Asked>;
+                $(let gather = gather.or_else(|| Some(job.gathers(self.$gather)));)?
                 $crate::udp::rio::engine::start_alone(
                     job,
                     provider,
                     outstanding,
                     dequeue_max,
                     defer,
-                    gathers[0],
+                    gather.unwrap_or_default(),
                     $turn,
                 )
             }
@@ -325,7 +342,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     worker: &mut Worker<H>,
     provider: &P,
     ready: Ready<P::Opened>,
-    defer: u32,
+    defer: Arc<AtomicU64>,
     mut turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs, gather } = ready;
@@ -368,7 +385,7 @@ pub(super) struct OwnQueue<'t, H, Q: CompletionQueue> {
     /// Datagrams of the last dequeue.
     received: usize,
     /// Posts that are committed together, at most.
-    defer: u32,
+    defer: Arc<AtomicU64>,
 }
 
 impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
@@ -394,7 +411,8 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
     /// Gives what was dequeued to the handler, and posts its slices again.
     #[inline]
     pub(super) fn handle(&mut self) -> Result<(), Error> {
-        handle(self.worker, &mut self.batch, &self.region, self.requests, self.defer)
+        let defer = self.defer.load(Relaxed);
+        handle(self.worker, &mut self.batch, &self.region, self.requests, defer)
     }
 
     /// Handles what was taken from sockets that others go on with, and sees the answers off.
@@ -559,9 +577,8 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
         invited.push((receiver, left.clone()));
     }
     drop(left);
-    let gather = ready.gather;
     job.spawn(move |worker| {
-        let Ready { region, opened, needs, .. } = ready;
+        let Ready { region, opened, needs, gather } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
         let completions = Gathered::new(completions, gather, needs.receives, |name, value| {
             worker.state(name, value)
@@ -597,7 +614,7 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
                 if let Some(completions) = completions.as_mut().filter(|_| worker.hands_over) {
                     let batch = Batch::new(shared.per_dequeue);
                     let (requests, region) = (&mut requests[..], Arc::clone(&shared.region));
-                    let defer = A_WHOLE_BATCH;
+                    let defer = Arc::new(AtomicU64::new(A_WHOLE_BATCH.into()));
                     OwnQueue { worker, completions, requests, region, batch, received: 0, defer }
                         .finish()?;
                 }
@@ -619,9 +636,6 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
             worker.ready(None);
             // The first thread failed to start, and says why, if it never answers.
             let Ok(shared) = shared.recv() else { return Ok(()) };
-            if !gather.is_none() {
-                pause::end_in_time(); // the first thread has told what comes of that
-            }
             other(worker, &shared)?;
             worker.on_stop(&[]);
             Ok(())
@@ -752,9 +766,10 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     shared: &SharedQueue<Q>,
     batch: Option<&mut Batch>,
     done: &mut Done,
-    posts_per_lock: usize,
+    posts_per_lock: &AtomicU64,
 ) -> Result<(), Error> {
     if let Some(batch) = batch {
+        let posts_per_lock = posts_per_lock.load(Relaxed) as usize;
         worker.with_each(batch.drain(), |worker, completion| {
             let flush = |worker: &mut Worker<H>| flush_sharing(worker, shared);
             done.add(settle(worker, completion, flush)?);

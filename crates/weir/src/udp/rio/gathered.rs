@@ -3,7 +3,7 @@
 
 use crate::{
     counters::Counters,
-    gather::{Gather, Gathering},
+    gather::{Asked, Gathering},
     rio::{Batch, CompletionQueue, Stopped, Woken, turn::TurnPort},
     wake::Waker,
 };
@@ -15,7 +15,7 @@ use std::{
 /// A queue, and when its waits let datagrams gather.
 pub(super) struct Gathered<Q> {
     queue: Q,
-    gathering: Option<Gathering>,
+    gathering: Gathering,
     /// Receives outstanding, beyond which nothing can have been received at a time.
     receives: usize,
 }
@@ -24,7 +24,7 @@ impl<Q: CompletionQueue> Gathered<Q> {
     /// The queue, with what is asked of its waits. What came of it is told to `state`.
     pub(super) fn new(
         queue: Q,
-        asked: Gather,
+        asked: Asked,
         receives: u32,
         state: impl FnOnce(&str, String),
     ) -> Self {
@@ -39,11 +39,9 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
     #[inline]
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
         let received = self.queue.dequeue(out, counters)?;
-        if let Some(gathering) = &mut self.gathering {
-            let full = out.room() == 0 || out.len() >= self.receives;
-            let left = received > 0 && (full || self.queue.may_have_left());
-            gathering.dequeued(received, left, Instant::now);
-        }
+        let full = out.room() == 0 || out.len() >= self.receives;
+        let left = received > 0 && (full || self.queue.may_have_left());
+        self.gathering.dequeued(received, left, Instant::now);
         Ok(received)
     }
 
@@ -53,14 +51,14 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Woken> {
-        if let Some(gathering) = &mut self.gathering {
-            if gathering.has_left() {
+        if self.gathering.is_on() {
+            if self.gathering.has_left() {
                 return Ok(Woken::Ready);
             }
-            let at_most = gathering.wait(Instant::now());
+            let at_most = self.gathering.wait(Instant::now());
             // A wait with a time-out is for something else than the next datagram.
             if !at_most.is_zero() && timeout.is_none() {
-                return self.queue.gather(gathering.enough(), at_most, counters);
+                return self.queue.gather(self.gathering.enough(), at_most, counters);
             }
         }
         self.queue.wait(at_least, timeout, counters)

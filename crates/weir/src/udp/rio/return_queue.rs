@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    gather::Gather,
+    gather::Asked,
     memory::Region,
     rio::{self, Batch, CompletionQueue, HandOver, Provider, RequestQueue as _},
     sync::{Condvar, Mutex, MutexGuard},
@@ -166,7 +166,7 @@ pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
     threads: u32,
     outstanding: u32,
     per_dequeue: u32,
-    gather: Gather,
+    gather: Asked,
     run: impl Fn(&mut Worker<H>, &SharedQueue<Gathered<P::Cq>>, &ReturnQueue) -> Result<(), Error>
     + Send
     + Sync

@@ -28,7 +28,8 @@ use super::{
 };
 use crate::{
     Error,
-    gather::Gather,
+    events::event,
+    gather::Asked,
     options::{Microseconds, MicrosecondsValue, Named, Options as _},
     pause::{self, FINE_TIMERS},
     rio::{
@@ -64,7 +65,7 @@ rio_design! {
         /// How long to poll after the last datagram before waiting, in microseconds (can be changed while it runs).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
         /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER; with several threads under one
-        /// lock.
+        /// lock (can be changed while it runs).
         defer: u32 = engine::A_WHOLE_BATCH, 1..=65_536;
         /// Whether to sleep until shortly before the next datagram where they come regularly, and to poll only where
         /// that pays; in no gap longer than spin (can be changed while it runs).
@@ -109,14 +110,13 @@ impl RioHybrid {
         let Self { outstanding, dequeue_max, defer, .. } = self;
         if !Design::hands_over(&self) {
             let mut spin = tuning.spin();
-            let gather = Gather::NONE; // it polls, which is the opposite
             return engine::start_alone(
                 job,
                 provider,
                 outstanding,
                 dequeue_max,
                 defer,
-                gather,
+                Asked::default(), // it polls, which is the opposite
                 move |queue| {
                     if queue.dequeue()? {
                         spin.dequeued(queue.received(), &tuning);
@@ -125,20 +125,20 @@ impl RioHybrid {
                     match spin.empty(&tuning) {
                         Idle::Poll => Ok(()),
                         Idle::Sleep(time) => queue.wait_for(time),
-                        Idle::Wait => queue.wait(),
+                        Idle::Wait => {
+                            event!(TRACE, "polling no longer pays: the thread waits");
+                            queue.wait()
+                        }
                     }
                 },
             );
         }
-        let ready = engine::open::<HandOver, P, H>(
-            &mut job,
-            &provider,
-            outstanding,
-            dequeue_max,
-            Gather::NONE,
-        )?;
+        let gather = Asked::default();
+        let ready =
+            engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max, gather)?;
+        let defer = engine::posts_together(&job, "defer", defer);
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
-            run_together(worker, shared, &tuning, defer)
+            run_together(worker, shared, &tuning, &defer)
         };
         let (threads, first) = (self.threads as usize, Box::new(run.clone()));
         engine::spawn_sharing(&mut job, provider, ready, threads, first, Arc::new(run))?;
@@ -240,6 +240,7 @@ impl Spin {
     #[inline]
     fn follow(&mut self, tuning: &Tuning) {
         if tuning.adapts() != matches!(self, Self::Adaptive { .. }) {
+            event!(DEBUG, adaptive = tuning.adapts(), "the thread polls by another policy");
             *self = tuning.spin();
         }
     }
@@ -259,11 +260,11 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     tuning: &Tuning,
-    defer: u32,
+    defer: &AtomicU64,
 ) -> Result<(), Error> {
     let mut done = Done::new(shared.per_dequeue, shared.sockets());
     hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
-        engine::handle_sharing(worker, shared, batch, &mut done, defer as usize)
+        engine::handle_sharing(worker, shared, batch, &mut done, defer)
     })
 }
 
@@ -324,6 +325,7 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
                     Some(turn)
                 }
                 Idle::Wait => {
+                    event!(TRACE, "polling no longer pays: the thread waits");
                     counters.notifies.one();
                     match turn.wait_until(until, &counters).map_err(wait_failed)? {
                         Waited::Turn(turn) => Some(turn),
@@ -335,7 +337,10 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
         }
         spin.dequeued(received, tuning);
         match after(received as u64, tuning.threshold.load(Relaxed)) {
-            Turning::GivenUp => turn.notify(&counters),
+            Turning::GivenUp => {
+                event!(TRACE, received, "a batch reached the threshold: another thread may join");
+                turn.notify(&counters);
+            }
             Turning::Kept => held = Some(turn),
         }
         handle(worker, Some(&mut batch))?;

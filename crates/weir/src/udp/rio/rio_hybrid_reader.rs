@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error,
-    gather::Gather,
+    gather::Asked,
     options::{Microseconds, MicrosecondsValue, Options as _},
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
@@ -64,7 +64,8 @@ impl RioHybridReader {
         let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0, None);
         let run =
             move |worker: &mut _, shared: &_, returned: &_| run(worker, shared, &tuning, returned);
-        return_queue::start(job, provider, threads, outstanding, dequeue_max, Gather::NONE, run)
+        let gather = Asked::default(); // it polls, which is the opposite
+        return_queue::start(job, provider, threads, outstanding, dequeue_max, gather, run)
     }
 }
 

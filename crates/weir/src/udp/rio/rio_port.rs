@@ -25,7 +25,7 @@ use crate::{
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 rio_design! {
     RioPort "rio-port";
@@ -40,9 +40,9 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// Slices posted each time the lock is taken.
+        /// Slices posted each time the lock is taken (can be changed while it runs).
         posts_per_lock: u32 = 1000, 1..=65_536;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |_| true;
@@ -60,13 +60,13 @@ impl RioPort {
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let ready =
-            engine::open(&mut job, &provider, self.outstanding, self.dequeue_max, self.gather)?;
-        let posts_per_lock = self.posts_per_lock as usize;
+        let gather = job.gathers(self.gather);
+        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max, gather)?;
+        let posts_per_lock = engine::posts_together(&job, "posts-per-lock", self.posts_per_lock);
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
-            run(worker, shared, posts_per_lock)
+            run(worker, shared, &posts_per_lock)
         };
-        let (threads, other) = (self.threads as usize, Arc::new(run));
+        let (threads, other) = (self.threads as usize, Arc::new(run.clone()));
         engine::spawn_sharing(&mut job, provider, ready, threads, Box::new(run), other)?;
         job.run()
     }
@@ -75,7 +75,7 @@ impl RioPort {
 fn run<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    posts_per_lock: usize,
+    posts_per_lock: &AtomicU64,
 ) -> Result<(), Error> {
     let mut done = Done::new(shared.per_dequeue, shared.sockets());
     engine::take_turns(worker, shared, |worker, batch| {

@@ -36,7 +36,7 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |_| true;
@@ -54,6 +54,7 @@ impl RioReader {
     ) -> Result<Running<H>, Error> {
         self.check()?;
         let Self { threads, outstanding, dequeue_max, gather, .. } = self;
+        let gather = job.gathers(gather);
         return_queue::start(job, provider, threads, outstanding, dequeue_max, gather, run)
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     socket::{self, DatagramSocket, Endpoint, Shard, SocketOptions},
     udp::{Design, Handler, Job, Running, Worker},
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 design! {
     udp::RioSharded "rio-sharded", Rio;
@@ -51,7 +51,7 @@ design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// How long datagrams may gather before a wait ends, and how many are enough.
+        /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |design| design.provider.about().name;
@@ -164,11 +164,12 @@ impl RioSharded {
             offload: job.receive_offload(),
             meta: job.asks_for_meta(),
         };
+        let gather = job.gathers(self.gather);
         let mut shards = Vec::new();
         for (number, core) in (0..).zip(&pins) {
             let shard = core.map(|core| Shard { number, of: self.threads as u16, core });
             endpoints.iter_mut().for_each(|endpoint| endpoint.options.steer_by_core = shard);
-            let ready = engine::open_at(&job, &provider, &endpoints, needs, self.gather)?;
+            let ready = engine::open_at(&job, &provider, &endpoints, needs, gather.clone())?;
             // The first one may have had its port chosen by the system; the others follow it.
             for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
                 endpoint.address = address;
@@ -246,7 +247,8 @@ fn run<H: Handler, P: Provider<OneThread>>(
             .map_err(|e| Error::io("pinning a thread to its core", e))?;
         worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
-    engine::run_alone(worker, provider, ready, engine::A_WHOLE_BATCH, rio_event_polled::turn)
+    let defer = Arc::new(AtomicU64::new(engine::A_WHOLE_BATCH.into()));
+    engine::run_alone(worker, provider, ready, defer, rio_event_polled::turn)
 }
 
 #[cfg(test)]

@@ -7,11 +7,14 @@ use super::support::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 use weir::{
     Error,
     device::{AnyDesign, Device, Direction, Handler, Reads},
+    wake::Waker,
 };
 
 pub const CHECKS: &[Check] = &[
@@ -37,6 +40,7 @@ pub const CHECKS: &[Check] = &[
     ("a_handler_that_panics_ends_it", a_handler_that_panics_ends_it),
     ("flags_of_others_are_put_back", flags_of_others_are_put_back),
     ("a_setting_has_one_value", a_setting_has_one_value),
+    ("who_waits_is_told_of_the_end", who_waits_is_told_of_the_end),
 ];
 
 /// More than any design has outstanding, and no multiple of a batch.
@@ -62,7 +66,7 @@ fn counts_are_exact(design: &AnyDesign) -> Result<(), Skipped> {
 
 fn a_setting_has_one_value(design: &AnyDesign) -> Result<(), Skipped> {
     let running = start(design, Reads::of(&at_once(design)).ios(1), |_| ())?;
-    assert!(running.wait(PATIENCE), "it ends by itself");
+    assert!(running.wait_for(PATIENCE), "it ends by itself");
     let effective = running.effective();
     let names: BTreeSet<_> = effective.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), effective.len(), "a name is told twice: {effective:?}");
@@ -71,6 +75,26 @@ fn a_setting_has_one_value(design: &AnyDesign) -> Result<(), Skipped> {
         assert!(effective.contains(&asked), "{asked:?} is not told: {effective:?}");
     }
     let _ = running.stop();
+    Ok(())
+}
+
+fn who_waits_is_told_of_the_end(design: &AnyDesign) -> Result<(), Skipped> {
+    let running = start(design, Reads::of(&at_once(design)), |_| ())?;
+    running.on_failure(|failure| panic!("it was asked to stop: {failure}"));
+    let (end, ended) = mpsc::channel();
+    running.on_end(Waker::new(move || end.send(()).expect("the check waits")));
+    let stopper = running.stopper();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| running.wait());
+        assert!(running.is_running());
+        stopper.wake();
+        waits.join().expect("it returns");
+    });
+    assert!(!running.is_running() && running.wait_for(Duration::ZERO));
+    ended.try_recv().expect("it was told of the end");
+    let report = running.stop();
+    assert!(report.total().balances() && report.failure.is_none(), "{report:?}");
+    stopper.wake(); // it asks nobody any more
     Ok(())
 }
 
@@ -186,7 +210,7 @@ fn every_record_of_a_pipe_comes_once(design: &AnyDesign) -> Result<(), Skipped> 
         }
     }
     drop(writer);
-    assert!(running.wait(PATIENCE), "the end of the pipe ends it");
+    assert!(running.wait_for(PATIENCE), "the end of the pipe ends it");
     let ran = settled(running.stop());
     assert!(ran.failure().contains("no writer"), "{}", ran.failure());
     let mut times = BTreeMap::new();
@@ -219,7 +243,7 @@ fn a_pipe_ends_with_its_writer(design: &AnyDesign) -> Result<(), Skipped> {
     writer.write_all(b"something").expect("somebody reads");
     // A design may wait for several reads to be over before it takes the first.
     drop(writer);
-    assert!(running.wait(PATIENCE), "it ends by itself");
+    assert!(running.wait_for(PATIENCE), "it ends by itself");
     let ran = settled(running.stop());
     assert!(ran.failure().contains("no writer"), "{}", ran.failure());
     assert_eq!(ran.report.total().bytes, 9);
@@ -390,7 +414,7 @@ impl Handler for Panics {
 
 fn a_handler_that_panics_ends_it(design: &AnyDesign) -> Result<(), Skipped> {
     let running = start(design, Reads::of(&at_once(design)), |_| Panics::default())?;
-    assert!(running.wait(PATIENCE), "every thread ends");
+    assert!(running.wait_for(PATIENCE), "every thread ends");
     let report = running.stop();
     let failure = report.failure.as_ref().expect("it failed").to_string();
     assert!(failure.contains("handler") && failure.contains(ON_PURPOSE), "{failure}");

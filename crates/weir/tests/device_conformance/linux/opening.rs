@@ -224,7 +224,7 @@ fn a_listed_character_device_is_read() -> Result<Completion, Failed> {
             continue;
         }
         let running = Reads::of(&device).length(32).ios(100).start(design, |_| ())?;
-        assert!(running.wait(PATIENCE));
+        assert!(running.wait_for(PATIENCE));
         let total = running.stop().total();
         assert_eq!((total.completed, total.bytes), (100, 3200));
     }

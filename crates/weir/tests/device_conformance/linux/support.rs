@@ -77,7 +77,7 @@ pub fn settled(report: Final<Notes>) -> Ran {
 /// Runs to the end that the reads themselves bring.
 pub fn run(design: &AnyDesign, reads: Reads) -> Result<Ran, Skipped> {
     let running = start(design, reads, |_| Notes::default())?;
-    assert!(running.wait(PATIENCE), "it ends by itself");
+    assert!(running.wait_for(PATIENCE), "it ends by itself");
     assert!(!running.is_running());
     Ok(settled(running.stop()))
 }
