@@ -193,11 +193,11 @@ fn to_ecn(mark: EcnCodepoint) -> Ecn {
 }
 
 impl<Cq: CompletionQueue> Queues<Cq> {
-    /// Of queues that were started, with every slice for receiving posted.
+    /// Of queues that were started, with every slice for receiving posted; or of such and the socket that is received by
+    /// in place.
     pub(crate) fn new(
         region: Arc<Region>,
-        (completions, mut requests): (Cq, Cq::Rq),
-        in_place: Option<DatagramSocket>,
+        (completions, mut requests, in_place): (Cq, Cq::Rq, Option<DatagramSocket>),
         reactor: Option<Reactor>,
         orders: Option<Arc<Orders>>,
         settings: &Settings,
