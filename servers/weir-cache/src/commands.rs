@@ -392,7 +392,9 @@ fn select(it: &mut Context<'_, '_>) -> Result<(), String> {
         Ok(_) => return Err("ERR DB index is out of range".into()),
         Err(_) => {
             let (least, most) = (i32::MIN, i32::MAX);
-            return Err(format!("ERR value is out of range, value must between {least} and {most}"));
+            return Err(format!(
+                "ERR value is out of range, value must between {least} and {most}"
+            ));
         }
     }
     Ok(())
