@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// What is published, each behind what it stands on. All have the version of this workspace.
-const PACKAGES: [&str; 4] = ["weir-io", "weir-load", "weir-lab", "weir-cli"];
+const PACKAGES: [&str; 5] = ["weir-io", "weir-load", "weir-lab", "weir-mpi", "weir-cli"];
 
 /// What each package has beside its code.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
@@ -26,6 +26,7 @@ const PROGRAM: &str = "fn main() {
     println!(\"{} designs\", weir::udp::designs().len() + weir::tcp::designs().len());
     println!(\"a lease of {} ns\", weir_load::lease::LEASE_NS);
     println!(\"{} studies\", weir_lab::studies::NAMES.len());
+    println!(\"MPI: {}\", weir_mpi::IS_BUILT_IN);
 }
 ";
 
@@ -122,7 +123,8 @@ fn compile(folder: &Path, packed: &[PathBuf], target: &Path) -> anyhow::Result<(
         format!(
             "[package]\nname = \"empty\"\nedition = \"2024\"\n\n\
              [dependencies]\nweir = {{ package = \"weir-io\", version = \"{version}\" }}\n\
-             weir-load = \"{version}\"\nweir-lab = \"{version}\"\n\n\
+             weir-load = \"{version}\"\nweir-lab = \"{version}\"\n\
+             weir-mpi = \"{version}\"\n\n\
              [workspace]\nmembers = [{:?}]\n\n[patch.crates-io]\n{}",
             packed.last().context("the program is packed last")?,
             patches.collect::<String>(),
