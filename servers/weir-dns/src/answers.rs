@@ -497,11 +497,12 @@ struct Header {
 impl Header {
     #[inline]
     fn write(&self, message: &[u8], questions: u16, counts: [u16; 3], answer: &mut Vec<u8>) {
-        // An answer; whether recursion is wished for, and data unchecked, is said back (RFC 1035, 4.1.1; RFC 4035, 3.1.6).
+        // An answer; what was asked to be done, whether recursion is wished for, and data unchecked, is said back (RFC 1035,
+        // 4.1.1; RFC 4035, 3.1.6).
         let flags = [
             0x80 | u8::from(self.authoritative) << 2
                 | u8::from(self.truncated) << 1
-                | message[2] & 1,
+                | message[2] & 0x79,
             message[3] & 0x10 | self.rcode as u8 & 0xf,
         ];
         let [[a0, a1], [n0, n1], [r0, r1]] = counts.map(u16::to_be_bytes);
@@ -1002,6 +1003,9 @@ mod tests {
         let mut update = good.clone();
         update[2] = 0x28;
         assert_eq!(refused(&update), Some((4, HEADER_BYTES)));
+        let mut answer = Vec::new();
+        answers.answer(&update, Transport::Udp(1232), &mut answer);
+        assert_eq!(answer[2], 0xa8, "an answer to an update");
         assert_eq!(refused(&good[..good.len() - 1]), Some((1, HEADER_BYTES)));
         let mut an_answer = good.clone();
         an_answer[2] |= 0x80;

@@ -7,7 +7,7 @@ use clap::Parser;
 use std::{
     collections::BTreeSet,
     net::{SocketAddr, TcpListener, UdpSocket},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
@@ -143,7 +143,14 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Some(before) => before.sockets(),
         None => Sockets::first(&args.listen)?,
     };
-    let sockets = Sockets::of(sockets, args.metrics)?;
+    let mut sockets = Sockets::of(sockets, args.metrics)?;
+    // What nobody serves is neither kept nor handed over.
+    if udp.is_none() {
+        sockets.datagrams.clear();
+    }
+    if tcp.is_none() {
+        sockets.listeners.clear();
+    }
     let offered = args.hand_over.as_ref().map(|_| sockets.kept()).transpose()?;
     let addresses = sockets.addresses()?;
     let counts = AllCounts::default();
@@ -166,11 +173,13 @@ fn run(args: &Args) -> anyhow::Result<()> {
     ctrlc::set_handler(told(&events)).context("cannot heed signals")?;
     serving.udp.iter().for_each(|server| server.on_end(Waker::new(told(&events))));
     serving.tcp.iter().for_each(|server| server.on_end(Waker::new(told(&events))));
+    // Where a successor could not reach this one, it does not begin.
+    let offer = args.hand_over.as_deref().map(Offer::at).transpose()?;
     if let Some(before) = before {
         before.serving()?;
     }
-    if let (Some(path), Some(offered)) = (&args.hand_over, offered) {
-        offer(path, offered, events)?;
+    if let (Some(offer), Some(offered)) = (offer, offered) {
+        hand_over(offer, offered, events)?;
     }
     for address in addresses {
         println!("answers {} names at {address}", answers.names());
@@ -178,13 +187,20 @@ fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(metrics) = &metrics {
         println!("metrics at http://{}/metrics", metrics.local_addresses()[0]);
     }
-    let event = happens.recv()?;
+    let event = loop {
+        match happens.recv()? {
+            Event::NotOffered(error) => {
+                eprintln!("warning: it cannot be replaced any more: {error}")
+            }
+            event => break event,
+        }
+    };
     let mut failures = vec![];
     // Whoever reads the counters is gone before the servers are.
     failures.extend(metrics.map(|server| server.stop().failure));
     let Serving { udp, tcp, .. } = Arc::into_inner(serving).context("counters are still read")?;
     if let (Event::Replaced, Some(server)) = (&event, &tcp) {
-        server.end_accepting();
+        server.end_accepting()?;
     }
     failures.push(udp.and_then(|server| server.stop().failure));
     if let Some(server) = tcp {
@@ -192,9 +208,6 @@ fn run(args: &Args) -> anyhow::Result<()> {
             finish(&server, &happens, Duration::from_secs(args.finish));
         }
         failures.push(server.stop().failure);
-    }
-    if let Event::NotOffered(error) = event {
-        failures.push(Some(error));
     }
     failures.into_iter().flatten().next().map_or(Ok(()), |failure| Err(failure.into()))
 }
@@ -250,17 +263,20 @@ fn finish(server: &tcp::Running, happens: &mpsc::Receiver<Event>, longest: Durat
     }
 }
 
-/// Offers the sockets to a successor, on a thread of its own, which ends with the program.
-fn offer(path: &Path, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> anyhow::Result<()> {
-    let offer = Offer::at(path)?;
-    let offering = move || {
+/// Waits for a successor on a thread of its own, which ends with the program.
+fn hand_over(
+    offer: Offer,
+    sockets: Vec<Inherited>,
+    events: mpsc::Sender<Event>,
+) -> anyhow::Result<()> {
+    let handing = move || {
         let event = match offer.hand_over(&sockets) {
             Ok(()) => Event::Replaced,
             Err(error) => Event::NotOffered(error),
         };
         let _ = events.send(event);
     };
-    thread::Builder::new().name("hand-over".into()).spawn(offering).context("starting a thread")?;
+    thread::Builder::new().name("hand-over".into()).spawn(handing).context("starting a thread")?;
     Ok(())
 }
 

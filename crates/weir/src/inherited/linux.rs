@@ -1,7 +1,11 @@
 //! Environment variables of sd_listen_fds(3), and SCM_RIGHTS of unix(7).
 
 use super::{Inherited, LONGEST_NAME, MOST_SOCKETS, Socket};
-use crate::{Error, wake::Waker};
+use crate::{
+    Error,
+    stream::{concerns_one_connection, is_want_of_resources},
+    wake::Waker,
+};
 use nix::{
     cmsg_space,
     sys::socket::{
@@ -24,9 +28,10 @@ use std::{
     path::Path,
     process,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -35,6 +40,9 @@ const FIRST: RawFd = 3;
 
 /// How long a successor may take.
 const TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long it is waited for descriptors or memory.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// What a successor says when it serves.
 const SERVING: &[u8] = b"serving";
@@ -53,8 +61,13 @@ pub fn from_service_manager() -> Result<Vec<Inherited>, Error> {
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let names = names.split(':').map(str::to_owned).chain(std::iter::repeat(String::new()));
     let sockets = names.take(count).zip(FIRST..).map(|(name, fd)| {
-        // SAFETY: the service manager says that this descriptor was opened for this process, and nobody takes it a
-        // second time.
+        // SAFETY: the call only looks whether there is such a descriptor.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            let problem = format!("{count} sockets are named, and descriptor {fd} is not open");
+            return Err(Error::option("LISTEN_FDS", problem));
+        }
+        // SAFETY: it is open; the service manager says that it was opened for this process, whose other parts were told
+        // to leave it alone, and nobody takes it a second time here.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let kept_to_itself = SockRef::from(&fd).set_cloexec(true);
         kept_to_itself.map_err(|e| Error::io(format!("FD_CLOEXEC on socket {name:?}"), e))?;
@@ -105,6 +118,13 @@ pub fn take_over(path: &Path) -> Result<Option<(Vec<Inherited>, Before)>, Error>
         }
         Err(e) => return Err(failed(e)),
     };
+    // Whoever may write to the folder may have put anything there.
+    if !is_trusted(&before).map_err(failed)? {
+        return Err(failed(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the program there is of another user",
+        )));
+    }
     before.set_read_timeout(Some(TIME_MAX)).map_err(failed)?;
     let mut names = vec![0; MOST_SOCKETS * (LONGEST_NAME + 1)];
     let mut room = cmsg_space!([RawFd; MOST_SOCKETS]);
@@ -134,10 +154,30 @@ pub fn take_over(path: &Path) -> Result<Option<(Vec<Inherited>, Before)>, Error>
     Ok(Some((sockets.collect::<Result<_, _>>()?, Before(before))))
 }
 
+/// Whether the other end is of this user, or of root.
+fn is_trusted(other: &UnixStream) -> io::Result<bool> {
+    let user = getsockopt(other, PeerCredentials)?.uid();
+    Ok(user == 0 || user == nix::unistd::geteuid().as_raw())
+}
+
 #[derive(Debug)]
 pub struct Offer {
     listener: Arc<UnixListener>,
-    closed: Arc<AtomicBool>,
+    state: Arc<State>,
+}
+
+/// What its closer needs.
+#[derive(Debug, Default)]
+struct State {
+    closed: AtomicBool,
+    /// The successor that is waited for.
+    next: Mutex<Option<UnixStream>>,
+}
+
+impl State {
+    fn next(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Offer {
@@ -154,36 +194,55 @@ impl Offer {
             let _ = fs::remove_file(&beside);
             return Err(failed(e));
         }
-        Ok(Self { listener: Arc::new(listener), closed: Arc::default() })
+        Ok(Self { listener: Arc::new(listener), state: Arc::default() })
     }
 
     pub fn hand_over(&self, sockets: &[Inherited]) -> Result<(), Error> {
         loop {
             let next = self.listener.accept().map(|(next, _)| next);
-            if self.closed.load(Ordering::SeqCst) {
-                let closed = io::Error::from(io::ErrorKind::ConnectionAborted);
-                return Err(Error::io("handing sockets over", closed));
+            let next = match next {
+                _ if self.state.closed.load(Ordering::SeqCst) => return Err(closed()),
+                Ok(next) => next,
+                // Another part of the program may give some back.
+                Err(e) if is_want_of_resources(&e) => {
+                    thread::sleep(RETRY);
+                    continue;
+                }
+                Err(e) if concerns_one_connection(&e) => continue,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Error::io("waiting for a successor", e)),
+            };
+            *self.state.next() = next.try_clone().ok();
+            if self.state.closed.load(Ordering::SeqCst) {
+                return Err(closed());
             }
-            let next = next.map_err(|e| Error::io("waiting for a successor", e))?;
-            if pass(&next, sockets).is_ok_and(|serves| serves) {
+            let passed = pass(&next, sockets);
+            *self.state.next() = None;
+            if passed.is_ok_and(|serves| serves) {
                 return Ok(());
             }
         }
     }
 
     pub fn closer(&self) -> Waker {
-        let (listener, closed) = (Arc::clone(&self.listener), Arc::clone(&self.closed));
+        let (listener, state) = (Arc::clone(&self.listener), Arc::clone(&self.state));
         Waker::new(move || {
-            closed.store(true, Ordering::SeqCst);
+            state.closed.store(true, Ordering::SeqCst);
             let _ = SockRef::from(&*listener).shutdown(Shutdown::Both);
+            if let Some(next) = &*state.next() {
+                let _ = next.shutdown(Shutdown::Both);
+            }
         })
     }
 }
 
+fn closed() -> Error {
+    Error::io("handing sockets over", io::ErrorKind::ConnectionAborted.into())
+}
+
 /// Passes the sockets on. Says whether they are served.
 fn pass(mut next: &UnixStream, sockets: &[Inherited]) -> io::Result<bool> {
-    let user = getsockopt(&next, PeerCredentials)?.uid();
-    if user != 0 && user != nix::unistd::geteuid().as_raw() {
+    if !is_trusted(next)? {
         return Ok(false);
     }
     next.set_read_timeout(Some(TIME_MAX))?;
@@ -262,8 +321,13 @@ mod tests {
             let next = Offer::at(&place.0).unwrap();
             before.serving().unwrap();
             handing.join().unwrap().unwrap();
-            next.closer().wake();
-            assert!(next.hand_over(&offered).is_err(), "it was closed");
+            // It is closed while a successor takes its time.
+            let closer = next.closer();
+            let handing = scope.spawn(move || next.hand_over(&sockets()));
+            let (_, slow) = take_over(&place.0).unwrap().expect("it is there");
+            closer.wake();
+            assert!(handing.join().unwrap().is_err(), "it was closed");
+            assert!(slow.serving().is_err() || take_over(&place.0).unwrap().is_none());
         });
         drop(offer);
         assert!(take_over(&place.0).unwrap().is_none(), "nobody is there any more");

@@ -3,6 +3,16 @@
 //!
 //! A server takes them by `from_std` ([`udp::Server::from_std`], [`tcp::Server::from_std`]).
 //!
+//! # What belongs to the socket
+//!
+//! Whoever has a socket shares all that is set on it: the sizes of its buffers, what is told of its datagrams, receive
+//! offload, and whether calls wait (O_NONBLOCK, which a server of UDP takes off, and one of TCP puts on). So servers that
+//! have it at the same time, as before and after a restart, should ask the same of it: of two that differ in
+//! `receive_offload` or `local_address`, one is told what the other asked for.
+//!
+//! A thread that waits for a datagram of such a socket in a call (`blocking`, `blocking-batch`) does so by ppoll(2) where
+//! nothing has come yet, and then receives: one call more for each time that it sleeps.
+//!
 //! # From a service manager
 //!
 //! systemd opens the sockets of a service before it starts it, and passes them on (sd_listen_fds(3)):
@@ -29,7 +39,7 @@
 //! | `port`, `port-batch`, `rio-reader`, `rio-hybrid-reader` | what completes while they stop is lost |
 //! | `rio-sharded` | takes no sockets: it has one for each thread |
 //! | TCP: all but the next | yes |
-//! | `port`, `port-ordered`, `overlapped-events` | no ([`keep_listening`](crate::tcp::Server::keep_listening) says so) |
+//! | `port`, `port-ordered`, `overlapped-events`, `async-select` | no ([`keep_listening`](crate::tcp::Server::keep_listening) says so) |
 //!
 //! ```no_run
 //! use std::{net::UdpSocket, path::Path};
@@ -46,10 +56,12 @@
 //! let kept = Inherited { name: "udp".into(), socket: Socket::Datagrams(socket.try_clone()?) };
 //! let server = Server::from_std(socket)?
 //!     .start(BlockingBatch::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| {})?;
+//! // Before the other one ends: if this fails it goes on.
+//! let offer = Offer::at(path)?;
 //! if let Some(before) = before {
 //!     before.serving()?; // it ends
 //! }
-//! Offer::at(path)?.hand_over(&[kept])?; // waits for the next one
+//! offer.hand_over(&[kept])?; // waits for the next one
 //! let report = server.stop();
 //! # Ok(())
 //! # }
@@ -108,7 +120,8 @@ impl Inherited {
 }
 
 /// The sockets that a service manager has passed on to this process (LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES,
-/// sd_listen_fds(3)), the first time that it is called; none afterwards, and where there are none.
+/// sd_listen_fds(3)), the first time that it is called; none afterwards, and where there are none. The descriptors that the
+/// environment names are taken for this process's own: nothing else in it may have taken them before.
 ///
 /// # Errors
 /// [`Error::Option`] where they are described in a way that makes no sense, or one is neither a UDP socket nor a listening
@@ -120,8 +133,8 @@ pub fn from_service_manager() -> Result<Vec<Inherited>, Error> {
 /// Asks the program that offers its sockets at this path for them; `None` where none does.
 ///
 /// # Errors
-/// [`Error::Io`] with what the operating system answered, or that what came makes no sense; [`Error::Unavailable`] where
-/// sockets cannot be handed over.
+/// [`Error::Io`] with what the operating system answered, that what came makes no sense, or that the program there is of
+/// another user (not this one, nor root); [`Error::Unavailable`] where sockets cannot be handed over.
 pub fn take_over(path: &Path) -> Result<Option<TakenOver>, Error> {
     let taken = native::take_over(path)?;
     Ok(taken.map(|(sockets, before)| TakenOver { sockets, before }))
@@ -164,7 +177,8 @@ impl Offer {
     }
 
     /// Waits for a successor, passes the sockets on to it, and waits until it serves them. Where it does not come to that
-    /// within a minute, or is of another user, the next one is waited for.
+    /// within a minute, or is of another user, the next one is waited for; and so it is where the system has no descriptor
+    /// or memory to give for a while.
     ///
     /// # Errors
     /// [`Error::Option`] for more than [`MOST_SOCKETS`], or a name that is longer than [`LONGEST_NAME`] or has a line

@@ -311,6 +311,9 @@ contract! {
         /// Accepts no more. What is under way may still come.
         fn stop_accepting(&mut self);
 
+        /// Whether accepts are under way, as those are that were told to stop and have not.
+        fn is_accepting(&self) -> bool;
+
         /// Takes in a connection that was made by other means, as if it had been accepted.
         ///
         /// # Errors

@@ -27,6 +27,7 @@ impl Given {
     ///
     /// # Errors
     /// What the system answered; [`io::ErrorKind::NotFound`] if nobody keeps it any more.
+    #[allow(dead_code, reason = "not every system takes such sockets")]
     pub(super) fn socket(self) -> io::Result<UdpSocket> {
         sockets().get(&self.0).ok_or(io::ErrorKind::NotFound)?.try_clone()
     }

@@ -27,6 +27,8 @@ pub(super) struct Common {
     pub(super) shared: Lifecycle,
     /// Nothing more is accepted, though the server goes on.
     pub(super) leaves_off: AtomicBool,
+    /// Sockets that were given go on listening when the server stops.
+    pub(super) keeps_listening: AtomicBool,
     pub(super) limits: Limits,
     /// Of threads, where they come with connections.
     pub(super) for_threads: OnceLock<ForThreads>,
@@ -111,6 +113,7 @@ impl Common {
         Self {
             shared: Lifecycle::default(),
             leaves_off: AtomicBool::new(false),
+            keeps_listening: AtomicBool::new(false),
             limits,
             for_threads: OnceLock::new(),
             since: Instant::now(),

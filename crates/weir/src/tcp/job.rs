@@ -19,7 +19,10 @@ use crate::{
 use std::{
     net::SocketAddr,
     ops::RangeInclusive,
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::Instant,
 };
@@ -42,8 +45,6 @@ pub struct Job<H> {
     local_addresses: Vec<SocketAddr>,
     /// [`Listener::bind`], except in a test.
     bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
-    /// Sockets that were given go on listening when the server stops.
-    pub(super) keeps_listening: bool,
 }
 
 /// What a thread does from its start to its end. In a box, so that starting one is compiled once for all.
@@ -119,7 +120,6 @@ impl<H: Handler> Job<H> {
             ready: Answers::default(),
             local_addresses: Vec::new(),
             bind: Listener::bind,
-            keeps_listening: false,
         }
     }
 
@@ -173,6 +173,21 @@ impl<H: Handler> Job<H> {
         let for_threads = ForThreads { connections: most, threads, limit };
         assert!(self.server.for_threads.set(for_threads).is_ok(), "it is asked once");
         Ok(())
+    }
+
+    pub(super) fn keep_listening(&self, on: bool) {
+        self.server.keeps_listening.store(on, Relaxed);
+    }
+
+    /// Refuses to let sockets go on listening when the server stops.
+    pub(super) fn refuse_kept(&self, why: &str) -> Result<(), Error> {
+        if !self.server.keeps_listening.load(Relaxed) {
+            return Ok(());
+        }
+        Err(Error::option(
+            "keep-listening",
+            format!("{why}; take another design, such as epoll or ring"),
+        ))
     }
 
     /// Listens on each address, with one socket.

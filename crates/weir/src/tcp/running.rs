@@ -161,10 +161,19 @@ impl Running {
     /// whose sockets go on elsewhere ([`Server::keep_listening`]). Connections that wait to be accepted go on waiting.
     /// [`open`](Self::open) says how many are left.
     ///
+    /// # Errors
+    /// [`Error::Option`] where the sockets are not kept, so that nobody could have them.
+    ///
     /// [`Server::keep_listening`]: super::Server::keep_listening
-    pub fn end_accepting(&self) {
+    pub fn end_accepting(&self) -> Result<(), Error> {
+        if !self.common.keeps_listening.load(Relaxed) {
+            let problem =
+                "nobody else could accept: start the server with keep_listening, or stop it";
+            return Err(Error::option("keep-listening", problem));
+        }
         self.common.leaves_off.store(true, Relaxed);
         self.common.shared.wake_all();
+        Ok(())
     }
 
     /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by

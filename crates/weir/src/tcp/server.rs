@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Lets the sockets that were given to it ([`from_std`](Self::from_std)) go on listening when it stops, for whoever else
-    /// has them. Connections that wait to be accepted then are his. See [`Running::end_accepting`], and
+    /// has them. Connections that wait to be accepted then are his. Designs that cannot do so refuse it when they start. See [`Running::end_accepting`], and
     /// [`inherited`](crate::inherited).
     pub fn keep_listening(mut self, on: bool) -> Self {
         self.keeps_listening = on;
@@ -224,7 +224,7 @@ impl Server {
             true => self.given.iter().map(Listener::left_open).collect::<Result<_, _>>()?,
             false => self.given.clone(),
         };
-        let mut job = Job::new(
+        let job = Job::new(
             self.endpoints.clone(),
             self.options,
             self.buffer_bytes,
@@ -233,7 +233,7 @@ impl Server {
             self.connecting.clone(),
             given,
         );
-        job.keeps_listening = self.keeps_listening;
+        job.keep_listening(self.keeps_listening);
         job.state("buffer-bytes", self.buffer_bytes);
         job.state("no-delay", self.options.no_delay);
         job.state("backlog", self.options.backlog);

@@ -22,6 +22,7 @@ fn a_socket_that_is_given_is_served(subject: &Subject) -> Result<(), Skipped> {
     let server = Server::from_std(listener).expect("it listens").limits(limits());
     let (server, log) = subject.echo(&server);
     assert_eq!(server.local_addresses(), [address]);
+    assert!(server.end_accepting().is_err(), "nobody else could accept");
     early.ping();
     let mut clients = clients(10, address);
     clients.iter_mut().for_each(Client::ping);
@@ -53,7 +54,7 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     of_first.iter_mut().for_each(Client::ping);
     assert_eq!(first.counters().accepted, 5);
     let (second, log) = subject.echo(&kept());
-    first.end_accepting();
+    first.end_accepting().expect("its socket is kept");
     // Some of these may yet be accepted by the first: all are served, whoever has them.
     let mut of_either = clients(20, address);
     of_either.iter_mut().for_each(Client::ping);

@@ -61,6 +61,12 @@ impl Headers {
         counters: &Counters,
     ) -> io::Result<usize> {
         self.received = 0;
+        if native.tries_first(mode) {
+            match self.receive(native, buffers, Mode::Try, counters)? {
+                0 => {}
+                came => return Ok(came),
+            }
+        }
         let Some(mode) = native.wait_as_long(mode, counters)? else { return Ok(0) };
         let count = buffers.len().min(self.headers.len());
         for (i, buffer) in buffers.iter_mut().take(count).enumerate() {

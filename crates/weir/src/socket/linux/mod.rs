@@ -232,6 +232,12 @@ impl Native {
         mode: Mode,
         counters: &Counters,
     ) -> io::Result<Option<Arrival>> {
+        if self.tries_first(mode) {
+            match self.receive(buffer, Mode::Try, counters)? {
+                None => {}
+                arrival => return Ok(arrival),
+            }
+        }
         let Some(mode) = self.wait_as_long(mode, counters)? else { return Ok(None) };
         let received = self.receive_once(buffer, mode, counters);
         if self.errors.is_none() {
@@ -242,6 +248,12 @@ impl Native {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             received => received,
         }
+    }
+
+    /// Whether a receive that may wait looks first for what has come: where it waits by a call of its own.
+    #[inline]
+    fn tries_first(&self, mode: Mode) -> bool {
+        mode == Mode::Wait && self.ending.as_ref().is_some_and(|ending| !ending.is_over())
     }
 
     /// Waits as long as the mode says where that is a time: no call that receives takes one as such a wait needs it

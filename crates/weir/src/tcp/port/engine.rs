@@ -232,15 +232,8 @@ pub(super) fn start<H: Handler>(
     job.run()
 }
 
-/// Accepts that are outstanding end with the socket that they wait at, or bring a connection.
-pub(super) fn refuse_kept<H: Handler>(job: &Job<H>) -> Result<(), Error> {
-    if !job.keeps_listening {
-        return Ok(());
-    }
-    let problem = "a port's accepts end only with the socket that they wait at, so it cannot go on listening; take a \
-                   design that asks for connections when there are some, such as epoll, or a ring";
-    Err(Error::option("keep-listening", problem))
-}
+/// Why a socket cannot go on listening when its server has stopped.
+pub(super) const ENDS_LISTENING: &str = "a port's accepts end only with the socket that they wait at, so it cannot go on listening for others";
 
 /// Opens the port, listens, and associates the listening sockets.
 fn open<H: Handler, P: Provider>(
@@ -248,7 +241,7 @@ fn open<H: Handler, P: Provider>(
     provider: &P,
     numbers: Numbers,
 ) -> Result<PortServer<P::Port, H>, Error> {
-    refuse_kept(job)?;
+    job.refuse_kept(ENDS_LISTENING)?;
     let (first, most, _) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
     let needs = Needs {

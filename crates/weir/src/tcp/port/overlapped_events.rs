@@ -80,7 +80,7 @@ fn begin<H: Handler, P: Provider>(
     options: OverlappedEvents,
 ) -> Result<(), Error> {
     let count = job.endpoints.len() as u32;
-    engine::refuse_kept(job)?;
+    job.refuse_kept(engine::ENDS_LISTENING)?;
     let port = provider.open(&needs(count, options.accepts.saturating_mul(count), 0, 0))?;
     let associate = |(number, listener): (usize, Listener)| {
         port.listen(listener.clone(), Key(number as u64)).map(|id| (listener, id))

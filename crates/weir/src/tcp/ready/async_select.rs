@@ -39,6 +39,9 @@ design! {
 
 impl AsyncSelect {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
+        job.refuse_kept(
+            "messages of a socket go to one thread, whoever else has it, so it cannot go on listening for others",
+        )?;
         let listeners = job.listen()?;
         let buffer_bytes = job.buffer_bytes;
         job.spawn(move |worker| run(worker, &listeners, buffer_bytes, &self))?;

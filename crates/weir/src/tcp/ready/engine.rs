@@ -44,6 +44,12 @@ pub(super) fn run<H: Handler>(
                 Tokens::listen,
                 Tokens::forget_listener,
             )?;
+            if worker.leaves_off() {
+                // A connection that came just now may have woken this thread, and none of others who have the socket.
+                for listener in listeners {
+                    thread.accept(worker, &mut set, listener)?;
+                }
+            }
         }
         worker.calls.waits.one();
         set.wait(thread.timeout(worker), &worker.calls)

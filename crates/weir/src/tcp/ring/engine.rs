@@ -22,10 +22,10 @@ use crate::{
             StreamProvider, StreamQueue, with_stream_provider,
         },
     },
-    stream::{self, Listener},
+    stream::{self, Listener, Mode},
     tcp::{
         Connection, Handler, Job, Reason, Running, Worker,
-        acceptor::Acceptor,
+        acceptor::{ACCEPTED_AT_ONCE, Acceptor},
         active::Active,
         mail::{Given, Incoming},
         refused::Lingering,
@@ -48,6 +48,15 @@ const CUT_OFF: Duration = Duration::from_secs(2);
 
 /// Memory of sends kept for the next: at most so many pieces of so many bytes.
 const SPARE: (usize, usize) = (64, 64 * 1024);
+
+/// How far a thread is with accepting no more, where the server goes on.
+#[derive(Debug, Clone, Copy)]
+enum Leaving {
+    No,
+    /// Accepts that are under way are being cancelled.
+    Cancelling,
+    Left,
+}
 
 /// The most of a thread that were refused and stay open: a part of the accepts that a provider has places for beside the
 /// connections.
@@ -139,6 +148,8 @@ struct RingThread<H, Q> {
     spare: Vec<Vec<u8>>,
     acceptor: Acceptor,
     accepting: bool,
+    /// How far it is with accepting no more, where the server goes on.
+    leaving: Leaving,
     /// Those that were told that they are refused.
     refused: Lingering<StreamId>,
     active: Active,
@@ -182,6 +193,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             spare: Vec::new(),
             acceptor: Acceptor::new(),
             accepting: true,
+            leaving: Leaving::No,
             refused: Lingering::new(REFUSED, worker.limits.linger),
             active: Active::new(active),
         })
@@ -259,8 +271,18 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         }
         self.acceptor.run_timers(now);
         self.accept_again();
-        if worker.leaves_off() && self.acceptor.leave_off() {
-            self.queue().stop_accepting();
+        let leaving = self.leaving;
+        match leaving {
+            Leaving::No if worker.leaves_off() => {
+                self.acceptor.leave_off();
+                self.queue().stop_accepting();
+                self.leaving = Leaving::Cancelling;
+            }
+            Leaving::Cancelling if !self.queue().is_accepting() => {
+                self.leaving = Leaving::Left;
+                self.accept_what_waits(worker);
+            }
+            Leaving::No | Leaving::Cancelling | Leaving::Left => {}
         }
         if worker.stopping() && !self.acceptor.is_shut() {
             self.acceptor.shut();
@@ -382,6 +404,20 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         match self.queue().adopt(&incoming.accepted.stream) {
             Ok(id) => self.take_in(worker, id, incoming.accepted.peer, incoming.given),
             Err(e) => turn_away(worker, incoming, Reason::Failed(e)),
+        }
+    }
+
+    /// A connection that came while accepts were cancelled woke one of those, and none of others who have the socket: so it is
+    /// taken in here.
+    fn accept_what_waits(&mut self, worker: &mut Worker<H>) {
+        for place in 0..self.listeners.len() {
+            for _ in 0..ACCEPTED_AT_ONCE {
+                let listener = &self.listeners[place];
+                let Ok(Some(accepted)) = listener.accept(Mode::Try, &worker.calls) else { break };
+                if worker.admit(&accepted.stream) {
+                    self.adopt(worker, accepted.into());
+                }
+            }
         }
     }
 
@@ -798,6 +834,9 @@ mod tests {
     impl StreamQueue for Loses {
         fn accept(&mut self) {}
         fn stop_accepting(&mut self) {}
+        fn is_accepting(&self) -> bool {
+            false
+        }
         fn adopt(&mut self, _: &crate::stream::Stream) -> io::Result<StreamId> {
             unreachable!("nobody brings any")
         }

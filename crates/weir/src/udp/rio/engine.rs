@@ -609,7 +609,7 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
         let mut requests = shared.take_requests();
         let mut completions = shared.turns.take_back();
         let result = result.and_then(|ended| {
-            let ended = contain(|| {
+            contain(|| {
                 ended?;
                 if let Some(completions) = completions.as_mut().filter(|_| worker.hands_over) {
                     let batch = Batch::new(shared.per_dequeue);
@@ -620,8 +620,7 @@ pub(super) fn spawn_sharing<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send
                 }
                 worker.on_stop(&[]);
                 Ok(())
-            });
-            ended
+            })
         });
         if let Some(completions) = completions {
             // What did not come back is counted in the region, and told from there.

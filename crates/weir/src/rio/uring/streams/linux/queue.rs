@@ -150,6 +150,10 @@ impl StreamQueue for UringStreamQueue {
         }
     }
 
+    fn is_accepting(&self) -> bool {
+        !self.accepts.is_idle()
+    }
+
     fn adopt(&mut self, stream: &Stream) -> io::Result<StreamId> {
         let place = self.take_place();
         let (at, place) = place.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOBUFS))?;
