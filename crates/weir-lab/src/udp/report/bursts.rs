@@ -222,7 +222,8 @@ mod tests {
         assert!(others[0].starts_with("Of 70 at once, an idle server took all"), "{others:?}");
         assert_eq!(others.len(), 1);
         // Who could have taken all and who did are named in both.
-        let named = |said: &str| results.rows.iter().filter(|row| said.contains(&row.design)).count();
+        let named =
+            |said: &str| results.rows.iter().filter(|row| said.contains(&row.design)).count();
         assert!(named(&headline) > 1, "{headline}");
     }
 }
