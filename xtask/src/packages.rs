@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// What is published, each behind what it stands on. All have the version of this workspace.
 const PACKAGES: [&str; 6] =
-    ["weir-io", "weir-quinn", "weir-load", "weir-mpi", "weir-lab", "weir-cli"];
+    ["weir-io", "weir-quinn", "weir-load", "weir-lab", "weir-mpi", "weir-cli"];
 
 /// What each package has beside its code.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
@@ -28,6 +28,7 @@ const PROGRAM: &str = "fn main() {
     println!(\"{:?}\", weir_quinn::Settings::default());
     println!(\"a lease of {} ns\", weir_load::lease::LEASE_NS);
     println!(\"{} studies\", weir_lab::studies::NAMES.len());
+    println!(\"MPI: {}\", weir_mpi::IS_BUILT_IN);
 }
 ";
 
@@ -124,7 +125,8 @@ fn compile(folder: &Path, packed: &[PathBuf], target: &Path) -> anyhow::Result<(
         format!(
             "[package]\nname = \"empty\"\nedition = \"2024\"\n\n\
              [dependencies]\nweir = {{ package = \"weir-io\", version = \"{version}\" }}\n\
-             weir-quinn = \"{version}\"\nweir-load = \"{version}\"\nweir-lab = \"{version}\"\n\n\
+             weir-quinn = \"{version}\"\nweir-load = \"{version}\"\nweir-lab = \"{version}\"\n\
+             weir-mpi = \"{version}\"\n\n\
              [workspace]\nmembers = [{:?}]\n\n[patch.crates-io]\n{}",
             packed.last().context("the program is packed last")?,
             patches.collect::<String>(),

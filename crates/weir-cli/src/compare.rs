@@ -76,7 +76,8 @@ impl CompareArgs {
         match &self.kind {
             None => self.udp.hosts.mpi,
             Some(Kind::Udp(args)) => args.hosts.mpi,
-            Some(Kind::Tcp(_) | Kind::Iops(_)) => false,
+            Some(Kind::Tcp(args)) => args.hosts.mpi,
+            Some(Kind::Iops(_)) => false,
         }
     }
 

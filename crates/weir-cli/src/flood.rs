@@ -383,7 +383,7 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     first.ok_or_else(|| Usage(format!("the name {target:?} has no address")).into())
 }
 
-fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAddr> {
+pub fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAddr> {
     if let Ok(port) = control.trim_start_matches(':').parse() {
         return Ok(SocketAddr::new(target, port));
     }

@@ -4,7 +4,7 @@ mod parts;
 mod show;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::ExitCode,
     str::FromStr,
@@ -16,6 +16,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use weir_load::{
     Stop, StopReason,
+    control::{ClientSettings, ControlClient, Key},
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
     ranks::course::Failed,
@@ -29,7 +30,7 @@ use crate::{
     Command,
     cores::{Cores, permitted},
     exit::{FAILED, OK, UNAVAILABLE, USAGE, text_of_error},
-    flood::{Usage, heed_interrupts, resolve},
+    flood::{Usage, heed_interrupts, resolve, resolve_control, together},
     ranks::{self, Together},
     shown::{self, Shown},
 };
@@ -271,6 +272,22 @@ pub struct LoadTcp {
     #[arg(long, requires = "json")]
     tell_phases: bool,
 
+    /// The control channel of a server of weir (`weir serve tcp --control`): address and port, or a port of the target. A
+    /// server on another machine must have one, and agrees to loads of its own build, and of its key if it has one; a load
+    /// that loses it ends.
+    #[arg(long, conflicts_with = "mpi")]
+    control: Option<String>,
+
+    /// File with the key that the server was started with. Without this option it may be in the environment variable
+    /// WEIR_KEY.
+    #[arg(long, requires = "control")]
+    key_file: Option<PathBuf>,
+
+    /// After {"phase":"settled"}, measure from the time in the next line of the standard input, {"start_ns":N}, in ns of the
+    /// machine's monotonic clock: so several loads are measured together.
+    #[arg(long, hide = true, requires = "tell_phases", conflicts_with_all = ["mpi", "end_with_input"])]
+    wait_for_start: bool,
+
     /// Print the effective settings, and connect to nothing.
     #[arg(long)]
     dry_run: bool,
@@ -497,7 +514,7 @@ fn take_part(
 }
 
 fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Option<LoadReport>> {
-    let mut spec = specify(args, false)?;
+    let mut spec = specify(args, args.control.is_some())?;
     let descriptors = tcp::descriptors();
     let processes = match args.processes {
         Some(processes) => processes,
@@ -522,13 +539,50 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     let tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
         show::event(shown, args.tell_phases, event)
     };
+    let _consent = consent(args, spec.target.ip(), &stop)?;
+    let starts = args.wait_for_start.then(|| together::starts(&stop));
     if processes != 1 {
         shown.settings(&tcp::settings(&spec)?);
         let run = args.run_id.is_none().then_some(spec.run);
-        return parts::load(&spec, processes, run, &stop, |event| tell(shown, event)).map(Some);
+        let from = |stop: &Stop| starts.as_ref().map(|starts| together::when(starts, stop));
+        let told = |event: tcp::Event<'_>| tell(shown, event);
+        return parts::load(&spec, processes, run, &stop, from, told).map(Some);
     }
-    let report = tcp::load(&spec, &stop, |event| tell(shown, event))?;
+    let report = match starts {
+        None => tcp::load(&spec, &stop, |event| tell(shown, event))?,
+        Some(starts) => {
+            let (sender, times) = std::sync::mpsc::channel();
+            let (of, stopped) = (spec.clone(), Arc::clone(&stop));
+            std::thread::spawn(move || match together::when(&starts, &stopped) {
+                // Whoever does not listen any more is over.
+                Ok(start_ns) => drop(sender.send(of.times_from(start_ns))),
+                Err(_) => stopped.request(StopReason::Failed),
+            });
+            let part = tcp::load_part(&spec, &stop, &times, |event| tell(shown, event))?;
+            tcp::assemble(&spec, part)
+        }
+    };
     Ok(Some(report))
+}
+
+/// The server's consent to be loaded, where it is asked for it: it holds as long as this is kept.
+fn consent(
+    args: &LoadTcp,
+    target: IpAddr,
+    stop: &Arc<Stop>,
+) -> anyhow::Result<Option<ControlClient>> {
+    let Some(control) = &args.control else { return Ok(None) };
+    let address = resolve_control(control, target)?;
+    if address.ip().to_canonical() != target.to_canonical() {
+        let text = format!(
+            "the control channel (--control) at {} is not at the target {target}, and a server agrees for its own address only",
+            address.ip()
+        );
+        return Err(Usage(text).into());
+    }
+    let key = Key::find(args.key_file.as_deref()).map_err(Usage)?;
+    let settings = ClientSettings { any_build: args.any_build, key, ..ClientSettings::default() };
+    Ok(Some(ControlClient::connect(address, &settings, Arc::clone(stop))?))
 }
 
 /// Asks for the end when nothing more can come from the standard input.
@@ -543,9 +597,10 @@ fn end_with_input(stop: &Arc<Stop>) {
 /// Runs one process of several; gives the exit code.
 fn run_part(args: &LoadTcp, share: Share) -> u8 {
     let stop = Arc::new(Stop::new());
-    let outcome = specify(args, false).and_then(|mut spec| {
+    let outcome = specify(args, args.control.is_some()).and_then(|mut spec| {
         take_share(&mut spec, share, args.threads)?;
         heed_interrupts(&stop)?;
+        let _consent = consent(args, spec.target.ip(), &stop)?;
         Ok(parts::serve(&spec, &stop)?)
     });
     match outcome {

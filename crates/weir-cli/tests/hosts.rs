@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use weir_lab::child::Interrupt;
-use weir_lab::experiment::course::RunError;
+use weir_lab::experiment::course::{self, Bench as _, RunError};
 use weir_lab::experiment::plan::Row;
 use weir_lab::hosts::{Asked, Fleet, agent};
+use weir_lab::tcp;
 use weir_lab::udp::bench::{Bench as _, Extent, Made, Run};
 use weir_lab::udp::ledger::Balance;
 use weir_lab::udp::link::Site;
@@ -45,6 +46,12 @@ impl Hosts {
     fn udp(&self) -> Processes {
         Processes::new(program(), vec![], None, self.interrupt.clone(), None)
             .at(Site::Hosts(Arc::clone(&self.fleet)))
+    }
+
+    fn tcp(&self) -> tcp::processes::Processes {
+        let cores = || vec![];
+        tcp::processes::Processes::new(program(), cores(), cores(), self.interrupt.clone(), None)
+            .over_hosts(Some(Arc::clone(&self.fleet)))
     }
 
     /// Every agent ends in order.
@@ -157,4 +164,36 @@ fn a_rank_that_is_lost_in_a_run_ends_it() {
     drop(root);
     let ended: Vec<_> = agents.into_iter().map(|agent| agent.join().expect("no panic")).collect();
     assert_eq!(ended[0], Ok(()), "the others end in order");
+}
+
+/// Connections are divided over the clients; every message that was sent came back, whoever sent it.
+#[test]
+fn several_clients_are_counted_as_one() {
+    let row = Row::parse("epoll").expect("a design");
+    for (ranks, connections) in [(2, 5), (3, 5), (4, 2)] {
+        let hosts = Hosts::of(ranks);
+        let load = tcp::plan::Load::new(tcp::plan::Pattern::PingPong, 64, connections, None, None);
+        let run = course::Run { row: &row, load: &load, warmup_ms: 50, run_ms: 300 };
+        let made = hosts.tcp().run(&run).expect("a run");
+        assert_eq!(made.invalid, None);
+        let counts = &made.load.counts;
+        assert_eq!((counts.attempted, counts.connected), (connections.into(), connections.into()));
+        assert!(counts.messages_over > 0, "{counts:?}");
+        assert_eq!(counts.messages_sent, counts.messages_over + made.load.messages_unanswered);
+        let latencies: u64 = made.load.latency_histogram.iter().map(|(_, count)| count).sum();
+        assert!(made.load.window.is_some() && latencies > 0, "{:?}", made.load);
+        let clients = &made.server.settings["clients"];
+        assert!(clients.starts_with(&format!("{}: rank 0 on host0", ranks - 1)), "{clients}");
+        hosts.end();
+    }
+}
+
+#[test]
+fn a_row_of_tcp_is_checked_over_hosts() {
+    let hosts = Hosts::of(3);
+    let row = Row::parse("epoll").expect("a design");
+    let load = tcp::plan::Load::new(tcp::plan::Pattern::PingPong, 64, 4, None, None);
+    let checked = hosts.tcp().check(&row, &[load]);
+    assert!(checked.is_ok(), "{checked:?}");
+    hosts.end();
 }

@@ -387,3 +387,60 @@ fn a_server_of_several_processes_is_charged_for_all_and_leaves_none() {
     let is_gone = stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
     assert!(is_gone, "left: {stat}");
 }
+
+/// A file of the library's tests of TLS.
+fn tls_file(name: &str) -> String {
+    format!("{}/../weir/tests/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+#[cfg(not(feature = "tls"))]
+fn tls_that_was_not_built_in_says_so() {
+    let (chain, key) = (tls_file("certificate.pem"), tls_file("key.pem"));
+    let server = output(&["serve", "tcp", "--tls-cert", &chain, "--tls-key", &key]);
+    assert_eq!(server.status.code(), Some(2), "{}", common::errors(&server));
+    assert!(common::errors(&server).contains("--features tls"), "{}", common::errors(&server));
+}
+
+#[test]
+#[cfg(feature = "tls")]
+fn tls_is_spoken_with_clients_that_say_who_they_are() {
+    let (chain, key) = (tls_file("certificate.pem"), tls_file("key.pem"));
+    let (authority, client_ca) = (tls_file("authority.pem"), tls_file("client-authority.pem"));
+    for (flag, file) in
+        [("--tls-cert", "/nowhere"), ("--tls-key", "/nowhere"), ("--tls-key", &chain)]
+    {
+        let mut files = [("--tls-cert", chain.as_str()), ("--tls-key", &key)];
+        files.iter_mut().filter(|(name, _)| *name == flag).for_each(|(_, path)| *path = file);
+        let [(_, chain), (_, key)] = files;
+        let server = output(&["serve", "tcp", "--tls-cert", chain, "--tls-key", key]);
+        assert_eq!(server.status.code(), Some(2), "{flag} {file}: {}", common::errors(&server));
+    }
+    let tls = ["--tls-cert", &chain, "--tls-key", &key, "--tls-alpn", "two,one"];
+    let server = Echo::start(&[&tls[..], &["--tls-client-ca", &client_ca]].concat());
+    assert_eq!((server.setting("tls"), server.setting("tls-alpn")), (chain.as_str(), "two,one"));
+    if !common::has("openssl", &["version"]) {
+        return;
+    }
+    let to = server.ready["ready"]["addresses"][0].as_str().expect("an address");
+    let (certificate, own) = (tls_file("client-certificate.pem"), tls_file("client-key.pem"));
+    for (says_who, back) in [(true, "hello\n"), (false, "")] {
+        let mut client = std::process::Command::new("openssl");
+        client.args(["s_client", "-connect", to, "-CAfile", &authority, "-verify_return_error"]);
+        client.args(["-quiet", "-no_ign_eof", "-alpn", "one"]);
+        if says_who {
+            client.args(["-cert", &certificate, "-key", &own]);
+        }
+        client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = client.spawn().expect("openssl can be run");
+        let mut into = client.stdin.take().expect("piped");
+        // Where it was refused nobody reads.
+        let _ = into.write_all(b"hello\n");
+        let mut line = String::new();
+        let stdout = client.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line or the end");
+        drop(into);
+        assert_eq!((line.as_str(), client.wait().expect("it ends").success()), (back, says_who));
+    }
+    server.end();
+}

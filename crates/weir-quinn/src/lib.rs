@@ -21,7 +21,8 @@
 //! ```
 //!
 //! Receives are posted beforehand into slices of registered memory, each with room for as many datagrams as the kernel joins
-//! (UDP_GRO), and completions are dequeued when quinn polls. What quinn sends is posted from slices, too, and handed to the
+//! (UDP_GRO), and completions are dequeued when quinn polls. Where the provider has plain sockets, they can also be received
+//! right to where quinn wants them ([`Receive`]). What quinn sends is posted from slices, too, and handed to the
 //! kernel when every task that is ready has had its turn ([`Sends::Gathered`]): datagrams of several polls leave by one call,
 //! and those of one size to one peer as one (UDP_SEGMENT). Marks of congestion, the local address, and "do not
 //! fragment" are those that quinn asks for.
@@ -47,7 +48,7 @@ mod settings;
 mod socket;
 mod thread;
 
-pub use settings::{Sends, Settings, Tell};
+pub use settings::{Receive, Sends, Settings, Tell};
 pub use socket::{Stats, WeirSocket};
 pub use weir::rio::Choice as Provider;
 

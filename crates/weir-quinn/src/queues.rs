@@ -7,8 +7,9 @@ use crate::{
     settings::{Sends, Settings},
     thread::Orders,
 };
-use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
+use quinn::udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit};
 use std::{
+    array,
     collections::VecDeque,
     fmt,
     io::{self, IoSliceMut},
@@ -26,7 +27,7 @@ use weir::{
     counters::Counters,
     memory::{Region, Slice},
     rio::{Batch, Choice, Completion, CompletionQueue, Outcome, Peer, Refused, RequestQueue, Span},
-    socket::{Arrival, Ecn},
+    socket::{Arrival, DatagramSocket, Ecn, Headers, Mode},
 };
 
 /// Completions taken by one dequeue.
@@ -34,6 +35,9 @@ pub(crate) const PER_DEQUEUE: u32 = 128;
 
 /// Datagrams that gather at most before they are handed to the kernel: as many as leave as one.
 const MOST_GATHERED: usize = 64;
+
+/// So many datagrams are worth another turn of the tasks before they leave: as many as quinn hands over at a time.
+const MUCH: usize = 10;
 
 /// How long the end may take that the kernel needs to give slices back.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,6 +111,28 @@ struct Inbox<Cq> {
     empty_since: Option<Instant>,
     /// Why the queue is of no more use, until somebody is told.
     failed: Option<io::Error>,
+    /// Where it receives in place.
+    in_place: Option<InPlace>,
+}
+
+/// What is received by without slices.
+struct InPlace {
+    socket: DatagramSocket,
+    headers: Headers,
+    /// Buffers to offer to the next call: headers cost time for each that is offered.
+    offer: usize,
+}
+
+/// Buffers offered to a call after one that found little.
+const OFFER_AT_LEAST: usize = 4;
+
+/// One of quinn's buffers, if there are so many.
+struct Place<'a, 'b>(Option<&'a mut IoSliceMut<'b>>);
+
+impl AsMut<[u8]> for Place<'_, '_> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.0.as_mut().map_or(&mut [], |buffer| &mut buffer[..])
+    }
 }
 
 /// What is touched by who posts.
@@ -171,13 +197,15 @@ impl<Cq: CompletionQueue> Queues<Cq> {
     pub(crate) fn new(
         region: Arc<Region>,
         (completions, mut requests): (Cq, Cq::Rq),
+        in_place: Option<DatagramSocket>,
         reactor: Option<Reactor>,
         orders: Option<Arc<Orders>>,
         settings: &Settings,
         marks: bool,
         [received, sent]: [Arc<Counters>; 2],
     ) -> Result<Self, Error> {
-        for _ in 0..settings.receives {
+        let receives = if in_place.is_some() { 0 } else { settings.receives };
+        for _ in 0..receives {
             let Some(slice) = region.take() else { break };
             if requests.receive(slice).is_err() {
                 break; // the provider's own limit
@@ -192,6 +220,11 @@ impl<Cq: CompletionQueue> Queues<Cq> {
             returned: Vec::with_capacity(settings.receives as usize),
             empty_since: None,
             failed: None,
+            in_place: in_place.map(|socket| InPlace {
+                socket,
+                headers: Headers::new(BATCH_SIZE),
+                offer: OFFER_AT_LEAST,
+            }),
         };
         let sending = Sending {
             requests: Some(requests),
@@ -389,6 +422,50 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         Poll::Pending
     }
 
+    /// Receives into quinn's buffers, with the reactor to say when there is something.
+    fn poll_in_place(
+        &self,
+        receiving: &mut Receiving<Cq>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let Receiving { inbox, reactor } = receiving;
+        let Some(reactor) = reactor else { return Poll::Ready(Err(is_over())) };
+        for _ in 0..LOOKS {
+            let spins = inbox.spins(self.settings.spin);
+            let ready = match spins {
+                true => None,
+                false => {
+                    let blocked = self.full.load(Ordering::Acquire);
+                    match reactor.poll(cx, blocked)? {
+                        Poll::Ready(ready) => Some(ready),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+            };
+            // Sends that are over: it receives nothing, since nothing is posted.
+            self.dequeue(inbox)?;
+            let Some((count, emptied)) = inbox.receive_in_place(buffers, metas, &self.received)
+            else {
+                continue;
+            };
+            match ready.filter(|_| emptied) {
+                Some(ready) => {
+                    self.received.waits.add(u64::from(count == 0));
+                    ready.clear();
+                }
+                None if spins && count == 0 => break,
+                None => {}
+            }
+            if count > 0 {
+                return Poll::Ready(Ok(count));
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     /// Receives, with a thread to say when there is something.
     fn poll_with_thread(
         &self,
@@ -433,16 +510,27 @@ fn copy(
         false => buffer.len() / stride.max(1) * stride,
     };
     if len < arrival.len {
-        counters.too_long.one();
+        counters.truncated.one();
         if len == 0 {
             return None;
         }
     }
     buffer[..len].copy_from_slice(&slice.payload()[..len]);
+    Some(told(&Arrival { len, ..*arrival }, counters))
+}
+
+/// What quinn is told of datagrams.
+fn told(arrival: &Arrival, counters: &Counters) -> RecvMeta {
+    let Arrival { len, from, local, segment, meta, .. } = *arrival;
     counters.datagrams.add(arrival.datagrams() as u64);
     counters.bytes.add(len as u64);
-    let ecn = arrival.meta.traffic_class.and_then(EcnCodepoint::from_bits);
-    Some(RecvMeta { addr: arrival.from, len, stride, ecn, dst_ip: arrival.local })
+    RecvMeta {
+        addr: from,
+        len,
+        stride: segment.map_or(len, |segment| segment.get().into()),
+        ecn: meta.traffic_class.and_then(EcnCodepoint::from_bits),
+        dst_ip: local,
+    }
 }
 
 impl<Cq: CompletionQueue> Inbox<Cq> {
@@ -476,6 +564,44 @@ impl<Cq: CompletionQueue> Inbox<Cq> {
             self.empty_since = None;
         }
         Ok(Found { emptied, over })
+    }
+
+    /// Receives into these buffers what is there; says how many were filled, and whether nothing is left. `None`: it
+    /// failed, and may be tried again.
+    fn receive_in_place(
+        &mut self,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+        counters: &Counters,
+    ) -> Option<(usize, bool)> {
+        let InPlace { socket, headers, offer } = self.in_place.as_mut()?;
+        let offered = (*offer).min(buffers.len()).min(metas.len());
+        let mut buffers = buffers.iter_mut();
+        let mut places: [_; BATCH_SIZE] = array::from_fn(|_| Place(buffers.next()));
+        let places = &mut places[..offered];
+        let count = match socket.receive_many(headers, places, Mode::Try, counters) {
+            Ok(count) => count,
+            Err(_) => {
+                counters.receive_errors.one();
+                return None;
+            }
+        };
+        counters.dequeued(count);
+        for (index, meta) in metas[..count].iter_mut().enumerate() {
+            let mut arrival = headers.arrival(index);
+            if arrival.truncated {
+                counters.truncated.one();
+                // Of several those that are whole; else nothing, which quinn passes over.
+                let stride = arrival.segment.map_or(usize::MAX, |segment| segment.get().into());
+                arrival.len = arrival.len / stride * stride;
+            }
+            *meta = told(&arrival, counters);
+        }
+        *offer = (2 * count).clamp(OFFER_AT_LEAST, BATCH_SIZE);
+        if count > 0 {
+            self.empty_since = None;
+        }
+        Some((count, count < offered))
     }
 
     /// Whether to look again instead of waiting.
@@ -552,7 +678,13 @@ where
         remember(&mut lock(&self.reader), cx);
         match &self.orders {
             Some(orders) => self.poll_with_thread(orders, buffers, metas),
-            None => self.poll_with_reactor(&mut lock(&self.receiving), cx, buffers, metas),
+            None => {
+                let receiving = &mut lock(&self.receiving);
+                match receiving.inbox.in_place {
+                    Some(_) => self.poll_in_place(receiving, cx, buffers, metas),
+                    None => self.poll_with_reactor(receiving, cx, buffers, metas),
+                }
+            }
         }
     }
 
@@ -576,8 +708,9 @@ where
             return Poll::Ready(());
         }
         remember(&mut sending.flusher, cx);
-        if mem::take(&mut sending.fresh) && sending.scheduled {
-            // Who is ready has a turn first, and may add to it.
+        let (fresh, much) = (mem::take(&mut sending.fresh), sending.gathered >= MUCH);
+        if fresh && much && sending.scheduled {
+            // Who sends much has another turn first, and adds to it.
             drop(sending);
             cx.waker().wake_by_ref();
         } else if mem::take(&mut sending.scheduled)
@@ -607,6 +740,7 @@ where
             let Receiving { inbox, reactor } = &mut *lock(&self.receiving);
             inbox.arrived.clear();
             inbox.returned.clear();
+            inbox.in_place = None;
             (inbox.completions.take(), reactor.take())
         };
         let (requests, flusher) = {

@@ -11,6 +11,8 @@ pub struct Settings {
     pub provider: Choice,
     /// Who tells that something has come.
     pub tell: Tell,
+    /// Where datagrams are received into.
+    pub receive: Receive,
     /// When what is posted leaves.
     pub sends: Sends,
     /// For how long after a datagram the socket is polled before it is waited for, up to 1 s; zero: not at all. It takes
@@ -31,6 +33,7 @@ impl Default for Settings {
         Self {
             provider: Choice::Batch,
             tell: Tell::default(),
+            receive: Receive::Auto,
             sends: Sends::Gathered,
             spin: Duration::ZERO,
             receives: 64,
@@ -65,6 +68,11 @@ impl Settings {
             let problem = "a thread that waits in the queue does not poll; use --tell reactor, or leave it at 0";
             return Err(Error::option("spin", problem));
         }
+        if self.receive == Receive::InPlace && !self.can_receive_in_place() {
+            let problem = "in-place is for --on batch --tell reactor: other providers receive into memory of their own, \
+                           and a thread waits for what was posted; use auto or posted";
+            return Err(Error::option("receive", problem));
+        }
         if !self.provider.reaches_loopback() {
             let problem = format!(
                 "{} takes the frames of a device, where a QUIC endpoint has no way to peers that have not written; choose \
@@ -74,6 +82,17 @@ impl Settings {
             return Err(Error::option("provider", problem));
         }
         Ok(())
+    }
+}
+
+impl Settings {
+    /// Whether it is known where what comes shall lie only when it is received: plain sockets take any memory.
+    fn can_receive_in_place(&self) -> bool {
+        self.provider == Choice::Batch && self.tell == Tell::Reactor
+    }
+
+    pub(crate) fn receives_in_place(&self) -> bool {
+        self.receive != Receive::Posted && self.can_receive_in_place()
     }
 }
 
@@ -127,9 +146,22 @@ impl Default for Tell {
 }
 
 named! {
+    /// Where datagrams are received into.
+    Receive {
+        /// In place where that can be (`batch` by the reactor), posted elsewhere.
+        Auto = "auto",
+        /// Into slices that were posted beforehand; each datagram is copied from there to where quinn wants it.
+        Posted = "posted",
+        /// Where quinn wants them, when it polls: nothing is posted, and nothing is copied once more.
+        InPlace = "in-place",
+    }
+}
+
+named! {
     /// When what quinn sends is handed to the kernel.
     Sends {
-        /// When all tasks that are ready have had a turn in which none of them sent more, and at the latest with 64 datagrams: what goes to
+        /// When all tasks that were ready have had a turn; ten datagrams and more when they had one in which none of them sent
+        /// more, and at the latest with 64 datagrams: what goes to
         /// one peer leaves as one then, and all of it by one call where the system has that.
         Gathered = "gathered",
         /// At once, each transmit by a call of its own.
@@ -164,6 +196,10 @@ mod tests {
         }
         let spin = Duration::from_micros(1);
         assert!(told(Settings { tell: Tell::Thread, spin, ..settings }).contains("--tell reactor"));
+        let receive = Receive::InPlace;
+        assert!(
+            told(Settings { tell: Tell::Thread, receive, ..settings }).contains("auto or posted")
+        );
         assert!(told(Settings { provider: Choice::Xdp, ..settings }).contains("choose batch"));
     }
 
@@ -171,6 +207,9 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         for name in Tell::NAMES {
             assert_eq!(name.parse::<Tell>().unwrap().to_string(), *name);
+        }
+        for name in Receive::NAMES {
+            assert_eq!(name.parse::<Receive>().unwrap().to_string(), *name);
         }
         for name in Sends::NAMES {
             assert_eq!(name.parse::<Sends>().unwrap().to_string(), *name);

@@ -94,7 +94,7 @@ pub struct Stats {
 
 impl Stats {
     /// The counters as they are now. `replies` are the datagrams that were sent, `waits` how often nothing was left to
-    /// dequeue, `too_long` receives that quinn gave too little room for.
+    /// dequeue, `truncated` receives that were longer than the room for them.
     pub fn counters(&self) -> Snapshot {
         let mut counters = self.received.snapshot();
         counters.merge(&self.sent.snapshot());
@@ -161,12 +161,15 @@ impl Bind<'_> {
             meta,
         };
         let layout = provider.layout(&needs)?;
-        let slices = settings.receives + settings.sends_outstanding;
+        // Of those that are received in place none is posted.
+        let receives = if settings.receives_in_place() { 0 } else { settings.receives };
+        let slices = receives + settings.sends_outstanding;
         let region = Region::new(layout, slices, RegionOptions::default())?;
         let opened = provider.open(&[Endpoint { address, options }], &region, &needs)?;
         let address = opened.local_addresses()[0];
-        let send_offload =
-            opened.sockets().first().and_then(|socket| socket.send_offload_obtained());
+        let socket = opened.sockets().pop();
+        let send_offload = socket.as_ref().and_then(|socket| socket.send_offload_obtained());
+        let in_place = socket.filter(|_| settings.receives_in_place());
         let Started { completions, mut requests, granted } = provider.start(opened)?;
         let requests = requests.pop().expect("there is one for the socket");
         let waker = completions.waker();
@@ -187,13 +190,22 @@ impl Bind<'_> {
             Stats { received: Arc::default(), sent: Arc::default(), region: Arc::clone(&region) };
         let counters = [Arc::clone(&stats.received), Arc::clone(&stats.sent)];
         let queues = (completions, requests);
-        let queues =
-            Queues::new(region, queues, reactor, orders.clone(), settings, marks, counters)?;
+        let queues = Queues::new(
+            region,
+            queues,
+            in_place,
+            reactor,
+            orders.clone(),
+            settings,
+            marks,
+            counters,
+        )?;
         let core: Arc<dyn Core> = Arc::new(queues);
         let yes_or_no = |is| String::from(if is { "yes" } else { "no" });
         let mut effective = vec![
             ("provider", settings.provider.to_string()),
             ("tell", settings.tell.to_string()),
+            ("receive", if settings.receives_in_place() { "in-place" } else { "posted" }.into()),
             ("sends", settings.sends.to_string()),
             ("spin-us", settings.spin.as_micros().to_string()),
             ("receives", settings.receives.to_string()),

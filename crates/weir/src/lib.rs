@@ -116,6 +116,9 @@ pub mod wake;
 mod wine;
 
 pub use error::{Error, Unavailable};
+/// The library that [`filter::Tls`] speaks TLS with, whose types are a part of its interface.
+#[cfg(feature = "tls")]
+pub use rustls;
 
 /// The code of the book's pages on this library, and of the README, is compiled and run with the tests.
 macro_rules! pages {

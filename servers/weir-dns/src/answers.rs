@@ -7,7 +7,7 @@
 
 use crate::{
     name::{LONGEST, Name, suffixes},
-    query::{Edns, HEADER_BYTES, Message, Query, Rcode, read},
+    query::{Edns, HEADER_BYTES, Message, Query, ROOM, Rcode, read},
     types,
     zone::{Error, Found, Node, Set, Zone, names_in, server_in},
 };
@@ -88,24 +88,38 @@ struct Made {
     pointers: (u32, u16),
 }
 
-/// What a name has.
+/// What a name has, as it is put together.
 #[derive(Debug, Clone, Default)]
-struct Entry {
+struct Having {
     /// Where the zone is cut here: names below are referred, too.
     is_cut: bool,
-    /// Answers by type, the smallest first, the one for all others before them.
+    /// Answers by type, the one for all others first.
     by_type: Vec<(u16, u32)>,
     /// Of a zone's first name: what names are told that are not there.
     absent: Option<u32>,
     /// The names that its wildcard makes.
-    wildcard: Option<u32>,
+    wildcard: Option<Name>,
 }
 
-impl Entry {
-    fn answer(&self, of: u16) -> u32 {
-        let its = self.by_type.iter().find(|(its, _)| *its == of);
-        its.unwrap_or(&self.by_type[0]).1
-    }
+/// Types of a name that are found without a look elsewhere: most names have no more.
+const FIRST: usize = 4;
+
+/// What a name has, in a line of the cache.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Entry {
+    /// Where the name is, and how long it is.
+    name: (u32, u8),
+    is_cut: bool,
+    /// The answers for its first types; what is not used has the answer for others.
+    types: [u16; FIRST],
+    made: [u32; FIRST],
+    /// The answer for all other types.
+    other: u32,
+    /// Where further types are, and how many.
+    more: (u32, u16),
+    absent: Option<u32>,
+    wildcard: Option<u32>,
 }
 
 /// Names and what they have: by a hash, in a table of which at most half is full.
@@ -114,26 +128,47 @@ struct Table {
     /// A part of the hash, and the number of the entry from 1; 0 for none.
     slots: Vec<(u32, u32)>,
     entries: Vec<Entry>,
-    /// Where the name of each entry is, and how long it is.
-    names: Vec<(u32, u8)>,
-    bytes: Vec<u8>,
+    names: Vec<u8>,
+    /// Types that entries have no room for.
+    more: Vec<(u16, u32)>,
 }
 
 impl Table {
-    fn new(entries: BTreeMap<Name, Entry>) -> Self {
-        let room = (2 * entries.len().max(1)).next_power_of_two();
+    fn new(all: BTreeMap<Name, Having>) -> Self {
+        let room = (2 * all.len().max(1)).next_power_of_two();
         let mut table = Self { slots: vec![(0, 0); room], ..Self::default() };
-        for (number, (name, entry)) in (1..).zip(entries) {
+        let wildcards: Vec<_> = all.values().map(|having| having.wildcard.clone()).collect();
+        for (number, (name, having)) in (1..).zip(all) {
             let wire = name.wire();
-            table.names.push((table.bytes.len() as u32, wire.len() as u8));
-            table.bytes.extend(wire);
-            table.entries.push(entry);
+            let other = having.by_type[0].1;
+            let (mut types, mut made) = ([OTHER; FIRST], [other; FIRST]);
+            let own = &having.by_type[1..];
+            for (place, (of, its)) in own.iter().take(FIRST).enumerate() {
+                (types[place], made[place]) = (*of, *its);
+            }
+            let more = own.get(FIRST..).unwrap_or_default();
+            table.entries.push(Entry {
+                name: (table.names.len() as u32, wire.len() as u8),
+                is_cut: having.is_cut,
+                types,
+                made,
+                other,
+                more: (table.more.len() as u32, more.len() as u16),
+                absent: having.absent,
+                wildcard: None,
+            });
+            table.more.extend(more);
+            table.names.extend(wire);
             let hash = hash(wire);
             let mut at = hash as usize & (room - 1);
             while table.slots[at].1 != 0 {
                 at = (at + 1) & (room - 1);
             }
             table.slots[at] = ((hash >> 32) as u32, number);
+        }
+        for (place, wildcard) in wildcards.into_iter().enumerate() {
+            let found = wildcard.and_then(|name| table.find(name.wire()));
+            table.entries[place].wildcard = found;
         }
         table
     }
@@ -146,15 +181,28 @@ impl Table {
         let mut at = hash as usize & mask;
         loop {
             let (part, number) = self.slots[at];
-            let entry = number.checked_sub(1)?;
+            let place = number.checked_sub(1)?;
             if part == (hash >> 32) as u32 {
-                let (start, len) = self.names[entry as usize];
-                if self.bytes[start as usize..][..len.into()] == *name {
-                    return Some(entry);
+                let (start, len) = self.entries[place as usize].name;
+                if self.names[start as usize..][..len.into()] == *name {
+                    return Some(place);
                 }
             }
             at = (at + 1) & mask;
         }
+    }
+
+    /// The answer for a type.
+    #[inline]
+    fn answer(&self, entry: &Entry, of: u16) -> u32 {
+        for (its, made) in entry.types.iter().zip(entry.made) {
+            if *its == of {
+                return made;
+            }
+        }
+        let (start, count) = entry.more;
+        let more = &self.more[start as usize..][..count.into()];
+        more.iter().find(|(its, _)| *its == of).map_or(entry.other, |(_, made)| *made)
     }
 }
 
@@ -180,9 +228,7 @@ impl Answers {
     /// answered makes no message.
     pub fn new(mut zones: Vec<Zone>) -> Result<Self, Error> {
         let mut answers = Self::default();
-        let mut entries = BTreeMap::<Name, Entry>::new();
-        // The wildcard of each name, by its entry's name.
-        let mut wildcards = Vec::new();
+        let mut entries = BTreeMap::<Name, Having>::new();
         zones.sort_by(|one, next| {
             (one.apex().labels(), one.apex()).cmp(&(next.apex().labels(), next.apex()))
         });
@@ -216,22 +262,12 @@ impl Answers {
                         entry.by_type.push((types::DS, of_parent));
                     }
                 }
-                if let Some(wildcard) =
-                    name.wildcard().filter(|wildcard| zone.node(wildcard).is_some())
-                {
-                    wildcards.push((name.clone(), wildcard));
-                }
+                entry.wildcard = name.wildcard().filter(|wildcard| zone.node(wildcard).is_some());
                 entries.insert(name.clone(), entry);
             }
         }
         answers.apexes.dedup();
         answers.table = Table::new(entries);
-        for (name, wildcard) in wildcards {
-            let found = [name, wildcard].map(|name| answers.table.find(name.wire()));
-            if let [Some(name), Some(wildcard)] = found {
-                answers.table.entries[name as usize].wildcard = Some(wildcard);
-            }
-        }
         Ok(answers)
     }
 
@@ -243,7 +279,8 @@ impl Answers {
     /// Appends the answer to a message. `answer` grows by [`LONGEST_MESSAGE`] at most, and nothing else is allocated.
     #[inline]
     pub fn answer(&self, message: &[u8], transport: Transport, answer: &mut Vec<u8>) -> Outcome {
-        let query = match read(message) {
+        let mut room = ROOM;
+        let query = match read(message, &mut room) {
             Message::Query(query) => query,
             Message::Bad(rcode) => {
                 let header = Header { rcode, authoritative: false, truncated: false };
@@ -277,15 +314,15 @@ impl Answers {
 
     /// The answer that was made for a query.
     #[inline]
-    fn look_up(&self, query: &Query) -> Result<&Made, Rcode> {
+    fn look_up(&self, query: &Query<'_>) -> Result<&Made, Rcode> {
         if query.edns.is_some_and(|edns| edns.version != 0) {
             return Err(Rcode::BadVers);
         }
         if query.class != 1 || [types::AXFR, types::IXFR].contains(&query.of) {
             return Err(Rcode::Refused);
         }
-        let answer = match self.table.find(query.name()) {
-            Some(entry) => self.table.entries[entry as usize].answer(query.of),
+        let answer = match self.table.find(query.name) {
+            Some(place) => self.table.answer(&self.table.entries[place as usize], query.of),
             None => self.look_up_above(query).ok_or(Rcode::Refused)?,
         };
         Ok(&self.made[answer as usize])
@@ -293,12 +330,12 @@ impl Answers {
 
     /// The answer for a name that has no entry: a referral, a wildcard's, or that it is not there. `None` where it belongs to no
     /// zone.
-    fn look_up_above(&self, query: &Query) -> Option<u32> {
+    fn look_up_above(&self, query: &Query<'_>) -> Option<u32> {
         // Where the name above begins that has so many labels.
         let mut starts = [0u8; LONGEST / 2 + 1];
         let mut labels = 0;
         let mut at = 0;
-        let name = query.name();
+        let name = query.name;
         while name[at] != 0 {
             starts[labels] = at as u8;
             labels += 1;
@@ -319,11 +356,11 @@ impl Answers {
                 Some(found) => closest = entry(found),
             }
             if closest.is_cut {
-                return Some(closest.answer(OTHER));
+                return Some(closest.other);
             }
         }
         match closest.wildcard {
-            Some(wildcard) => Some(entry(wildcard).answer(query.of)),
+            Some(wildcard) => Some(self.table.answer(entry(wildcard), query.of)),
             None => apex.absent,
         }
     }
@@ -332,7 +369,7 @@ impl Answers {
     fn write(
         &self,
         message: &[u8],
-        query: &Query,
+        query: &Query<'_>,
         made: &Made,
         limit: usize,
         size: u16,
@@ -356,7 +393,7 @@ impl Answers {
         answer.extend_from_slice(&message[HEADER_BYTES..query.question_end()]);
         let records = answer.len();
         answer.extend_from_slice(&self.records[made.start as usize..][..len.into()]);
-        let further = query.name().len() - usize::from(made.made_for);
+        let further = query.name.len() - usize::from(made.made_for);
         if further > 0 {
             let (first, count) = made.pointers;
             for at in &self.pointers[first as usize..][..count.into()] {
@@ -379,7 +416,7 @@ impl Answers {
         name: &Name,
         node: &Node,
         is_cut: bool,
-    ) -> Result<Entry, Error> {
+    ) -> Result<Having, Error> {
         let mut asked: BTreeSet<u16> = BTreeSet::from([OTHER]);
         if is_cut {
             asked.insert(types::DS);
@@ -391,7 +428,7 @@ impl Answers {
         for of in asked {
             by_type.push((of, self.make(zone, name, node, of)?));
         }
-        Ok(Entry { is_cut, by_type, ..Entry::default() })
+        Ok(Having { is_cut, by_type, ..Having::default() })
     }
 
     fn make_absent(&mut self, zone: &Zone) -> Result<u32, Error> {

@@ -52,11 +52,9 @@ pub struct Edns {
 
 /// A query that can be answered.
 #[derive(Debug, Clone, Copy)]
-pub struct Query {
+pub struct Query<'n> {
     /// The name asked for, in lower case.
-    name: [u8; LONGEST],
-    /// Its length.
-    name_len: u8,
+    pub name: &'n [u8],
     /// The type asked for.
     pub of: u16,
     /// The class asked for.
@@ -67,26 +65,26 @@ pub struct Query {
 
 /// What a message is.
 #[derive(Debug, Clone, Copy)]
-pub enum Message {
+pub enum Message<'n> {
     /// A query.
-    Query(Query),
+    Query(Query<'n>),
     /// One that is refused without its question.
     Bad(Rcode),
     /// Nothing that is ever answered: an answer, which would make a loop, or no message at all.
     None,
 }
 
-impl Query {
-    /// The name asked for, in lower case.
-    #[inline]
-    pub fn name(&self) -> &[u8] {
-        &self.name[..self.name_len.into()]
-    }
+/// Room for a name.
+pub type Room = [u8; LONGEST];
 
+/// The same, empty.
+pub const ROOM: Room = [0; LONGEST];
+
+impl Query<'_> {
     /// The end of its question in the message.
     #[inline]
     pub fn question_end(&self) -> usize {
-        HEADER_BYTES + usize::from(self.name_len) + 4
+        HEADER_BYTES + self.name.len() + 4
     }
 }
 
@@ -94,9 +92,9 @@ fn number(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Reads a message.
+/// Reads a message, and its name into `room`.
 #[inline]
-pub fn read(message: &[u8]) -> Message {
+pub fn read<'n>(message: &[u8], room: &'n mut Room) -> Message<'n> {
     const ANSWER: u8 = 0x80;
     const OPCODE: u8 = 0x78;
     let Some(header) = message.first_chunk::<HEADER_BYTES>() else { return Message::None };
@@ -111,22 +109,22 @@ pub fn read(message: &[u8]) -> Message {
     if header[4..10] != [0, 1, 0, 0, 0, 0] || records > MOST_RECORDS {
         return Message::Bad(Rcode::FormErr);
     }
-    match read_question(message, records) {
+    match read_question(message, records, room) {
         Some(query) => Message::Query(query),
         None => Message::Bad(Rcode::FormErr),
     }
 }
 
 #[inline]
-fn read_question(message: &[u8], records: u16) -> Option<Query> {
+fn read_question<'n>(message: &[u8], records: u16, room: &'n mut Room) -> Option<Query<'n>> {
     let name_len = name_len(message, HEADER_BYTES)?;
     let name_end = HEADER_BYTES + name_len;
     let (of, class) = (number(message, name_end)?, number(message, name_end + 2)?);
-    let mut name = [0; LONGEST];
-    name[..name_len].copy_from_slice(&message[HEADER_BYTES..name_end]);
-    make_lower(&mut name[..name_len]);
+    let name = &mut room[..name_len];
+    name.copy_from_slice(&message[HEADER_BYTES..name_end]);
+    make_lower(name);
     let edns = read_edns(message, name_end + 4, records)?;
-    Some(Query { name, name_len: name_len as u8, of, class, edns })
+    Some(Query { name, of, class, edns })
 }
 
 /// The length of the name that begins there. A pointer is none: a question has nothing to point at.
@@ -210,38 +208,51 @@ mod tests {
     fn a_question_is_read() {
         let mut message = question("wWw.example.COM");
         message[HEADER_BYTES + 2] = b'W';
-        let Message::Query(query) = read(&message) else { panic!() };
-        assert_eq!(query.name(), b"\x03www\x07example\x03com\0");
+        let mut room = ROOM;
+        let Message::Query(query) = read(&message, &mut room) else { panic!() };
+        assert_eq!(query.name, b"\x03www\x07example\x03com\0");
         assert_eq!((query.of, query.class, query.edns), (1, 1, None));
         assert_eq!(query.question_end(), message.len());
         message[11] = 1;
         message.extend(edns(1400, 1, 0x8000, &[1, 2]));
-        let Message::Query(query) = read(&message) else { panic!() };
+        let mut room = ROOM;
+        let Message::Query(query) = read(&message, &mut room) else { panic!() };
         assert_eq!(query.edns, Some(Edns { size: 1400, version: 1, signed: true }));
+    }
+
+    /// The code of what is refused; `Ok` is a query, and none what is not answered.
+    fn refusal(message: &[u8]) -> Option<Result<(), Rcode>> {
+        match read(message, &mut ROOM.clone()) {
+            Message::Query(_) => Some(Ok(())),
+            Message::Bad(rcode) => Some(Err(rcode)),
+            Message::None => None,
+        }
     }
 
     #[test]
     fn what_is_no_query_is_refused_or_not_answered() {
         let good = question("example.com");
-        assert!(matches!(read(&good[..11]), Message::None));
+        assert_eq!(refusal(&good), Some(Ok(())));
+        assert_eq!(refusal(&good[..11]), None);
         let with = |at: usize, value: u8| {
             let mut message = good.clone();
             message[at] = value;
-            read(&message)
+            refusal(&message)
         };
-        assert!(matches!(with(2, 0x80), Message::None), "an answer");
-        assert!(matches!(with(2, 0x28), Message::Bad(Rcode::NotImp)), "an update");
+        assert_eq!(with(2, 0x80), None, "an answer");
+        assert_eq!(with(2, 0x28), Some(Err(Rcode::NotImp)), "an update");
+        let malformed = Some(Err(Rcode::FormErr));
         // No question, two, an answer, an authority, a record that is missing, a pointer, an odd label.
         for (at, value) in [(5, 0), (5, 2), (7, 1), (9, 1), (11, 1), (12, 0xc0), (12, 0x40)] {
-            assert!(matches!(with(at, value), Message::Bad(Rcode::FormErr)), "{at}: {value}");
+            assert_eq!(with(at, value), malformed, "{at}: {value}");
         }
         for len in HEADER_BYTES..good.len() {
-            assert!(matches!(read(&good[..len]), Message::Bad(Rcode::FormErr)), "{len} bytes");
+            assert_eq!(refusal(&good[..len]), malformed, "{len} bytes");
         }
-        assert!(matches!(read(&[&good[..], b"x"].concat()), Message::Bad(Rcode::FormErr)));
+        assert_eq!(refusal(&[&good[..], b"x"].concat()), malformed);
         let mut twice = [good.clone(), edns(1232, 0, 0, &[]), edns(1232, 0, 0, &[])].concat();
         twice[11] = 2;
-        assert!(matches!(read(&twice), Message::Bad(Rcode::FormErr)));
+        assert_eq!(refusal(&twice), malformed);
     }
 
     proptest! {
@@ -261,7 +272,8 @@ mod tests {
                 }
                 bytes = message;
             }
-            let Message::Query(ours) = read(&bytes) else {
+            let mut room = ROOM;
+            let Message::Query(ours) = read(&bytes, &mut room) else {
                 prop_assert!(!query);
                 return Ok(());
             };
@@ -270,7 +282,7 @@ mod tests {
             prop_assert_eq!(ours.of, question.qtype().to_int());
             prop_assert_eq!(ours.class, question.qclass().to_int());
             let name = field::name::ToName::to_vec(question.qname());
-            prop_assert_eq!(ours.name(), name.as_slice().to_ascii_lowercase());
+            prop_assert_eq!(ours.name, name.as_slice().to_ascii_lowercase());
             // The parser of the field also looks into the options, which are of no interest here.
             match message.opt() {
                 Some(opt) => prop_assert_eq!(ours.edns.map(|edns| edns.size), Some(opt.udp_payload_size())),

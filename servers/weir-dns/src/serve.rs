@@ -6,6 +6,7 @@ use crate::{
 };
 use std::{
     cell::RefCell,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,7 +14,7 @@ use std::{
 };
 use weir::{
     tcp::{self, Asks, Output},
-    udp::{self, Datagram, Replies},
+    udp::{self, Datagram, Outbox, Replies, Transmit},
 };
 
 /// What was answered: of one thread, or of all connections.
@@ -73,31 +74,94 @@ impl Counts {
 }
 
 /// Answers datagrams, on one thread.
+///
+/// Answers wait for the end of their batch, and those to one client of one length leave together, in one piece that the system
+/// cuts (UDP_SEGMENT): queries need no order. A client with many queries at a time from one port, as a forwarder, so costs
+/// less; for others it is a short sort.
 pub struct Datagrams {
     answers: Arc<Answers>,
     counts: Arc<Counts>,
     transport: Transport,
-    answer: Vec<u8>,
+    joins: bool,
+    /// The answers of this batch, behind each other.
+    made: Vec<u8>,
+    waiting: Vec<Waiting>,
+    /// Those that leave together.
+    together: Vec<u8>,
+}
+
+/// An answer that waits for the end of its batch.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    to: SocketAddr,
+    /// The address of ours that was asked.
+    from: Option<IpAddr>,
+    socket: u32,
+    /// Where it is among those that were made.
+    start: u32,
+    len: u16,
+}
+
+impl Waiting {
+    fn order(&self) -> (u16, u16) {
+        (self.len, self.to.port())
+    }
+
+    fn goes_with(&self, other: &Self) -> bool {
+        let way = |of: &Self| (of.len, of.to, of.socket, of.from);
+        way(self) == way(other)
+    }
 }
 
 impl Datagrams {
-    /// Answers of so many bytes at most.
-    pub fn new(answers: Arc<Answers>, counts: Arc<Counts>, longest: u16) -> Self {
-        let answer = Vec::with_capacity(longest.into());
-        Self { answers, counts, transport: Transport::Udp(longest), answer }
+    /// Answers of so many bytes at most; `joins`: those of a batch leave in whatever order costs least.
+    pub fn new(answers: Arc<Answers>, counts: Arc<Counts>, longest: u16, joins: bool) -> Self {
+        let transport = Transport::Udp(longest);
+        let (made, waiting, together) = (vec![], vec![], vec![]);
+        Self { answers, counts, transport, joins, made, waiting, together }
     }
 }
 
 impl udp::Handler for Datagrams {
     #[inline]
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
-        self.answer.clear();
-        let outcome = self.answers.answer(datagram.bytes, self.transport, &mut self.answer);
+        let Datagram { bytes, source, local, socket, link, .. } = datagram;
+        let start = self.made.len();
+        let outcome = self.answers.answer(bytes, self.transport, &mut self.made);
         self.counts.count_alone(outcome);
-        if outcome != Outcome::Dropped {
-            // What the limits refuse is counted by the server.
-            let _ = replies.send(&self.answer);
+        if outcome == Outcome::Dropped {
+            return;
         }
+        // What came in a frame is answered by one.
+        if !self.joins || link.is_some() {
+            let _ = replies.send(&self.made[start..]); // what the limits refuse is counted by the server
+            self.made.truncate(start);
+            return;
+        }
+        let len = (self.made.len() - start) as u16;
+        self.waiting.push(Waiting { to: source, from: local, socket, start: start as u32, len });
+    }
+
+    fn on_batch_end(&mut self, outbox: &mut Outbox<'_>) {
+        let Self { made, waiting, together, .. } = self;
+        if waiting.len() > 2 {
+            waiting.sort_unstable_by_key(Waiting::order);
+        }
+        for group in waiting.chunk_by(Waiting::goes_with) {
+            let bytes = |one: &Waiting| &made[one.start as usize..][..one.len.into()];
+            let first = group[0];
+            let mut transmit = Transmit::new(first.to, bytes(&first));
+            transmit.source = first.from;
+            if group.len() > 1 {
+                together.clear();
+                group.iter().for_each(|one| together.extend_from_slice(bytes(one)));
+                transmit.segment_size = Some(first.len.into());
+                transmit.contents = together;
+            }
+            let _ = outbox.send_by(first.socket, transmit); // the same
+        }
+        waiting.clear();
+        made.clear();
     }
 }
 

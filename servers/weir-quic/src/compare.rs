@@ -39,9 +39,10 @@ pub struct Options {
     json: Option<std::path::PathBuf>,
 }
 
-const ROWS: [&str; 7] = [
+const ROWS: [&str; 8] = [
     "quinn-udp",
     "batch",
+    "batch --receive posted",
     "batch --sends at-once",
     "batch --spin-us 50",
     "batch --tell thread",

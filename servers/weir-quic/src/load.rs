@@ -88,7 +88,7 @@ async fn measure(options: &Options) -> anyhow::Result<Measured> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let sockets = Sockets { on: options.on, ..Sockets::default() };
-    let (mut endpoint, ..) = sockets.endpoint(from, None)?;
+    let mut endpoint = sockets.endpoint(from, None)?.endpoint;
     endpoint.set_default_client_config(tls::trusting_client()?);
     let measured = measure_by(&endpoint, options).await;
     endpoint.close(0u32.into(), b"measured");

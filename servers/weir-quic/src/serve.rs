@@ -2,7 +2,7 @@
 
 use crate::{
     keep_to, metrics, perf, runtime,
-    sockets::{On, Sockets},
+    sockets::{Made, On, Sockets},
     tls,
 };
 use anyhow::Context as _;
@@ -159,7 +159,8 @@ async fn serve(
     stop: &Notify,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let (endpoint, stats, effective) = options.sockets.endpoint(options.listen, Some(config))?;
+    let Made { endpoint, stats, effective } =
+        options.sockets.endpoint(options.listen, Some(config))?;
     let address = endpoint.local_addr().context("reading the address")?;
     let server = Arc::new(Server {
         counts: Counts::default(),

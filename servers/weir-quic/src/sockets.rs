@@ -5,7 +5,7 @@ use clap::Args;
 use quinn::{Endpoint, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
-use weir_quinn::{Provider, Sends, Settings, Stats, Tell, WeirSocket};
+use weir_quinn::{Provider, Receive, Sends, Settings, Stats, Tell, WeirSocket};
 
 /// A socket's sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +50,13 @@ pub struct Sockets {
     /// uring-interrupt, uring-sqpoll, auto)
     #[arg(long, default_value = "batch")]
     pub on: On,
-    /// Who tells that something has come: reactor (tokio's, Linux only), thread. Not of quinn-udp, nor are the four
+    /// Who tells that something has come: reactor (tokio's, Linux only), thread. Not of quinn-udp, nor are the five
     /// below
     #[arg(long, default_value_t)]
     pub tell: Tell,
+    /// Where it is received into: in-place (where quinn wants it; --on batch --tell reactor), posted (slices), auto
+    #[arg(long, default_value = "auto")]
+    pub receive: Receive,
     /// When what is sent leaves: gathered (when all tasks had a turn), at-once
     #[arg(long, default_value = "gathered")]
     pub sends: Sends,
@@ -71,14 +74,31 @@ pub struct Sockets {
     pub buffer_bytes: usize,
 }
 
+/// An endpoint, and what is known of its socket.
+pub struct Made {
+    pub endpoint: Endpoint,
+    /// What it counts, where it is weir's.
+    pub stats: Option<Stats>,
+    /// The settings in effect.
+    pub effective: Vec<(&'static str, String)>,
+}
+
 impl Default for Sockets {
     /// quinn's own.
     fn default() -> Self {
-        let Settings { tell, sends, receives, sends_outstanding, receive_buffer_bytes, .. } =
-            Settings::default();
+        let Settings {
+            tell,
+            receive,
+            sends,
+            receives,
+            sends_outstanding,
+            receive_buffer_bytes,
+            ..
+        } = Settings::default();
         Self {
             on: On::QuinnUdp,
             tell,
+            receive,
             sends,
             spin_us: 0,
             receives,
@@ -93,6 +113,7 @@ impl Sockets {
         Settings {
             provider,
             tell: self.tell,
+            receive: self.receive,
             sends: self.sends,
             spin: Duration::from_micros(self.spin_us),
             receives: self.receives,
@@ -102,26 +123,27 @@ impl Sockets {
         }
     }
 
-    /// An endpoint, what its socket counts where that is weir's, and the settings in effect. To be called in a runtime.
+    /// An endpoint. To be called in a runtime.
     pub fn endpoint(
         &self,
         address: SocketAddr,
         server: Option<ServerConfig>,
-    ) -> anyhow::Result<(Endpoint, Option<Stats>, Vec<(&'static str, String)>)> {
+    ) -> anyhow::Result<Made> {
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
         let config = EndpointConfig::default();
         let On::Weir(provider) = self.on else {
             let socket = self.plain_socket(address)?;
             let endpoint = Endpoint::new(config, server, socket, runtime)
                 .with_context(|| format!("making an endpoint at {address}"))?;
-            return Ok((endpoint, None, vec![("socket", QUINN_UDP.into())]));
+            let effective = vec![("socket", QUINN_UDP.into())];
+            return Ok(Made { endpoint, stats: None, effective });
         };
         let socket = WeirSocket::bind(address, &self.settings(provider), &runtime)?;
         let (stats, effective) = (socket.stats(), socket.effective().to_vec());
         let endpoint =
             Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
                 .with_context(|| format!("making an endpoint at {address}"))?;
-        Ok((endpoint, Some(stats), effective))
+        Ok(Made { endpoint, stats: Some(stats), effective })
     }
 
     /// A socket with buffers of the same size as weir's.

@@ -91,6 +91,7 @@ fn sockets() -> Vec<Vec<&'static str>> {
     ];
     if cfg!(target_os = "linux") {
         all.push(vec!["--on", "batch", "--spin-us", "50"]);
+        all.push(vec!["--on", "batch", "--receive", "posted"]);
         let uring: weir_quinn::Provider = "uring".parse().unwrap();
         if uring.availability().is_ok() {
             all.push(vec!["--on", "uring"]);

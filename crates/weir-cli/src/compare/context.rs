@@ -21,3 +21,10 @@ pub struct Context {
     /// The other ranks, of a comparison over hosts.
     pub root: Option<Arc<AtRoot>>,
 }
+
+impl Context {
+    /// The other ranks, and what is raised when they are to end.
+    pub fn ranks(&self) -> (Option<&AtRoot>, &Interrupt) {
+        (self.root.as_deref(), &self.interrupt)
+    }
+}

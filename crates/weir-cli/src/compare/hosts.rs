@@ -12,7 +12,6 @@ use weir_lab::hosts::{Asked, Fleet, agent, call_off};
 use weir_load::Stop;
 use weir_load::ranks::Ranks;
 
-use super::context::Context;
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
 use crate::flood::Usage;
@@ -108,12 +107,13 @@ pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failu
         // Why is told by rank 0.
         Err(_) => Ok(()),
     };
-    if let Err(why) = &served {
+    // What became of the run is said by rank 0; only where that is gone there is something to say here.
+    let heard = together.end();
+    if let (Err(why), false) = (&served, heard) {
         let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()));
         say!("weir compare: rank {rank} on {host}: {why}");
     }
-    let went_well = together.end() && served.is_ok();
-    Ok(ExitCode::from(if went_well { exit::OK } else { exit::FAILED }))
+    Ok(ExitCode::from(if heard { exit::OK } else { exit::FAILED }))
 }
 
 impl HostArgs {
@@ -123,7 +123,7 @@ impl HostArgs {
     /// What is wrong with which of them.
     pub fn meet(
         &self,
-        context: &Context,
+        (root, interrupt): (Option<&AtRoot>, &Interrupt),
         server: &Option<Cores>,
         generator: &Option<Cores>,
         threads: usize,
@@ -131,7 +131,7 @@ impl HostArgs {
         if !self.mpi {
             return Ok(None);
         }
-        let root = context.root.as_ref().ok_or_else(|| {
+        let root = root.ok_or_else(|| {
             Failure::usage(
                 "--mpi is for weir compare itself, started by mpirun; give its command to that",
             )
@@ -145,6 +145,6 @@ impl HostArgs {
             generator_cores: list(generator),
             threads,
         };
-        root.meet(&asked, &context.interrupt).map(Some)
+        root.meet(&asked, interrupt).map(Some)
     }
 }

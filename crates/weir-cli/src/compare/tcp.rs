@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum, builder::PossibleValue};
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
+use weir_lab::hosts::Hosts;
 use weir_lab::machine::Machine;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
@@ -24,6 +25,7 @@ use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 use super::EXIT_CODES;
 use super::common::{CommonArgs, OfAll, Planned, depth};
 use super::context::Context;
+use super::hosts::HostArgs;
 use super::part::Part;
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
@@ -160,6 +162,9 @@ pub struct TcpArgs {
     client_cpu: Option<Cores>,
 
     #[command(flatten)]
+    pub(super) hosts: HostArgs,
+
+    #[command(flatten)]
     pub(super) common: CommonArgs,
 }
 
@@ -199,13 +204,28 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         (_, true) => mixes(args)?,
         _ => asked(args)?.loads(),
     };
-    let (server_cores, client_cores) = cores::share_out(&args.server_cpu, &args.client_cpu, 1)?;
-    let rows = rows(args, server_cores.len())?;
+    if args.hosts.mpi {
+        can_be_over_hosts(args)?;
+    }
+    let fleet = args.hosts.meet(context.ranks(), &args.server_cpu, &args.client_cpu, 1)?;
+    let hosts = fleet.as_ref().map(|fleet| fleet.hosts());
+    let (server_cores, client_cores) = match hosts {
+        Some(hosts) => hosts.cores(),
+        None => cores::share_out(&args.server_cpu, &args.client_cpu, 1)?,
+    };
+    let mut rows = rows(args, server_cores.len())?;
+    if hosts.is_some_and(Hosts::is_elsewhere) {
+        // What this machine lacks the server's may have.
+        rows.iter_mut().for_each(|row| row.unavailable = None);
+    }
     let program = super::program()?;
     let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
     results.own.server_cores = server_cores.clone();
     results.own.client_cores = client_cores.clone();
-    if let Some(core) = client_cores.iter().find(|core| server_cores.contains(core)) {
+    results.own.hosts = hosts.cloned();
+    if let Some(hosts) = hosts {
+        results.warnings.extend(hosts.warnings());
+    } else if let Some(core) = client_cores.iter().find(|core| server_cores.contains(core)) {
         results
             .warnings
             .push(format!("server and client share core {core}: rates say little about either"));
@@ -218,23 +238,48 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     let most = results.own.classic.as_ref().map(|classic| {
         format!("and the search for the most connections, up to {}, ", classic.most)
     });
-    let places = format!(
-        "{}server on core {:?}, client on core {:?}; ",
-        most.unwrap_or_default(),
-        results.own.server_cores,
-        results.own.client_cores
-    );
+    let places = match hosts {
+        Some(hosts) => format!("server: {}; ", hosts.links_in_words()),
+        None => format!(
+            "{}server on core {:?}, client on core {:?}; ",
+            most.unwrap_or_default(),
+            results.own.server_cores,
+            results.own.client_cores
+        ),
+    };
     let planned =
         Planned { results, settings, common: &args.common, context, places, title, warnings };
     planned.make(|results, settings, making| {
         let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
         let mut bench = Processes::new(program, server_cores, client_cores, interrupt, making.tell)
-            .logging_performance(args.common.logged_every());
+            .logging_performance(args.common.logged_every())
+            .over_hosts(fleet.clone());
         experiment::run(&mut bench, results, settings, &mut |progress| {
             display.show(&progress, title)
         });
+        fleet.iter().for_each(|fleet| fleet.conclude(results));
         Ok(())
     })
+}
+
+/// Whether everything that was asked for can be had over hosts.
+fn can_be_over_hosts(args: &TcpArgs) -> Result<(), Failure> {
+    let refused = [
+        (
+            args.has_peers(),
+            "--peer and --peers start other programs, and with --mpi ranks start nothing but weir: compare with them on one \
+             machine, without --mpi",
+        ),
+        (
+            args.classic || args.strategies,
+            "--classic and --strategies need both ends on one machine (they count its descriptors, and give connections \
+             addresses of loopback): leave them out, or --mpi",
+        ),
+    ];
+    match refused.into_iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, why)) => Err(Failure::usage(why)),
+        None => Ok(()),
+    }
 }
 
 fn settings(args: &TcpArgs) -> Settings {

@@ -45,8 +45,12 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     if args.hosts.mpi {
         over_hosts::check(args)?;
     }
+    let args = &match args.study {
+        None => args.clone(),
+        Some(study) => UdpArgs { load: study.loads(), length: study.lengths(), ..args.clone() },
+    };
     let fleet = args.hosts.meet(
-        context,
+        context.ranks(),
         &args.server_cpu,
         &args.generator_cpu,
         args.generators.iter().copied().max().unwrap_or(1).into(),
@@ -56,7 +60,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let mut loads = asked.loads();
     let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
     let (server_cores, generator_cores) = match hosts {
-        Some(hosts) => over_hosts::cores(hosts),
+        Some(hosts) => hosts.cores(),
         None => cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?,
     };
     let program = super::program()?;
@@ -70,7 +74,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     results.own.generator_cores = generator_cores.clone();
     results.own.hosts = hosts.cloned();
     match hosts {
-        Some(hosts) => results.warnings.extend(over_hosts::warnings(hosts)),
+        Some(hosts) => results.warnings.extend(hosts.warnings()),
         None => results.warnings.extend(shared_cores(&results, most_generators)),
     }
     let budget_s = args

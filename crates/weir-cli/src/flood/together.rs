@@ -63,6 +63,14 @@ pub(crate) fn starts(stop: &Arc<Stop>) -> Receiver<Result<u64, String>> {
 pub(super) fn next(starts: &Receiver<Result<u64, String>>, stop: &Stop) -> Result<u64, FloodError> {
     let ready = serde_json::to_string(&Phase { phase: "ready" }).expect("two texts");
     crate::print(&format!("{ready}\n"));
+    when(starts, stop)
+}
+
+/// Waits until it is said when.
+///
+/// # Errors
+/// If it is not, or all is stopped before.
+pub(crate) fn when(starts: &Receiver<Result<u64, String>>, stop: &Stop) -> Result<u64, FloodError> {
     loop {
         match starts.recv_timeout(LOOK_EVERY) {
             Ok(Ok(start_ns)) => return Ok(start_ns),

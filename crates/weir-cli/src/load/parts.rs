@@ -22,7 +22,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use weir::Unavailable;
 use weir_load::{
-    Stop, StopReason,
+    FloodError, Stop, StopReason,
     clock::now_ns,
     tcp::{
         self, Event, LoadError, LoadReport, LoadSpec, PROCESSES_MAX, Part, Progress, Share, Times,
@@ -230,12 +230,14 @@ fn listen(index: usize, output: impl BufRead, sender: &Sender<(usize, FromPart)>
     let _ = sender.send((index, FromPart::Failed { message, code: crate::exit::FAILED }));
 }
 
-/// Loads with so many processes. `run` is the run id, if the command does not say it.
+/// Loads with so many processes. `run` is the run id, if the command does not say it; `from` waits until somebody else says
+/// when all is measured from, if somebody does.
 pub(super) fn load(
     spec: &LoadSpec,
     processes: u32,
     run: Option<u32>,
     stop: &Stop,
+    from: impl Fn(&Stop) -> Option<Result<u64, FloodError>>,
     mut watch: impl FnMut(Event<'_>),
 ) -> anyhow::Result<LoadReport> {
     let mut started = Processes::start(processes, run)?;
@@ -250,9 +252,10 @@ pub(super) fn load(
             Ok((_, FromPart::Settled)) => {
                 settled += 1;
                 if settled == processes {
-                    let times = spec.times_from(now_ns() + LEAD_NS);
-                    started.order(Order::Times(times));
                     watch(Event::Settled);
+                    let from_ns = from(stop).unwrap_or_else(|| Ok(now_ns() + LEAD_NS))?;
+                    let times = spec.times_from(from_ns);
+                    started.order(Order::Times(times));
                     if spec.sends.is_none() {
                         let Times { measure_from_ns, end_ns } = times;
                         phases =

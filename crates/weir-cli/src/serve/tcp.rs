@@ -4,9 +4,11 @@
 
 mod handler;
 mod report;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -23,6 +25,9 @@ use weir::wake::Waker;
 use weir_lab::performance::{Batches, MOST_THREADS, Now, Record, Recorder, ThreadNow as Thread};
 use weir_lab::tcp::wire::{BUFFERS, KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
+use weir_load::control::{
+    AgreedRun, ControlServer, ControlSettings, Ending, Receiver as OfControl,
+};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
 use super::event::Event;
@@ -56,6 +61,16 @@ pub struct ServeTcp {
     /// nothing else is measured. It needs root.
     #[arg(long, hide = true)]
     count_entries: bool,
+
+    /// Address and port of the control channel, over which loads from other machines ask whether they may come
+    /// (`weir load tcp --control`): they must be of this build, and have the same key if there is one.
+    #[arg(long)]
+    control: Option<SocketAddr>,
+
+    /// File with a key of 16 bytes or more: only loads that have the same one are agreed to. Without this option it may be
+    /// in the environment variable WEIR_KEY.
+    #[arg(long, requires = "control")]
+    key_file: Option<PathBuf>,
 
     /// Cores to run on: 0 or 2,3 or 4-7.
     #[arg(long)]
@@ -121,6 +136,9 @@ pub struct ServeTcp {
     /// (the filter; --silent and --idle are the server's own limits); 0 for never.
     #[arg(long, default_value = "0", value_parser = parse_time)]
     read_timeout: Duration,
+
+    #[command(flatten)]
+    tls: tls::TlsArgs,
 
     /// Bytes of output that may wait on one connection (k = 1024): at this limit, receiving from it pauses.
     #[arg(long, default_value_t = Limits::default().output_bytes, value_parser = parse_size)]
@@ -198,7 +216,8 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let about = About::of(&design, &asked, &ready);
     let pages = metrics::tcp::pages(about, Arc::clone(&running));
     let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
-    announce(args, &running, ready)?;
+    let control = args.control.map(|at| consents(at, args.key_file.as_deref())).transpose()?;
+    announce(args, &running, control.as_ref(), ready)?;
     let mut watched = Watched {
         args,
         running: &running,
@@ -223,6 +242,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     }
     let Watched { mut sampler, standing, marks, recorded, .. } = watched;
     let logged = log.map_or(Ok(()), |log| log.end(performance(&running)));
+    drop(control);
     // With its end nobody else has the server.
     drop(endpoint);
     let running = Arc::into_inner(running)
@@ -295,7 +315,7 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
         server = server.and_bind(*address);
     }
     let handlers = handler::handlers(args.work, args.echo);
-    let running = server.start(design, filters(args).handlers(handlers))?;
+    let running = server.start(design, filters(args)?.handlers(handlers))?;
     Ok((running, name))
 }
 
@@ -342,13 +362,14 @@ fn keepalive(idle: Duration) -> Keepalive {
 }
 
 /// The filters that were asked for. Where there are none, a connection asks once a call whether there are.
-fn filters(args: &ServeTcp) -> impl Filter {
+fn filters(args: &ServeTcp) -> Result<impl Filter, Failure> {
     let per_address = args.per_address.map(|most| ConnectionLimit::new(u32::MAX, most));
     let rate = (args.max_rate.is_some() || args.max_receives.is_some())
         .then(|| RateLimit::new(args.max_rate, args.max_receives));
     let timeout = Some(args.read_timeout).filter(|time| !time.is_zero()).map(ReadTimeout::new);
-    let any = per_address.is_some() || rate.is_some() || timeout.is_some();
-    any.then(|| per_address.then(rate).then(timeout))
+    let tls = args.tls.filter()?;
+    let any = per_address.is_some() || rate.is_some() || timeout.is_some() || tls.is_some();
+    Ok(any.then(|| per_address.then(rate).then(timeout).then(tls)))
 }
 
 fn settings(
@@ -360,6 +381,7 @@ fn settings(
     let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
     settings.insert("echo".into(), args.echo.to_string());
     settings.insert("work".into(), args.work.to_string());
+    settings.extend(args.tls.settings());
     // What was asked for is what was obtained, or no thread may be bound at all.
     let cores =
         args.cpu.as_ref().map_or(weir::affinity::allowed_cores(), |Cores(cores)| cores.clone());
@@ -382,19 +404,63 @@ fn settings(
     settings
 }
 
+/// The longest load, as `weir load` has it.
+const LONGEST_LOAD: Duration = Duration::from_secs(24 * 3600);
+/// Most loads that are agreed to at a time.
+const MOST_LOADS: usize = 256;
+
+/// Agrees to loads that prove that they are of this build, and have the key if there is one. A load holds its connection as
+/// long as it lasts.
+fn consents(at: SocketAddr, key_file: Option<&Path>) -> Result<ControlServer, Failure> {
+    let settings = ControlSettings {
+        key: super::key(key_file)?,
+        peers_max: MOST_LOADS,
+        peers_per_address_max: MOST_LOADS,
+        strangers_max: MOST_LOADS,
+        strangers_per_address_max: MOST_LOADS,
+        ask_within: LONGEST_LOAD,
+        ..ControlSettings::default()
+    };
+    ControlServer::bind(at, settings, Arc::new(Consents)).map_err(Failure::failed)
+}
+
+/// A server of connections, which is never flooded.
+struct Consents;
+
+impl OfControl for Consents {
+    fn begin(&self, _: &AgreedRun) -> Result<Vec<u16>, String> {
+        Err("this is a server of TCP, which is not flooded; load it with weir load tcp".into())
+    }
+
+    fn start(&self, _: &AgreedRun) {}
+
+    fn quiet_ns(&self, _: &AgreedRun) -> u64 {
+        u64::MAX
+    }
+
+    fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
+
 fn announce(
     args: &ServeTcp,
     running: &Running,
+    control: Option<&ControlServer>,
     settings: BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     let addresses = running.local_addresses().to_vec();
     if args.json {
-        let ready = wire::Ready { addresses, control: None, settings };
+        let control = control.map(ControlServer::local_address);
+        let ready = wire::Ready { addresses, control, settings };
         super::print_document(&wire::ReadyLine { ready })?;
     } else {
         crate::print(&text::settings(&settings));
         for address in addresses {
             crate::print(&format!("listens on: {address}\n"));
+        }
+        if let Some(control) = control {
+            crate::print(&format!("control channel: {}\n", control.local_address()));
         }
     }
     if !args.interval.is_zero() {

@@ -36,11 +36,38 @@ pub struct Together {
     parts: Vec<Part>,
     /// Since all have started.
     course: Option<Course>,
+    readings: AllCame,
+}
+
+/// The readings between which datagrams of all came.
+#[derive(Default)]
+struct AllCame {
     before: Option<Reading>,
-    /// The first reading by which datagrams of all had come.
+    /// The first by which datagrams of all had come.
     first: Option<Reading>,
-    /// The last reading after which datagrams of all still came.
+    /// The last after which datagrams of all still came.
     last: Option<Reading>,
+}
+
+impl AllCame {
+    /// Adds a reading, and whether datagrams of all came since the one before.
+    fn push(&mut self, now: Reading, all_came: bool) {
+        if all_came {
+            match self.first {
+                None => self.first = Some(now),
+                Some(_) => self.last = self.before,
+            }
+        }
+        self.before = Some(now);
+    }
+
+    /// The window between them; an empty one where there was no such time.
+    fn window(&self) -> Window {
+        match (&self.first, &self.last) {
+            (Some(first), Some(last)) if last.at_ns > first.at_ns => between(first, last),
+            _ => Window::default(),
+        }
+    }
 }
 
 /// What came of them, once all have ended.
@@ -56,7 +83,7 @@ pub struct Ended {
 impl Together {
     /// So many.
     pub fn of(of: usize) -> Self {
-        Self { of, parts: vec![], course: None, before: None, first: None, last: None }
+        Self { of, parts: vec![], course: None, readings: AllCame::default() }
     }
 
     /// A run was agreed.
@@ -127,13 +154,7 @@ impl Together {
         }
         let Cpu { process_ns: cpu_ns, threads_ns: threads_cpu_ns } = cpu;
         let now = Reading { at_ns, datagrams, handled, cpu_ns, threads_cpu_ns };
-        if all_came {
-            match (self.first, self.before) {
-                (None, _) => self.first = Some(now),
-                (Some(_), before) => self.last = before,
-            }
-        }
-        self.before = Some(now);
+        self.readings.push(now, all_came);
     }
 
     /// A generator has sent everything, or is lost. Gives whether that holds for all now.
@@ -182,13 +203,9 @@ impl Together {
             return None;
         }
         let whole = std::mem::replace(self, Self::of(self.of));
-        let window = match (whole.first, whole.last) {
-            (Some(first), Some(last)) if last.at_ns > first.at_ns => between(&first, &last),
-            _ => Window::default(),
-        };
         let mut ended = Ended {
+            window: whole.readings.window(),
             course: whole.course,
-            window,
             audit: None,
             signalled: true,
             same_host: true,
@@ -205,5 +222,56 @@ impl Together {
             }
         }
         Some(ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_is_the_time_in_which_datagrams_of_all_came() {
+        let mut readings = AllCame::default();
+        // One begins late, pauses once in between, and ends early.
+        let came = [false, false, true, true, false, true, true, false, false];
+        for (at, all_came) in came.into_iter().enumerate() {
+            let at_ns = 10 * at as u64;
+            let datagrams = 7 * at_ns;
+            let reading = Reading {
+                at_ns,
+                datagrams,
+                handled: datagrams,
+                cpu_ns: None,
+                threads_cpu_ns: None,
+            };
+            readings.push(reading, all_came);
+        }
+        let window = readings.window();
+        assert_eq!((window.elapsed_ns, window.datagrams), (30, 210), "from 20 to 50");
+        assert_eq!(AllCame::default().window(), Window::default());
+    }
+
+    #[test]
+    fn a_run_is_over_when_those_of_all_generators_are() {
+        let mut together = Together::of(2);
+        assert_eq!(together.begin(1, true), Ok(()));
+        assert!(!together.start(1), "the other is not here yet");
+        assert_eq!(together.begin(2, false), Ok(()));
+        assert!(together.begin(3, true).unwrap_err().contains("2 generators are here already"));
+        assert!(together.start(2));
+        assert!(!together.waits(1));
+        assert!(!together.all_sent(1));
+        assert!(together.waits(1) && !together.waits(2));
+        assert_eq!(together.sent(1, 10), None, "what the other sent is not known");
+        assert!(together.all_sent(2));
+        assert!(!together.waits(1));
+        assert_eq!(together.sent(1, 10), None);
+        assert_eq!(together.sent(2, 5), Some(15));
+        assert_eq!(together.received(|run| u64::from(run) * 100), 300);
+        assert!(together.end(1, None, true, None).is_none());
+        let ended = together.end(2, None, false, Some("cut".into())).expect("both have ended");
+        assert!(!ended.signalled && !ended.same_host);
+        assert_eq!(ended.cut_short.as_deref(), Some("cut"));
+        assert_eq!(together.begin(4, true), Ok(()), "the next ones are another run");
     }
 }

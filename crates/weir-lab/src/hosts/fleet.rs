@@ -20,6 +20,7 @@ use super::message::{Agreed, Order, Said, read, write};
 use super::meter::{Meter, Reading};
 use super::{Host, Hosts};
 use crate::child::{Child, ChildError, CommandLine, Event, Exit, Interrupt, Remote};
+use crate::experiment::results::{Results, Study};
 
 /// How long the thread that speaks with the ranks pauses, right after something was said and otherwise.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(5));
@@ -31,6 +32,9 @@ const EVENTS_WAITING: usize = 1024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long before they begin generators are told when, so that all have heard of it.
 pub(crate) const LEAD_NS: u64 = 30_000_000;
+/// How long a comparison that was interrupted waits for what may have ended it: MPI's own signal comes a little before the
+/// loss of a rank is seen, and little time is left for the report.
+const LOST_WITHIN: Duration = Duration::from_millis(200);
 /// Numbers of children at other hosts begin here: no process has such an id.
 const FIRST_CHILD: u32 = 1 << 31;
 
@@ -146,6 +150,27 @@ impl Fleet {
     /// The rank that was lost, and why, if one was.
     pub fn lost(&self) -> Option<String> {
         self.shared.state().lost.as_ref().map(Lost::to_string)
+    }
+
+    /// The same of a comparison that was interrupted: what ended it may be found only now that a rank is lost.
+    fn lost_within(&self, time: Duration) -> Option<String> {
+        let until = Instant::now() + time;
+        while self.lost().is_none() && Instant::now() < until {
+            std::thread::sleep(PAUSES.1);
+        }
+        self.lost()
+    }
+
+    /// Says in the results of a comparison that a rank was lost, if one was.
+    pub fn conclude<K: Study>(&self, results: &mut Results<K>) {
+        let lost = match results.interrupted {
+            true => self.lost_within(LOST_WITHIN),
+            false => self.lost(),
+        };
+        if let Some(lost) = lost {
+            results.interrupted = true;
+            results.error = Some(format!("the comparison was ended: {lost}"));
+        }
     }
 
     /// The key of the control channels of this run.

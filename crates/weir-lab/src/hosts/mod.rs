@@ -113,6 +113,44 @@ impl Hosts {
         text
     }
 
+    /// The cores of the server, and those of all generators.
+    pub fn cores(&self) -> (Vec<usize>, Vec<usize>) {
+        let generators = self.generators.iter().flat_map(|host| host.cores.clone()).collect();
+        (self.server.cores.clone(), generators)
+    }
+
+    /// Whether anything goes over a network, and not all over the loopback device of one machine.
+    pub fn is_elsewhere(&self) -> bool {
+        !self.address.is_some_and(|address| address.is_loopback())
+    }
+
+    /// What must be known of them before a figure is trusted.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = vec![];
+        let server = &self.server;
+        let shares = |host: &&Host| {
+            host.name == server.name && host.cores.iter().any(|core| server.cores.contains(core))
+        };
+        let sharing: Vec<usize> = self.generators.iter().filter(shares).map(|of| of.rank).collect();
+        if !self.is_elsewhere() && !sharing.is_empty() {
+            warnings.push(format!(
+                "the server and ranks {sharing:?} share cores: rates say little about either"
+            ));
+        }
+        let mtu = |host: &Host| host.link.mtu_bytes;
+        let own = mtu(server);
+        let others = self.generators.iter().filter_map(mtu);
+        if let Some((own, other)) =
+            own.and_then(|own| Some((own, others.into_iter().find(|mtu| *mtu != own)?)))
+        {
+            warnings.push(format!(
+                "the links have different MTUs ({own} bytes at the server, {other} at another host): what is longer than the \
+                 smaller one may be cut or lost"
+            ));
+        }
+        warnings
+    }
+
     /// The speed of the slowest link, in bits per second, where all say theirs. What all generators send goes over that of
     /// the server.
     pub fn bits_per_s(&self) -> Option<u64> {

@@ -155,9 +155,6 @@ pub(crate) fn over_hosts(hosts: &Hosts, other: &str, skews: Vec<(u64, u64)>) -> 
             us(wrong)
         ));
     }
-    said.push(
-        "one-way latency is not measured between hosts, whose clocks differ; round trips are (--reply)".into(),
-    );
     if hosts.server.cores.len() == 1 {
         said.push("one core: the rows claim nothing about scaling".into());
     }

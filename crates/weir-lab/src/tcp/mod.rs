@@ -18,4 +18,5 @@ pub mod rows;
 pub mod sample;
 pub mod search;
 pub mod strategies;
+mod together;
 pub mod wire;

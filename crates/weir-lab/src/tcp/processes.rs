@@ -3,28 +3,34 @@
 //! Both are this same executable, started with commands that a person can repeat. The server says where
 //! it listens; the client connects to it, says when all connections stand, when it begins to measure and
 //! when it ends, and the server is told so. Each answer has a deadline; a child that misses it is ended.
+//!
+//! Over hosts ([`crate::hosts`]) there is a client at each of several, which share the connections. Each holds the consent of
+//! the server's control channel, and all are measured from one time on, by the clock of each.
 
 mod mixes;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir::machine::LoadMeter;
+use weir_load::ranks::clocks::Offset;
 use weir_load::tcp::{EngineUsed, Window as LoadWindow};
 
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::rows::{of_server, text_of_design};
+use super::together;
 use super::wire::{
     BUFFERS, LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window,
 };
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::experiment::course::{Bench, RunError};
 use crate::experiment::plan::Row;
+use crate::hosts::{Fleet, Host, Readings};
 use crate::udp::sample::divide;
 use crate::wire::{Failure, ReadyLine};
 
@@ -71,6 +77,8 @@ pub struct Processes {
     server_cores: Vec<usize>,
     client_cores: Vec<usize>,
     runner: Runner,
+    /// The hosts, where there are several.
+    fleet: Option<Arc<Fleet>>,
     /// The engine of the client under each load, in its first run.
     engines: Mutex<Vec<(Load, String)>>,
 }
@@ -86,7 +94,34 @@ impl Processes {
         tell: Option<fn(&str)>,
     ) -> Self {
         let runner = Runner::new(program, interrupt, tell);
-        Self { server_cores, client_cores, runner, engines: Mutex::default() }
+        Self { server_cores, client_cores, runner, fleet: None, engines: Mutex::default() }
+    }
+
+    /// The same over hosts.
+    pub fn over_hosts(self, fleet: Option<Arc<Fleet>>) -> Self {
+        Self { fleet, ..self }
+    }
+
+    /// The address that servers listen on.
+    fn address(&self) -> IpAddr {
+        self.fleet.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), |fleet| fleet.address())
+    }
+
+    /// The hosts of the clients, where there are several.
+    fn clients(&self) -> &[Host] {
+        self.fleet.as_ref().map_or(&[], |fleet| &fleet.hosts().generators)
+    }
+
+    /// Starts a client: of several the one at that host.
+    fn spawn_client(
+        &self,
+        host: Option<&Host>,
+        command: &CommandLine,
+    ) -> Result<Child, ChildError> {
+        match self.fleet.as_ref().zip(host) {
+            Some((fleet, host)) => self.runner.spawn_at(fleet, host, CLIENT, command),
+            None => self.runner.spawn(CLIENT, command),
+        }
     }
 
     /// The same that logs the performance of its servers at these intervals.
@@ -124,26 +159,35 @@ impl Processes {
                 command.arguments(["tcp-peer".to_owned(), "--command".into(), of_peer.to_string()])
             }
         };
+        let any_port = SocketAddr::new(self.address(), 0);
         command
-            .arguments(["--bind", "127.0.0.1:0"])
+            .option("--bind", Some(any_port))
+            .option("--control", (!any_port.ip().is_loopback()).then_some(any_port))
             .on_cores(&self.server_cores)
             .arguments(self.runner.counting().filter(|_| row.peer.is_none()))
             .arguments(["--end-with-input", "--json"])
     }
 
     /// The command of a client.
-    fn client(&self, target: SocketAddr) -> CommandLine {
+    fn client(&self, target: impl Into<Target>) -> CommandLine {
         self.client_with(target, self.wait(ANSWER))
     }
 
     /// The same that waits so long for an answer.
-    fn client_with(&self, target: SocketAddr, answer: String) -> CommandLine {
+    fn client_with(&self, target: impl Into<Target>, answer: String) -> CommandLine {
+        self.client_on(target.into(), &self.client_cores, answer)
+    }
+
+    /// The same on these cores.
+    fn client_on(&self, target: Target, cores: &[usize], answer: String) -> CommandLine {
+        let Target { at, control } = target;
         self.runner
             .weir()
-            .arguments(["load".to_owned(), "tcp".into(), target.ip().to_string()])
-            .option("-p", Some(target.port()))
-            .on_cores(&self.client_cores)
-            .option("--threads", Some(self.client_cores.len()).filter(|cores| *cores > 1))
+            .arguments(["load".to_owned(), "tcp".into(), at.ip().to_string()])
+            .option("-p", Some(at.port()))
+            .option("--control", control)
+            .on_cores(cores)
+            .option("--threads", Some(cores.len()).filter(|cores| *cores > 1))
             .option("--setup-time", Some(self.wait(SETUP)))
             .option("--connect-timeout", Some(self.wait(ANSWER)))
             .option("--answer-timeout", Some(answer))
@@ -151,31 +195,16 @@ impl Processes {
     }
 
     /// The command of the client of a load for a time.
-    fn client_for(
-        &self,
-        target: SocketAddr,
-        load: &Load,
-        (warmup, run): (u64, u64),
-    ) -> CommandLine {
-        let blocks = (load.blocks > 1).then_some(load.blocks);
-        self.client(target)
-            .option("-c", Some(load.connections_per_block()))
-            .option("--blocks", blocks)
-            .option("--block-interval", blocks.map(|_| "0"))
-            .option("-b", Some(load.message_bytes))
-            .option("-o", Some(load.outstanding))
-            .option("-r", load.block_bytes_per_s)
-            .arguments(load.block_bytes_per_s.is_none().then_some("--together"))
-            .option("-t", Some(format!("{}ms", warmup + run)))
-            .option("-O", (warmup > 0).then(|| format!("{warmup}ms")))
-            .arguments(["--tell-phases"])
-            .option("--tail", Some(format!("{}ms", TAIL.as_millis())))
+    fn client_for(&self, target: impl Into<Target>, load: &Load, times: (u64, u64)) -> CommandLine {
+        with_load(self.client(target), load, times)
     }
 
     /// The command of the client of a check.
-    fn client_of_check(&self, row: &Row, target: SocketAddr) -> CommandLine {
-        // Each from an address of its own, and with less under way, where there is a limit on either.
-        let is_limited = !of_server(row).is_empty() && target.is_ipv4();
+    fn client_of_check(&self, row: &Row, target: Target) -> CommandLine {
+        // Each from an address of its own, and with less under way, where there is a limit on either. Only loopback has
+        // so many addresses.
+        let is_limited =
+            !of_server(row).is_empty() && target.at.is_ipv4() && target.at.ip().is_loopback();
         let outstanding = if is_limited { CHECK_OUTSTANDING / 2 } else { CHECK_OUTSTANDING };
         self.client(target)
             .option("-c", Some(CHECK_CONNECTIONS))
@@ -195,11 +224,17 @@ impl Processes {
     }
 
     /// Starts a server and waits until it listens. Gives also where, and with which settings.
-    fn start(&self, command: &CommandLine) -> Result<(Child, SocketAddr, ReadyLine), ChildError> {
-        let mut server = self.runner.spawn(SERVER, command)?;
+    fn start(&self, command: &CommandLine) -> Result<(Child, Target, ReadyLine), ChildError> {
+        let mut server = match &self.fleet {
+            Some(fleet) => self.runner.spawn_at(fleet, &fleet.hosts().server, SERVER, command)?,
+            None => self.runner.spawn(SERVER, command)?,
+        };
         let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
         match line.ready.addresses.first().copied() {
-            Some(at) => Ok((server, at, line)),
+            Some(at) => {
+                let control = line.ready.control;
+                Ok((server, Target { at, control }, line))
+            }
             None => Err(ChildError::Garbage {
                 name: SERVER,
                 what: "ready line",
@@ -227,16 +262,15 @@ impl Processes {
         lasts: Duration,
         asks: Asks,
     ) -> Result<Followed, ChildError> {
-        let mut client = self.runner.spawn(CLIENT, command)?;
-        let deadline =
-            self.runner.time.deadline(self.runner.time.wait(SETUP) + lasts, REPORT_WITHIN);
+        let mut client = self.spawn_client(self.clients().first(), command)?;
+        let deadline = self.deadline(lasts);
         let mut ended_ns = None;
         let document = loop {
             let document: Value = client.document("report", deadline)?;
             match serde_json::from_value(document.clone()) {
                 Ok(PhaseLine { phase, at_ns }) => {
                     ended_ns = at_ns;
-                    asks.at(&phase).iter().for_each(|word| server.say(word));
+                    tell(server, asks, &phase);
                 }
                 Err(_) => break document,
             }
@@ -245,7 +279,122 @@ impl Processes {
         Ok(Followed { ended_ns, ..Followed::read(document)? })
     }
 
+    /// When a client that is started now, and lasts so long when its connections stand, must have reported.
+    fn deadline(&self, lasts: Duration) -> Instant {
+        self.runner.time.deadline(self.runner.time.wait(SETUP) + lasts, REPORT_WITHIN)
+    }
+
+    /// Loads a server from every client's host, together. It is told how far all of them are.
+    fn load_together(
+        &self,
+        fleet: &Fleet,
+        target: Target,
+        run: &Run,
+        server: &mut Child,
+    ) -> Result<(Loaded, Together), ChildError> {
+        let clocks = fleet.clocks()?;
+        let hosts = self.clients();
+        let mut clients = vec![];
+        for (index, host) in hosts.iter().enumerate() {
+            let Some(part) = together::part(run.load, index, hosts.len()) else { continue };
+            let command = self.client_on(target, &host.cores, self.wait(ANSWER));
+            let command = with_load(command, &part, (run.warmup_ms, run.run_ms));
+            let command = command.arguments(["--wait-for-start"]);
+            clients.push((host, self.spawn_client(Some(host), &command)?));
+        }
+        let deadline = self.deadline(Duration::from_millis(run.warmup_ms + run.run_ms));
+        // One that says something else has failed: it is its report.
+        let mut reports: Vec<Option<Value>> = vec![None; clients.len()];
+        let mut ended_ns = None;
+        for phase in ["settled", "began", "ended"] {
+            for (index, ((host, client), report)) in
+                clients.iter_mut().zip(&mut reports).enumerate()
+            {
+                if report.is_some() {
+                    continue;
+                }
+                let document = client.document::<Value>("report", deadline);
+                let document = document.map_err(|error| error.at(&host.to_string()))?;
+                match serde_json::from_value(document.clone()) {
+                    Ok(PhaseLine { phase: said, at_ns }) if said == phase => {
+                        let here_ns = at_ns.map(|ns| clocks[host.rank].here(ns));
+                        // The first that ends ends the window; the others go on for as long as the tail.
+                        if phase == "ended" && index == 0 {
+                            ended_ns =
+                                here_ns.map(|ns| clocks[fleet.hosts().server.rank].there(ns));
+                            tell(server, Asks::Standing, phase);
+                        }
+                    }
+                    _ => *report = Some(document),
+                }
+            }
+            match phase {
+                "settled" => {
+                    let start = Fleet::start_soon(&clocks);
+                    for (host, client) in &mut clients {
+                        let start_ns = start(host.rank, 0);
+                        client.say(&json!({ "start_ns": start_ns }).to_string());
+                    }
+                }
+                // All of them run now.
+                "began" => tell(server, Asks::Standing, phase),
+                _ => {}
+            }
+        }
+        let mut all = vec![];
+        let mut invalid = None;
+        for ((host, mut client), report) in clients.into_iter().zip(reports) {
+            let at = |error: ChildError| error.at(&host.to_string());
+            let document = match report {
+                Some(report) => report,
+                None => client.document("report", deadline).map_err(at)?,
+            };
+            client.finish(self.runner.within(END_WITHIN)).map_err(at)?;
+            let loaded = Followed::read(document).and_then(Followed::with_messages).map_err(at)?;
+            invalid = invalid.or(loaded.invalid.map(|why| format!("at {host}: {why}")));
+            all.push(loaded.report);
+        }
+        let each_ns = all.iter().map(|report| report.process_cpu_ns.unwrap_or(0)).collect();
+        let report = together::merged(all).ok_or_else(|| failed("no rank is a client".into()))?;
+        let uncertainty_ns = clocks.iter().map(|clock: &Offset| clock.uncertainty_ns).max();
+        let together = Together { each_ns, uncertainty_ns: uncertainty_ns.unwrap_or(0) };
+        Ok((Loaded { report, invalid, ended_ns }, together))
+    }
+
+    /// A run over hosts.
+    fn try_run_together(&self, fleet: &Fleet, run: &Run) -> Result<Made, ChildError> {
+        fleet.begin_meters();
+        let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
+        let (mut server, target, line) = self.start(&command.arguments(self.runner.logging()))?;
+        let (loaded, together) = match self.load_together(fleet, target, run, &mut server) {
+            Ok(loaded) => loaded,
+            Err(error) => return Err(server.or_blame(error)),
+        };
+        let mut report = self.end(server)?;
+        under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
+        let hosts = fleet.hosts();
+        let ranks = hosts.generators.iter().map(|host| host.rank);
+        let mut cpu_ns: Vec<(usize, u64)> = ranks.zip(together.each_ns).collect();
+        cpu_ns.push((hosts.server.rank, report.cpu_ns.unwrap_or(0)));
+        let Readings { others, .. } = fleet.read_meters(&cpu_ns)?;
+        let own = [
+            ("clients".to_owned(), hosts.generators_in_words()),
+            ("links".to_owned(), hosts.links_in_words()),
+            ("clocks-known-within-ns".to_owned(), together.uncertainty_ns.to_string()),
+        ];
+        for (name, value) in line.ready.settings.into_iter().chain(own) {
+            report.settings.entry(name).or_insert(value);
+        }
+        let Loaded { report: load, invalid, .. } = loaded;
+        let invalid = invalid
+            .or_else(|| load.engine.as_ref().and_then(|used| self.other_engine(run.load, used)));
+        Ok(Made { server: report, load, others: None, invalid, load_of_others: others })
+    }
+
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
+        if let Some(fleet) = &self.fleet {
+            return self.try_run_together(fleet, run);
+        }
         if let Some(mix) = &run.load.mix {
             return self.try_mix(run, mix);
         }
@@ -307,8 +456,7 @@ impl Processes {
             Err(error) => return Err(server.or_blame(error)),
         };
         let Loaded { report: load, invalid, .. } = checked;
-        let wrong =
-            |message: String| Err(ChildError::Reported(Failure { unavailable: false, message }));
+        let wrong = |message: String| Err(failed(message));
         let of = &load.counts;
         let messages = u64::from(CHECK_CONNECTIONS) * CHECK_MESSAGES;
         if let Some(reason) = invalid {
@@ -349,6 +497,51 @@ impl Processes {
             },
         })
     }
+}
+
+/// What a client is told of a load.
+fn with_load(command: CommandLine, load: &Load, (warmup, run): (u64, u64)) -> CommandLine {
+    let blocks = (load.blocks > 1).then_some(load.blocks);
+    command
+        .option("-c", Some(load.connections_per_block()))
+        .option("--blocks", blocks)
+        .option("--block-interval", blocks.map(|_| "0"))
+        .option("-b", Some(load.message_bytes))
+        .option("-o", Some(load.outstanding))
+        .option("-r", load.block_bytes_per_s)
+        .arguments(load.block_bytes_per_s.is_none().then_some("--together"))
+        .option("-t", Some(format!("{}ms", warmup + run)))
+        .option("-O", (warmup > 0).then(|| format!("{warmup}ms")))
+        .arguments(["--tell-phases"])
+        .option("--tail", Some(format!("{}ms", TAIL.as_millis())))
+}
+
+/// Where a server listens, and where it is asked for its consent, if it has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Target {
+    at: SocketAddr,
+    control: Option<SocketAddr>,
+}
+
+impl From<SocketAddr> for Target {
+    fn from(at: SocketAddr) -> Self {
+        Self { at, control: None }
+    }
+}
+
+/// What clients at several hosts used, in ns of CPU time each, and what is known of their clocks.
+struct Together {
+    each_ns: Vec<u64>,
+    uncertainty_ns: u64,
+}
+
+fn failed(message: String) -> ChildError {
+    ChildError::Reported(Failure { unavailable: false, message })
+}
+
+/// Asks a server what it is to be asked at a phase of its load.
+fn tell(server: &mut Child, asks: Asks, phase: &str) {
+    asks.at(phase).iter().for_each(|word| server.say(word));
 }
 
 /// What a server is asked while it is loaded.
@@ -465,7 +658,8 @@ fn under_load_only(
 
 impl Bench<Tcp> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        self.runner.count_entries(on)
+        // Whether the kernel of another host can is not known here.
+        self.fleet.is_none() && self.runner.count_entries(on)
     }
 
     fn elapsed_s(&self) -> f64 {
@@ -477,6 +671,9 @@ impl Bench<Tcp> for Processes {
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
+        if self.fleet.is_some() {
+            return None; // no cache is common to two hosts
+        }
         let (server, client) = (*self.server_cores.first()?, *self.client_cores.first()?);
         (server != client).then(|| weir::machine::core_to_core_ns(server, client))?
     }
@@ -554,7 +751,7 @@ mod tests {
              --interval 0 --bind 127.0.0.1:0 --cpu 0 --end-with-input --json"
         );
         let load = Load::new(Pattern::Streaming, 16_384, 64, None, None);
-        let at = "127.0.0.1:7".parse().unwrap();
+        let at: SocketAddr = "127.0.0.1:7".parse().unwrap();
         assert_eq!(
             processes().client_for(at, &load, (60, 300)).to_string(),
             "weir load tcp 127.0.0.1 -p 7 --cpu 1 --setup-time 30s --connect-timeout 10s \
@@ -576,15 +773,19 @@ mod tests {
         );
     }
 
+    fn at() -> SocketAddr {
+        "127.0.0.1:7".parse().unwrap()
+    }
+
     #[test]
     fn the_loads_of_the_original_come_in_blocks() {
         let loads = crate::tcp::classic::loads();
-        let text = processes().client_for("127.0.0.1:7".parse().unwrap(), &loads[1], (0, 500));
+        let text = processes().client_for(at(), &loads[1], (0, 500));
         let text = text.to_string();
         let wanted = "-c 1000 --blocks 12 --block-interval 0 -b 4096 -o 16 -r 200000 -t 500ms";
         assert!(text.contains(wanted), "{text}");
         let several = Processes::new("weir".into(), vec![0], vec![2, 3], Interrupt::new(), None);
-        let text = several.client("127.0.0.1:7".parse().unwrap()).to_string();
+        let text = several.client(at()).to_string();
         assert!(text.contains("--cpu 2,3 --threads 2"), "{text}");
     }
 }

@@ -10,6 +10,7 @@ use super::sample::{KERNEL_ENTRIES, LATENCY_P99, MESSAGES, METRICS, Sample, TcpM
 use super::strategies;
 use crate::experiment::plan::Row;
 use crate::experiment::results::{self, Besides, Study};
+use crate::hosts::Hosts;
 use crate::stats::median;
 
 /// A comparison of TCP: what only that has, as it stands in the document.
@@ -22,6 +23,9 @@ pub struct Tcp {
     pub server_cores: Vec<usize>,
     /// The cores of the client.
     pub client_cores: Vec<usize>,
+    /// Where server and clients ran; `None` on one machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
     /// How many descriptors a process may have, if that is known and limited.
     #[serde(skip)]
     pub descriptors: Option<u64>,

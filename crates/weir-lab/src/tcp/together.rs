@@ -10,22 +10,15 @@ use super::wire::LoadReport;
 use crate::udp::together::share;
 
 /// The part that one of several clients has of a load; `None` if there are more clients than connections.
-pub fn part(load: &Load, index: usize, of: usize) -> Option<Part> {
+pub fn part(load: &Load, index: usize, of: usize) -> Option<Load> {
     let all = load.connections_per_block();
     let own = share(all.into(), index, of) as u32;
-    let bytes_per_s = load
-        .block_bytes_per_s
-        .map(|bytes| (bytes as f64 * f64::from(own) / f64::from(all.max(1))).round().max(1.0));
-    (own > 0).then_some(Part { connections_per_block: own, block_bytes_per_s: bytes_per_s.map(|bytes| bytes as u64) })
-}
-
-/// What one of several clients is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// Connections of each block.
-    pub connections_per_block: u32,
-    /// Bytes a second of each block, where the load has a rate.
-    pub block_bytes_per_s: Option<u64>,
+    let rate = |bytes: u32| (u64::from(bytes) * u64::from(own) / u64::from(all.max(1))).max(1);
+    (own > 0).then(|| Load {
+        connections: own * load.blocks.max(1),
+        block_bytes_per_s: load.block_bytes_per_s.map(|bytes| rate(bytes) as u32),
+        ..*load
+    })
 }
 
 /// All of them as one; `None` of none.
@@ -139,12 +132,12 @@ mod tests {
     fn connections_and_rates_are_divided() {
         let load = Load::new(Pattern::PingPong, 64, 10, None, None);
         let parts: Vec<_> = (0..4).map(|index| part(&load, index, 4)).collect();
-        let of: Vec<u32> = parts.iter().flatten().map(|part| part.connections_per_block).collect();
+        let of: Vec<u32> = parts.iter().flatten().map(|part| part.connections).collect();
         assert_eq!(of, [3, 3, 2, 2]);
         let one = Load::new(Pattern::PingPong, 64, 1, None, None);
         assert_eq!(part(&one, 1, 2), None, "there is one connection");
         let paced = Load { block_bytes_per_s: Some(1000), ..load };
-        let rates: Vec<u64> =
+        let rates: Vec<u32> =
             (0..4).filter_map(|index| part(&paced, index, 4)?.block_bytes_per_s).collect();
         assert_eq!(rates, [300, 300, 200, 200]);
     }

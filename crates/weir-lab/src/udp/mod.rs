@@ -20,5 +20,5 @@ pub mod report;
 pub mod results;
 pub mod rows;
 pub mod sample;
-mod together;
+pub(crate) mod together;
 pub mod verdict;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use weir::counters::os::Sampler;
 
 use super::{
     LATE, Lost, Ranks,
@@ -111,6 +112,8 @@ pub struct RanksReport<F> {
     pub all_ran_ns: u64,
     /// The rank that did the least per second, where there are two at least.
     pub slowest: Option<usize>,
+    /// Memory of the process of rank 0 when it had heard of all, in bytes; none where it is not known.
+    pub resident_bytes: Option<u64>,
     /// Whether counts and latencies are those of all ranks; else only of those that `each` has figures of.
     pub complete: bool,
     /// What each of them did.
@@ -387,6 +390,7 @@ impl Course {
                 .unwrap_or(0),
             all_ran_ns: all_ran.map_or(0, |(start, end)| end.saturating_sub(start)),
             slowest: slowest.filter(|_| several).map(|(rank, _)| *rank),
+            resident_bytes: Sampler::new().process().resident_bytes,
             complete: summed,
             each,
         }

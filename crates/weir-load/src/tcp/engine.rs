@@ -86,7 +86,7 @@ impl EngineUsed {
     }
 
     /// Says so where another process of the same load has another.
-    pub(super) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         if self.name != other.name && !self.name.contains(" and ") {
             self.name = format!("{} and {}", self.name, other.name);
             self.by = format!("{} and {}", self.by, other.by);

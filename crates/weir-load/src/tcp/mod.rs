@@ -61,8 +61,9 @@ pub enum LoadError {
     Spec(String),
     /// Nobody agreed to it.
     #[error(
-        "{target} is not a loopback address, and connections are loaded on loopback only, unless a rank of the same run is on \
-         the server's host: start one there, with mpirun, and name it with --mpi-server"
+        "{target} is not a loopback address, and connections are loaded on loopback only, unless the server agrees (start \
+         it with --control, and give the address of its control channel with --control), or a rank of the same run is on its \
+         host (start one there, with mpirun, and name it with --mpi-server)"
     )]
     NotLoopback {
         /// Where it should have gone.

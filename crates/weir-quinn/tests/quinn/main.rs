@@ -15,7 +15,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
-use weir_quinn::{Sends, Settings, Stats, Tell, WeirSocket};
+use weir_quinn::{Receive, Sends, Settings, Stats, Tell, WeirSocket};
 
 /// So long a test may take before it is taken to hang.
 const HANGS: Duration = Duration::from_secs(120);
@@ -24,29 +24,38 @@ const HANGS: Duration = Duration::from_secs(120);
 macro_rules! on_each {
     ($($test:ident)*) => {
         $crate::on_each! { @ $($test)*;
-            batch_by_reactor "batch" Reactor Gathered,
-            batch_at_once "batch" Reactor AtOnce,
-            batch_by_thread "batch" Thread Gathered,
-            uring_by_reactor "uring" Reactor Gathered,
-            uring_by_thread "uring" Thread Gathered,
-            uring_armed_by_reactor "uring-armed" Reactor AtOnce,
-            uring_interrupt_by_reactor "uring-interrupt" Reactor Gathered,
-            uring_sqpoll_by_reactor "uring-sqpoll" Reactor Gathered,
+            batch_in_place "batch" Reactor Auto Gathered 0,
+            batch_in_place_at_once "batch" Reactor InPlace AtOnce 0,
+            batch_in_place_polled "batch" Reactor InPlace Gathered 50,
+            batch_by_reactor "batch" Reactor Posted Gathered 0,
+            batch_polled "batch" Reactor Posted Gathered 50,
+            batch_by_thread "batch" Thread Auto AtOnce 0,
+            uring_by_reactor "uring" Reactor Auto Gathered 0,
+            uring_by_thread "uring" Thread Posted Gathered 0,
+            uring_armed_by_reactor "uring-armed" Reactor Auto AtOnce 0,
+            uring_interrupt_by_reactor "uring-interrupt" Reactor Auto Gathered 0,
+            uring_sqpoll_by_reactor "uring-sqpoll" Reactor Auto Gathered 0,
         }
     };
-    (@ $($test:ident)*; $($on:ident $provider:literal $tell:ident $sends:ident,)*) => {
-        $crate::on_each! { @@ [$($test)*] $($on $provider $tell $sends,)* }
+    (@ $($test:ident)*; $($on:ident $provider:literal $tell:ident $receive:ident $sends:ident $spin:literal,)*) => {
+        $crate::on_each! { @@ [$($test)*] $($on $provider $tell $receive $sends $spin,)* }
     };
-    (@@ $tests:tt $($on:ident $provider:literal $tell:ident $sends:ident,)*) => {
-        $($crate::on_each! { @@@ $tests $on $provider $tell $sends })*
+    (@@ $tests:tt $($on:ident $provider:literal $tell:ident $receive:ident $sends:ident $spin:literal,)*) => {
+        $($crate::on_each! { @@@ $tests $on $provider $tell $receive $sends $spin })*
     };
-    (@@@ [$($test:ident)*] $on:ident $provider:literal $tell:ident $sends:ident) => {
+    (@@@ [$($test:ident)*] $on:ident $provider:literal $tell:ident $receive:ident $sends:ident $spin:literal) => {
         mod $on {
             $(#[test]
             fn $test() {
                 let provider = $provider.parse().expect("it is a provider");
-                let (tell, sends) = ($crate::Tell::$tell, $crate::Sends::$sends);
-                let settings = $crate::Settings { provider, tell, sends, ..Default::default() };
+                let settings = $crate::Settings {
+                    provider,
+                    tell: $crate::Tell::$tell,
+                    receive: $crate::Receive::$receive,
+                    sends: $crate::Sends::$sends,
+                    spin: std::time::Duration::from_micros($spin),
+                    ..Default::default()
+                };
                 $crate::run(settings, super::$test);
             })*
         }

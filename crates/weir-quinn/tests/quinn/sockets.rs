@@ -35,7 +35,8 @@ async fn receive(socket: &WeirSocket, buffer_bytes: usize) -> Vec<(RecvMeta, Vec
         poll_fn(|cx| socket.poll_recv(cx, &mut buffers, &mut metas)).await.unwrap()
     };
     let of = |(meta, bytes): (RecvMeta, Vec<u8>)| (meta, bytes[..meta.len].to_vec());
-    metas.into_iter().zip(memory).take(count).map(of).collect()
+    let came = metas.into_iter().zip(memory).take(count).map(of);
+    came.filter(|(meta, _)| meta.len > 0).collect() // quinn passes over those that are empty
 }
 
 async fn send(socket: &Arc<WeirSocket>, transmit: &Transmit<'_>) {
@@ -144,7 +145,10 @@ async fn a_buffer_that_is_too_short_loses_what_does_not_fit(settings: Settings) 
     let came = receive(&one, 500).await;
     assert_eq!((came.len(), &came[0].1[..]), (1, &[1; 100][..]));
     send(&other, &to(address, &[3; 100])).await;
-    let came = receive(&one, 500).await;
+    let mut came = Vec::new();
+    while came.is_empty() {
+        came = receive(&one, 500).await;
+    }
     assert_eq!((came.len(), &came[0].1[..]), (1, &[3; 100][..]));
-    assert_eq!(one.stats().counters().too_long, 1);
+    assert_eq!(one.stats().counters().truncated, 1);
 }

@@ -115,6 +115,7 @@ impl Accept {
             queue: Arc::downgrade(&self.open.0),
             pipe: Arc::new(Pipe { state: Mutex::default(), peer, most: self.unread_bytes }),
             paused: false,
+            holds: true,
         }
     }
 }
@@ -193,6 +194,8 @@ struct Accepted {
     pipe: Arc<Pipe>,
     /// As it stands in the pipe.
     paused: bool,
+    /// Its task has not finished: it may write though the peer has sent all that it will.
+    holds: bool,
 }
 
 impl Accepted {
@@ -261,6 +264,7 @@ impl Handler for Accepted {
             self.look(&mut lock(&pipe.state));
         }
         mail.finish(output);
+        self.holds &= !output.is_finished();
         self.wake_writer();
     }
 
@@ -273,8 +277,13 @@ impl Handler for Accepted {
         wake(reader);
     }
 
+    fn on_stop(&mut self, output: &mut Output<'_>) {
+        self.holds = false;
+        output.finish();
+    }
+
     fn asks(&self) -> Asks {
-        Asks { pause: self.paused, ..Asks::NOTHING }
+        Asks { pause: self.paused, holds: self.holds, ..Asks::NOTHING }
     }
 
     fn on_close(&mut self, reason: &Reason) {

@@ -6,8 +6,9 @@ use crate::{
     tcp::{Asks, Echo, Handler, Mail, Output, Queue, Reason},
 };
 use rustls::{
-    ServerConfig, ServerConnection,
+    RootCertStore, ServerConfig, ServerConnection,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use std::{
     collections::VecDeque,
@@ -25,6 +26,11 @@ use std::{
 /// A peer that ends without close_notify may have been cut short by somebody else: the connection ends for
 /// that reason ([`Reason::Declined`]), and `on_end` is not called. What is no TLS is answered with an alert,
 /// and the reason says what came. A handshake has [10 s](Self::handshake).
+///
+/// Handlers behind it see the session ([`Output::tls`]): the name that the client asked for, the protocol agreed upon, the
+/// certificates of the client. One that serves several names, each with a certificate of its own, takes rustls'
+/// configuration ([`new`](Self::new)) with a resolver (`rustls::server::ResolvesServerCertUsingSni`); the crate is there as
+/// [`weir::rustls`](crate::rustls).
 ///
 /// What cannot be sent yet, and what was received while the handlers behind want nothing, waits in here,
 /// and receiving pauses meanwhile: so no more waits than one receive and what answers it.
@@ -55,27 +61,86 @@ impl Tls {
     /// # Errors
     /// [`Error::Option`] where one cannot be read, or the key is not the certificate's.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        let wrong = |name: &str, problem: String| Error::option(name, problem);
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<_, _>>()
-            .map_err(|e| wrong("certificate", format!("it cannot be read: {e}")))?;
-        if certificates.is_empty() {
-            return Err(wrong("certificate", "there is none in what was given".into()));
+        Self::with_verifier(chain, key, None)
+    }
+
+    /// The same for clients that show a certificate which one of these authorities has issued, as PEM: others are refused
+    /// in the handshake.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem).
+    pub fn from_pem_for_clients_of(
+        authorities: &[u8],
+        chain: &[u8],
+        key: &[u8],
+    ) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for authority in certificates("client-ca", authorities)? {
+            roots.add(authority).map_err(|e| wrong("client-ca", e))?;
         }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = verifier.build().map_err(|e| wrong("client-ca", e))?;
+        Self::with_verifier(chain, key, Some(verifier))
+    }
+
+    fn with_verifier(
+        chain: &[u8],
+        key: &[u8],
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Self, Error> {
+        let chain = certificates("certificate", chain)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|e| wrong("key", format!("it cannot be read: {e}")))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
-            .map_err(|e| wrong("certificate", e.to_string()))?;
+            .map_err(|e| wrong("certificate", e))?;
+        let builder = match verifier {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(chain, key).map_err(|e| wrong("certificate", e))?;
         Ok(Self::new(Arc::new(config)))
+    }
+
+    /// The protocols that may be spoken within it (ALPN, RFC 7301), the one wanted most first. A client that names others
+    /// only is refused in the handshake; one that names none is not.
+    ///
+    /// # Errors
+    /// [`Error::Option`] where a name has not 1 to 255 bytes.
+    pub fn alpn<N: Into<Vec<u8>>>(
+        mut self,
+        protocols: impl IntoIterator<Item = N>,
+    ) -> Result<Self, Error> {
+        let protocols: Vec<Vec<u8>> = protocols.into_iter().map(Into::into).collect();
+        if let Some(name) = protocols.iter().find(|name| !(1..=255).contains(&name.len())) {
+            let problem = format!("a name has {} bytes; allowed: 1 to 255", name.len());
+            return Err(wrong("alpn", problem));
+        }
+        Arc::make_mut(&mut self.config).alpn_protocols = protocols;
+        Ok(self)
     }
 
     /// How long a handshake may take, from the connect on.
     pub fn handshake(mut self, time: Duration) -> Self {
         self.handshake = time;
         self
+    }
+}
+
+fn wrong(name: &str, problem: impl fmt::Display) -> Error {
+    Error::option(name, problem.to_string())
+}
+
+/// All certificates of a PEM, of which there must be some.
+fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|e| wrong(name, format!("it cannot be read: {e}")))?;
+    match all.is_empty() {
+        true => Err(wrong(name, "there is no certificate in what was given")),
+        false => Ok(all),
     }
 }
 
@@ -225,9 +290,10 @@ impl<H: Handler> Secured<H> {
         call: impl FnOnce(&mut H, Option<&mut [u8]>, &mut Output<'_>),
     ) {
         let limit = self.room(output);
-        let Self { said, finished, next, .. } = self;
+        let Self { said, finished, next, tls, .. } = self;
         let echo = if received.is_some() { Echo::Possible } else { Echo::Nothing };
         let mut inner = output.inner(said, limit, echo, finished, None);
+        inner.tls = tls.as_deref().ok();
         call(next, received.as_deref_mut(), &mut inner);
         let outcome = inner.outcome();
         let echo = output.take_over(outcome, &mut self.declined);

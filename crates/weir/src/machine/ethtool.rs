@@ -196,8 +196,11 @@ impl Ethtool {
         let asked = self.socket.as_raw_fd();
         // SAFETY: SIOCGIFMTU takes such a request, and writes a number into it.
         let result = unsafe { libc::ioctl(asked, libc::SIOCGIFMTU as _, &raw mut request) };
+        if result != 0 {
+            return None;
+        }
         // SAFETY: this is what it wrote.
-        (result == 0).then(|| unsafe { request.ifr_ifru.ifru_mtu })?.try_into().ok()
+        unsafe { request.ifr_ifru.ifru_mtu }.try_into().ok()
     }
 
     /// The queues that it receives by; `None` where it does not say.

@@ -468,6 +468,8 @@ impl<H: Handler> Connection<H> {
             messages: None,
             reach: &mut self.reach,
             mailbox: &worker.mailbox,
+            #[cfg(feature = "tls")]
+            tls: None,
         };
         let called = contain(|| {
             call(handler, &mut output);

@@ -204,6 +204,9 @@ pub struct Output<'a> {
     /// How the connection is reached from elsewhere.
     pub(super) reach: &'a mut Reach,
     pub(super) mailbox: &'a Arc<Mailbox>,
+    /// The session of TLS that the handler stands behind.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<&'a rustls::ServerConnection>,
 }
 
 /// Whether what was received goes back.
@@ -321,6 +324,14 @@ impl Output<'_> {
         handle
     }
 
+    /// The session of TLS that the handler stands behind ([`Tls`](crate::filter::Tls)), whose handshake is over: what
+    /// the client asked for (`server_name`, SNI of RFC 6066), what was agreed upon (`alpn_protocol`, RFC 7301; version,
+    /// cipher suite) and who the client is (`peer_certificates`). `None` without TLS, and before it.
+    #[cfg(feature = "tls")]
+    pub fn tls(&self) -> Option<&rustls::ServerConnection> {
+        self.tls
+    }
+
     /// The time. It is read once a call.
     pub fn now(&mut self) -> Instant {
         *self.now.get_or_insert_with(Instant::now)
@@ -338,7 +349,21 @@ impl Output<'_> {
     ) -> Output<'b> {
         let Self { spare, now, reach, mailbox, .. } = self;
         let (end, refused, now) = (None, 0, *now);
-        Output { queue, spare, limit, echo, finished, end, refused, now, messages, reach, mailbox }
+        Output {
+            queue,
+            spare,
+            limit,
+            echo,
+            finished,
+            end,
+            refused,
+            now,
+            messages,
+            reach,
+            mailbox,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        }
     }
 
     /// What a call brought that is not output.

@@ -8,11 +8,13 @@ use super::{
 };
 use std::{
     io::{BufRead, BufReader, Read, Write},
+    net::SocketAddr,
     process::{Command, Stdio},
 };
 use weir::{
     filter::{ConnectionLimit, Filter, FlowControl, Policy, ReadTimeout, Tls},
-    tcp::{Limits, Output},
+    rustls::pki_types::CertificateDer,
+    tcp::{Handler, Limits, Output},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -21,12 +23,17 @@ pub const CHECKS: &[Check] = &[
     ("tls_cut_short", cut_short),
     ("tls_at_a_stop", at_a_stop),
     ("tls_openssl", openssl),
+    ("tls_session", session),
     ("tls_of_no_tls", of_no_tls),
 ];
 
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/authority.pem");
 const CHAIN: &[u8] = include_bytes!("../tls/certificate.pem");
 const KEY: &[u8] = include_bytes!("../tls/key.pem");
+const CLIENT_AUTHORITY: &[u8] = include_bytes!("../tls/client-authority.pem");
+const CLIENT_CERTIFICATE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/client-certificate.pem");
+const CLIENT_KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/client-key.pem");
 
 /// An echo behind TLS, in the middle of other filters.
 fn secured() -> impl Filter {
@@ -251,6 +258,59 @@ fn openssl(subject: &Subject) -> Result<(), Skipped> {
     let by_notice = |how| matches!(how, How::Finished | How::Failed);
     assert!(log.told().closed.iter().all(|ending| by_notice(ending.how)), "{:?}", log.told());
     assert_eq!(log.told().received, stop(server, &log).bytes_received);
+    Ok(())
+}
+
+/// Tells its client what it sees of the session.
+struct TellsSession;
+
+impl Handler for TellsSession {
+    fn on_connect(&mut self, _: SocketAddr, output: &mut Output<'_>) {
+        let tls = output.tls().expect("it stands behind TLS");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let name = tls.server_name().unwrap_or("-").to_owned();
+        let protocol = tls.alpn_protocol().map_or("-".into(), text);
+        // Its name stands in the certificate as it is.
+        let is_client =
+            |chain: &[CertificateDer<'_>]| chain[0].as_ref().windows(11).any(|part| part == b"client.test");
+        let client = tls.peer_certificates().is_some_and(is_client);
+        let line = format!("{name} {protocol} {client}\n");
+        output.send(line.as_bytes()).expect("there is room");
+    }
+
+    fn on_receive(&mut self, _: &mut [u8], _: &mut Output<'_>) {}
+}
+
+/// The name that a client asks for, the protocol agreed upon, and who it is; one that does not say that is refused.
+fn session(subject: &Subject) -> Result<(), Skipped> {
+    let tls = Tls::from_pem_for_clients_of(CLIENT_AUTHORITY, CHAIN, KEY).expect("an authority");
+    let tls = tls.alpn(["weir/2", "weir/1"]).expect("names");
+    let (server, log) = subject.start(&server_with(limits()), tls.handlers(|_| TellsSession));
+    let to = server.local_addresses()[0].to_string();
+    let says_who = ["-cert", CLIENT_CERTIFICATE, "-key", CLIENT_KEY];
+    for (version, says_who, expected) in [
+        ("-tls1_2", &says_who[..], "localhost weir/1 true\n"),
+        ("-tls1_3", &says_who[..], "localhost weir/1 true\n"),
+        ("-tls1_3", &[], ""),
+    ] {
+        let mut child = Command::new("openssl")
+            .args(["s_client", "-connect", &to, "-CAfile", AUTHORITY, "-verify_return_error"])
+            .args(["-quiet", "-no_ign_eof", "-servername", "localhost", "-alpn", "weir/1", version])
+            .args(says_who)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| Skipped(format!("openssl: {e}")))?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line or the end");
+        drop(child.stdin.take());
+        let status = child.wait().expect("it ends");
+        assert_eq!((line.as_str(), status.success()), (expected, !says_who.is_empty()));
+    }
+    log.wait_for("the end of all", |told| told.closed.len() == 3);
+    stop(server, &log);
     Ok(())
 }
 

@@ -45,6 +45,7 @@ const IGNORED_BY_MEMORY: &[&str] = &[
     "generators",
     "rcvbuf",
     "load",
+    "study",
     "link_speed",
     "pace",
     "sweep",
@@ -208,6 +209,14 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 
+    /// A study of somebody else's, repeated as far as the hosts allow: its sizes and loads, and its figures beside those
+    /// that come out.
+    #[arg(
+        long, requires = "mpi",
+        conflicts_with_all = ["load", "pace", "length", "sweep", "burst", "reply", "quick", "full"]
+    )]
+    pub(super) study: Option<StudyOf>,
+
     /// The link of which link:50% is a share: its speed in bits per second (k = 1000), such as 10G, or the name of a
     /// device of this machine, such as eth0, whose speed is taken. A datagram of n bytes takes n + 8 (UDP) + 20
     /// (IPv4) + 14 (Ethernet) + 4 (check sequence) + 8 (preamble) + 12 (gap) bytes of the link, with at least 64 from
@@ -314,6 +323,29 @@ impl UdpArgs {
             ..defaults()
         };
         *self == of_all
+    }
+}
+
+/// Whose study is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum StudyOf {
+    /// Len Holgate's of 2011 and 2012: datagrams of 1024 bytes at 25, 50 and 75 % of the link between two hosts.
+    Holgate,
+}
+
+impl StudyOf {
+    /// Its loads.
+    pub(super) fn loads(self) -> Vec<Pace> {
+        match self {
+            Self::Holgate => [0.25, 0.5, 0.75].map(Pace::OfLink).to_vec(),
+        }
+    }
+
+    /// Its payloads in bytes.
+    pub(super) fn lengths(self) -> Vec<usize> {
+        match self {
+            Self::Holgate => vec![1024],
+        }
     }
 }
 

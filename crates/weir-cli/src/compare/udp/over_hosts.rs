@@ -29,12 +29,6 @@ pub(super) fn check(args: &UdpArgs) -> Result<(), Failure> {
     }
 }
 
-/// The cores of the server, and those of all generators.
-pub(super) fn cores(hosts: &Hosts) -> (Vec<usize>, Vec<usize>) {
-    let generators = hosts.generators.iter().flat_map(|host| host.cores.clone()).collect();
-    (hosts.server.cores.clone(), generators)
-}
-
 /// Adapts rows and loads. What this machine lacks the server's may have. One-way latency is not known between hosts: a
 /// paced load that nobody asked for by name is answered, so that round trips tell of latency; others are ranked by what
 /// arrives.
@@ -55,12 +49,12 @@ pub(super) fn adapt(
             hosts.generators.len()
         )));
     }
-    if is_elsewhere(hosts) {
+    if hosts.is_elsewhere() {
         rows.iter_mut().for_each(|row| row.unavailable = None);
     }
     let by_name = !args.load.is_empty() || !args.pace.is_empty() || args.full;
     for load in loads {
-        load.over_hosts = is_elsewhere(hosts);
+        load.over_hosts = hosts.is_elsewhere();
         if load.over_hosts && load.is_paced() && !by_name && !short(load) {
             load.replies.get_or_insert(Replies {
                 outstanding: weir_load::flood::Replies::default().outstanding,
@@ -72,41 +66,9 @@ pub(super) fn adapt(
     Ok(())
 }
 
-/// Whether any generator is on another machine than the server.
-fn is_elsewhere(hosts: &Hosts) -> bool {
-    !hosts.address.is_some_and(|address| address.is_loopback())
-}
-
-/// What must be known of these hosts.
-pub(super) fn warnings(hosts: &Hosts) -> Vec<String> {
-    let mut warnings = vec![];
-    let on_one = hosts.generators.iter().filter(|host| host.name == hosts.server.name);
-    let shared = |cores: &[usize]| cores.iter().any(|core| hosts.server.cores.contains(core));
-    let sharing: Vec<usize> =
-        on_one.filter(|host| shared(&host.cores)).map(|host| host.rank).collect();
-    if !is_elsewhere(hosts) && !sharing.is_empty() {
-        warnings.push(format!(
-            "the server and the generators of ranks {sharing:?} share cores: rates say little about either"
-        ));
-    }
-    let mtus = hosts.generators.iter().map(|host| host.link.mtu_bytes);
-    if let Some(other) =
-        mtus.flatten().find(|mtu| hosts.server.link.mtu_bytes.is_some_and(|own| own != *mtu))
-    {
-        warnings.push(format!(
-            "the links have different MTUs ({} bytes at the server, {other} at a generator): long datagrams may be cut or lost",
-            hosts.server.link.mtu_bytes.unwrap_or_default()
-        ));
-    }
-    warnings
-}
-
 /// What became of the ranks, and what was lost between the hosts.
 pub(super) fn conclude(fleet: &Fleet, results: &mut Results) {
-    if let Some(lost) = fleet.lost() {
-        results.interrupted = true;
-        results.error = Some(format!("the comparison was ended: {lost}"));
-    }
+    fleet.conclude(results);
     let worst = results
         .samples()
         .filter_map(|sample| {
@@ -121,5 +83,88 @@ pub(super) fn conclude(fleet: &Fleet, results: &mut Results) {
              (tc -s qdisc)",
             worst * 100.0
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_lab::hosts::{Host, Link};
+    use weir_lab::udp::rows;
+
+    fn args(words: &[&str]) -> UdpArgs {
+        crate::compare::parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    fn hosts(address: &str, generators: usize) -> Hosts {
+        let link = Link { bits_per_s: Some(10_000_000_000), ..Link::default() };
+        let host =
+            |rank| Host { rank, name: format!("h{rank}"), link: link.clone(), ..Host::default() };
+        Hosts {
+            server: host(1),
+            generators: (0..generators).map(|number| host(number + 2)).collect(),
+            address: address.parse().ok(),
+        }
+    }
+
+    fn adapted(words: &[&str], hosts: &Hosts) -> Result<Vec<Load>, Failure> {
+        let args = args(words);
+        let depth = crate::compare::common::depth(args.quick, args.full);
+        let asked = super::super::asked_on(&args, depth, Some(hosts))?;
+        let mut loads = asked.loads();
+        adapt(&args, hosts, &mut rows::of_texts(&["epoll".into()]).unwrap(), &mut loads)?;
+        Ok(loads)
+    }
+
+    #[test]
+    fn what_needs_one_machine_is_refused_with_what_to_do() {
+        for (words, said) in [
+            (&["--mpi", "--on", "veth"][..], "leave one of the two out"),
+            (&["--mpi", "--peer", "x=y"], "on one machine, without --mpi"),
+        ] {
+            let failed = check(&args(words)).expect_err("refused");
+            assert!(failed.message.contains(said), "{words:?}: {}", failed.message);
+            assert_eq!(failed.code, crate::exit::USAGE);
+        }
+        assert!(check(&args(&["--mpi", "--mpi-server", "2"])).is_ok());
+        for words in [
+            &["--mpi-server", "2"][..],
+            &["--study", "holgate"],
+            &["--mpi", "--study", "holgate", "--load", "50k"],
+        ] {
+            assert!(crate::compare::parsed::<UdpArgs>(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_paced_load_over_a_network_is_answered_unless_it_was_asked_for() {
+        let over = hosts("10.0.0.1", 2);
+        let paced = |words: &[&str], hosts: &Hosts| {
+            let loads = adapted(words, hosts).unwrap();
+            *loads.iter().find(|load| load.is_paced()).expect("one is paced")
+        };
+        let usual = paced(&["--mpi"], &over);
+        assert!(usual.replies.is_some() && usual.over_hosts);
+        assert_eq!(paced(&["--mpi", "--load", "50k"], &over).replies, None);
+        let here = paced(&["--mpi"], &hosts("127.0.0.1", 1));
+        assert!(here.replies.is_none() && !here.over_hosts, "one machine has one clock");
+    }
+
+    #[test]
+    fn datagrams_that_cannot_be_told_apart_are_refused() {
+        let words = ["--mpi", "-l", "16"];
+        let failed = adapted(&words, &hosts("10.0.0.1", 2)).expect_err("two generators");
+        assert!(failed.message.contains("32 or more with -l"), "{}", failed.message);
+        assert!(adapted(&words, &hosts("10.0.0.1", 1)).is_ok());
+    }
+
+    #[test]
+    fn a_share_of_the_link_is_of_that_between_the_hosts() {
+        let loads = adapted(&["--mpi", "--load", "link:50%", "-l", "1024"], &hosts("10.0.0.1", 2));
+        assert_eq!(loads.unwrap()[0].offered_per_s(), Some(573_394));
+        let mut unknown = hosts("10.0.0.1", 2);
+        unknown.server.link.bits_per_s = None;
+        let failed = adapted(&["--mpi", "--load", "link:50%"], &unknown).expect_err("no speed");
+        assert!(failed.message.contains("the link between the hosts does not report a speed"));
     }
 }

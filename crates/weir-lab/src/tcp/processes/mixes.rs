@@ -11,7 +11,8 @@ use serde_json::Value;
 use weir::machine::LoadMeter;
 
 use super::{
-    Asks, END_WITHIN, Followed, Loaded, Processes, REPORT_WITHIN, Run, SETUP, TAIL, under_load_only,
+    Asks, END_WITHIN, Followed, Loaded, Processes, REPORT_WITHIN, Run, SETUP, TAIL, Target,
+    under_load_only,
 };
 use crate::child::{Child, ChildError, CommandLine};
 use crate::tcp::bench::Made;
@@ -49,7 +50,7 @@ impl Processes {
         let command = self
             .server(run.row, all, run.load.buffer_bytes)
             .option("--sndbuf", mix.send_buffer_bytes.filter(|_| run.row.peer.is_none()));
-        let (mut server, at, line) = self.start(&command)?;
+        let (mut server, Target { at, .. }, line) = self.start(&command)?;
         let is_closed = Policy::of(run.row).closes_others(mix);
         let loaded = self.load_mix(run, mix, at, is_closed, &mut server);
         let (loaded, others) = match loaded {

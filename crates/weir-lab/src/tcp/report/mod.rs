@@ -20,7 +20,7 @@ use crate::report::conclusion::Unit;
 use crate::report::layout::{self, Filled, figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
 use crate::report::pictures::{Aside, Pictures};
-use crate::report::table::both_sides;
+use crate::report::table::{both_sides, over_hosts};
 use crate::report::words::{list, shortened};
 use crate::report::{Answer, Reported};
 use crate::tcp::classic::{self, Held, PUBLISHED, rank_and_ratio};
@@ -73,8 +73,12 @@ impl Reported for Tcp {
 
     fn settings(results: &Results) -> Vec<String> {
         let of = &results.own;
-        let mut said =
-            both_sides(results, [("server", &of.server_cores), ("client", &of.client_cores)]);
+        let mut said = match &of.hosts {
+            Some(hosts) => over_hosts(hosts, "client", vec![]),
+            None => {
+                both_sides(results, [("server", &of.server_cores), ("client", &of.client_cores)])
+            }
+        };
         said.extend(results.machine.hardware());
         said.extend(of.checked.as_ref().map(|checked| {
             let (least, most) = checked.message_bytes;

@@ -12,8 +12,8 @@ use crate::udp::curve::{Highest, highest, points};
 use crate::udp::offload::{Gain, of_load as gains_of};
 use crate::udp::plan::line_rate::wire_bytes;
 use crate::udp::plan::{Goal, LinkShare, Load, Rate, ReplyOffload, Shown};
-use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
+use crate::udp::report::{is_beside_published, link};
 use crate::udp::results::Results;
 use crate::udp::sample::Cell;
 use crate::udp::sample::RECEIVE_BUFFER;
@@ -33,7 +33,10 @@ pub(super) fn of_load(results: &Results, index: usize) -> Value {
             "sockets_cpu_ns_per_datagram": saving.cpu_ns[1],
             "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
         })),
-        "published": if load.is_paced() { Value::Null } else { published(results, index) },
+        "published": match is_beside_published(load) {
+            true => published(results, index),
+            false => Value::Null,
+        },
     })
 }
 

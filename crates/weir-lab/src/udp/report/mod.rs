@@ -29,7 +29,7 @@ use crate::report::number::{bytes, si};
 use crate::report::pictures::{Aside, Overtaking, Pictures};
 use crate::report::table::{both_sides, over_hosts};
 use crate::report::{Answer, Reported};
-use crate::udp::plan::{Load, Shown};
+use crate::udp::plan::{Load, Rate, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::results::{Results, Udp};
 use crate::udp::sample::RECEIVE_BUFFER;
@@ -96,6 +96,12 @@ impl Reported for Udp {
                 [("server", &of.server_cores), ("generator", &of.generator_cores)],
             ),
         };
+        if of.hosts.is_some() {
+            said.push(
+                "one-way latency is known only where both ends have one clock; round trips are known anywhere (--reply)"
+                    .into(),
+            );
+        }
         said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
         said.extend(results.machine.hardware());
         for calibration in &of.calibrations {
@@ -149,9 +155,9 @@ impl Reported for Udp {
 
     fn after_load(results: &Results, load: usize, width: usize) -> String {
         let gains = gains::table(results, load, width).unwrap_or_default();
-        match results.loads[load].is_paced() {
-            true => gains,
-            false => gains + &published(results, load, width),
+        match is_beside_published(&results.loads[load]) {
+            false => gains,
+            true => gains + &published(results, load, width),
         }
     }
 
@@ -303,9 +309,20 @@ fn start_skews(results: &Results) -> Vec<(u64, u64)> {
     results.samples().filter_map(of).collect()
 }
 
+/// Whether what arrives under a load can stand beside what was published: that was offered evenly, too, as a share of a
+/// link between two hosts.
+pub(super) fn is_beside_published(load: &Load) -> bool {
+    !load.is_paced() || load.over_hosts && matches!(load.rate, Rate::OfLink(_))
+}
+
 fn published(results: &Results, load: usize, width: usize) -> String {
+    // Of several shares of a link the last, which is the highest.
+    let shown = match results.loads.first().is_some_and(Load::is_paced) {
+        true => results.loads.len() - 1,
+        false => 0,
+    };
     // Those were made with one size, without other conditions and without offload.
-    if load > 0 || results.measure().is_none() || !results.is_like_published(load) {
+    if load != shown || results.measure().is_none() || !results.is_like_published(load) {
         return String::new();
     }
     let ranking = results.main_ranking(load);

@@ -10,17 +10,34 @@ const CERTIFICATE: &[u8] = include_bytes!("../../../tests/tls/certificate.pem");
 const AUTHORITY: &[u8] = include_bytes!("../../../tests/tls/authority.pem");
 const KEY: &[u8] = include_bytes!("../../../tests/tls/key.pem");
 
+const CLIENT_CERTIFICATE: &[u8] = include_bytes!("../../../tests/tls/client-certificate.pem");
+const CLIENT_AUTHORITY: &[u8] = include_bytes!("../../../tests/tls/client-authority.pem");
+const CLIENT_KEY: &[u8] = include_bytes!("../../../tests/tls/client-key.pem");
+
 fn client() -> ClientConnection {
+    client_that(&[], false)
+}
+
+/// One that names these protocols, and says who it is.
+fn client_that(protocols: &[&str], says_who: bool) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(AUTHORITY) {
         roots.add(certificate.unwrap()).unwrap();
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match says_who {
+        true => {
+            let chain = certificates("certificate", CLIENT_CERTIFICATE).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(CLIENT_KEY).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+        false => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     let mut client =
         ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     client.set_buffer_limit(None);
@@ -35,13 +52,28 @@ struct Reported {
     sent: usize,
     ended: u32,
     reason: Option<String>,
+    session: Option<Session>,
+}
+
+/// What the handler saw of the session.
+#[derive(Debug, PartialEq, Eq)]
+struct Session {
+    name: Option<String>,
+    protocol: Option<Vec<u8>>,
+    client: Option<Vec<u8>>,
 }
 
 struct Echoes(Arc<Mutex<Reported>>);
 
 impl Handler for Echoes {
-    fn on_connect(&mut self, _: SocketAddr, _: &mut Output<'_>) {
-        self.0.lock().unwrap().connected += 1;
+    fn on_connect(&mut self, _: SocketAddr, output: &mut Output<'_>) {
+        let mut told = self.0.lock().unwrap();
+        told.connected += 1;
+        told.session = output.tls().map(|tls| Session {
+            name: tls.server_name().map(String::from),
+            protocol: tls.alpn_protocol().map(<[u8]>::to_vec),
+            client: tls.peer_certificates().map(|chain| chain[0].to_vec()),
+        });
     }
 
     fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
@@ -72,21 +104,26 @@ struct World {
     told: Arc<Mutex<Reported>>,
     back: Vec<u8>,
     most: usize,
+    /// Why the client went no further.
+    refused: Option<String>,
 }
 
 impl World {
     fn new(output_bytes: usize) -> Self {
+        Self::of(Tls::from_pem(CERTIFICATE, KEY).unwrap(), client(), output_bytes)
+    }
+
+    fn of(tls: Tls, client: ClientConnection, output_bytes: usize) -> Self {
         let told = Arc::<Mutex<Reported>>::default();
         let of_handler = Arc::clone(&told);
         let peer = "192.0.2.7:4321".parse().unwrap();
         let limits =
             Limits { output_bytes, silent: None, idle: None, stalled: None, ..Limits::default() };
-        let tls = Tls::from_pem(CERTIFICATE, KEY).unwrap();
         let handlers = tls.handlers(move |_| Echoes(Arc::clone(&of_handler)));
         let mut worker = Server::bind(peer).limits(limits).job(handlers).unwrap().worker();
         let connection = Connection::open(&mut worker, peer);
         let (there, back) = (VecDeque::new(), Vec::new());
-        Self { worker, connection, client: client(), there, told, back, most: 0 }
+        Self { worker, connection, client, there, told, back, most: 0, refused: None }
     }
 
     /// Moves at most so many bytes each way. Says whether anything moved.
@@ -113,7 +150,10 @@ impl World {
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 self.client.read_tls(&mut rest).unwrap();
-                self.client.process_new_packets().unwrap();
+                if let Err(e) = self.client.process_new_packets() {
+                    self.refused = Some(e.to_string());
+                    return false;
+                }
                 let mut plain = [0; 4096];
                 while let Ok(count) = self.client.reader().read(&mut plain) {
                     if count == 0 {
@@ -226,11 +266,55 @@ fn a_handshake_has_its_time() {
 }
 
 #[test]
+fn a_handler_sees_the_name_the_protocol_and_the_client() {
+    let tls = || {
+        let tls = Tls::from_pem_for_clients_of(CLIENT_AUTHORITY, CERTIFICATE, KEY).unwrap();
+        tls.alpn(["first", "second"]).unwrap()
+    };
+    let mut world = World::of(tls(), client_that(&["second", "other"], true), 100_000);
+    while world.step(10_000) {}
+    let expected = Session {
+        name: Some("localhost".into()),
+        protocol: Some(b"second".to_vec()),
+        client: Some(certificates("", CLIENT_CERTIFICATE).unwrap()[0].to_vec()),
+    };
+    assert_eq!(world.told.lock().unwrap().session, Some(expected));
+    assert_eq!(world.client.alpn_protocol(), Some(&b"second"[..]));
+    // One that names no protocol speaks none of them; of a server that asks nobody, nobody says who he is.
+    let mut world = World::of(
+        Tls::from_pem(CERTIFICATE, KEY).unwrap().alpn(["first"]).unwrap(),
+        client_that(&[], true),
+        100_000,
+    );
+    while world.step(10_000) {}
+    let expected = Session { name: Some("localhost".into()), protocol: None, client: None };
+    assert_eq!(world.told.lock().unwrap().session, Some(expected));
+    // Who does not say who he is, and who speaks something else, are refused in the handshake.
+    for client in [client_that(&["first"], false), client_that(&["other"], true)] {
+        let mut world = World::of(tls(), client, 100_000);
+        while world.step(10_000) {}
+        let why = world.refused.as_deref().unwrap_or_default();
+        assert!(why.contains("alert"), "{why}");
+        assert_eq!(world.told.lock().unwrap().connected, 0);
+    }
+}
+
+#[test]
+fn a_protocol_has_a_name_of_1_to_255_bytes() {
+    for name in [vec![], vec![b'x'; 256]] {
+        let error = Tls::from_pem(CERTIFICATE, KEY).unwrap().alpn([name]).unwrap_err().to_string();
+        assert!(error.contains("1 to 255"), "{error}");
+    }
+    let error = Tls::from_pem_for_clients_of(KEY, CERTIFICATE, KEY).unwrap_err().to_string();
+    assert!(error.contains("client-ca"), "{error}");
+}
+
+#[test]
 fn wrong_certificates_are_named() {
     for (chain, key, problem) in [
-        (&b""[..], KEY, "there is none"),
+        (&b""[..], KEY, "there is no certificate"),
         (CERTIFICATE, &b"nonsense"[..], "it cannot be read"),
-        (KEY, CERTIFICATE, "there is none"),
+        (KEY, CERTIFICATE, "there is no certificate"),
     ] {
         let error = Tls::from_pem(chain, key).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");

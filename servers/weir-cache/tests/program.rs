@@ -1,0 +1,149 @@
+//! The program itself: its flags, its signals, and how one takes the place of another.
+
+#![cfg(unix)]
+
+mod common;
+
+use common::{Client, PATIENCE, number, ok};
+use redis_protocol::resp2::types::OwnedFrame;
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+struct Program {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Program {
+    fn start(flags: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-cache"));
+        command.args(["--bind", "127.0.0.1:0", "--design", "poll --threads 1"]).args(flags);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let address = line(&mut lines, "listens on ");
+        Self { child, lines, address }
+    }
+
+    fn client(&self) -> Client<TcpStream> {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client::new(stream)
+    }
+
+    /// What it says at its end.
+    fn end(mut self) -> String {
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        rest
+    }
+
+    fn terminate(&self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It fails only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn line(lines: &mut impl BufRead, begin: &str) -> String {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let rest = line.trim_end().strip_prefix(begin);
+    rest.unwrap_or_else(|| panic!("{line:?} does not begin with {begin:?}")).to_owned()
+}
+
+#[test]
+fn a_signal_ends_it_in_order_and_metrics_are_served() {
+    let mut program = Program::start(&["--metrics", "127.0.0.1:0"]);
+    let metrics = line(&mut program.lines, "metrics at http://");
+    let mut client = program.client();
+    assert_eq!(client.say("SET a 1 EX 100"), ok());
+    assert_eq!(client.say("GET a"), OwnedFrame::BulkString(b"1".to_vec()));
+    let (at, path) = metrics.split_once('/').unwrap();
+    let scrape = |path: &str| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = scrape(path);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    for metric in [
+        "weir_cache_keys 1",
+        "weir_cache_expiring_keys 1",
+        "weir_cache_clients 1",
+        "weir_cache_hits_total 1",
+        "weir_cache_commands_total 2",
+        "weir_cache_tcp_accepted_total 1",
+    ] {
+        assert!(answer.contains(&format!("\n{metric}\n")), "{metric} is missing in {answer}");
+    }
+    assert!(scrape("").starts_with("HTTP/1.1 404 "));
+    drop(client);
+    program.terminate();
+    let said = program.end();
+    assert_eq!(said, "1 clients, 1 keys, 1 hits, 0 misses, 0 expired, 0 evicted\n");
+}
+
+#[test]
+fn one_takes_the_place_of_another_and_no_client_is_refused_or_cut_off() {
+    let folder = std::env::temp_dir().join(format!("weir-cache-next-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("next");
+    let flags = ["--hand-over", path.to_str().unwrap()];
+    let first = Program::start(&flags);
+    let mut of_first = first.client();
+    assert_eq!(of_first.say("INCR n"), number(1));
+    let second = Program::start(&flags);
+    assert_eq!(second.address, first.address);
+    // Its clients are served on; new ones come to the second at last, which has keys of its own.
+    assert_eq!(of_first.say("INCR n"), number(2));
+    loop {
+        let mut client = first.client();
+        if client.say("EXISTS n") == number(0) {
+            break;
+        }
+    }
+    assert_eq!(of_first.say("INCR n"), number(3));
+    drop(of_first);
+    first.end();
+    assert_eq!(second.client().say("INCR n"), number(1));
+    second.terminate();
+    second.end();
+    remove(&folder);
+}
+
+fn remove(folder: &Path) {
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn wrong_flags_say_what_to_do() {
+    for (flags, word) in [
+        (&["--memory", "0"][..], "64k"),
+        (&["--eviction", "none"], "allkeys-lru"),
+        (&["--shards", "65"], "1 to 64"),
+        (&["--design", "nonsense"], "epoll"),
+        (&["--bind", "127.0.0.1"], "--bind"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-cache"));
+        let output = command.args(flags).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {said}");
+        assert!(said.contains(word), "{flags:?}: {said}");
+    }
+}
