@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// What is published, each behind what it stands on. All have the version of this workspace.
 const PACKAGES: [&str; 6] =
-    ["weir-io", "weir-quinn", "weir-load", "weir-mpi", "weir-lab", "weir-cli"];
+    ["weir-io", "weir-quinn", "weir-load", "weir-lab", "weir-mpi", "weir-cli"];
 
 /// What each package has beside its code.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
