@@ -13,7 +13,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// What is published, each behind what it stands on. All have the version of this workspace.
-const PACKAGES: [&str; 5] = ["weir-io", "weir-load", "weir-lab", "weir-mpi", "weir-cli"];
+const PACKAGES: [&str; 6] =
+    ["weir-io", "weir-quinn", "weir-load", "weir-lab", "weir-mpi", "weir-cli"];
 
 /// What each package has beside its code.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
@@ -24,6 +25,7 @@ const MOST_KEYWORDS: usize = 5;
 /// The program of the project: it names each of the libraries.
 const PROGRAM: &str = "fn main() {
     println!(\"{} designs\", weir::udp::designs().len() + weir::tcp::designs().len());
+    println!(\"{:?}\", weir_quinn::Settings::default());
     println!(\"a lease of {} ns\", weir_load::lease::LEASE_NS);
     println!(\"{} studies\", weir_lab::studies::NAMES.len());
     println!(\"MPI: {}\", weir_mpi::IS_BUILT_IN);
@@ -123,7 +125,7 @@ fn compile(folder: &Path, packed: &[PathBuf], target: &Path) -> anyhow::Result<(
         format!(
             "[package]\nname = \"empty\"\nedition = \"2024\"\n\n\
              [dependencies]\nweir = {{ package = \"weir-io\", version = \"{version}\" }}\n\
-             weir-load = \"{version}\"\nweir-lab = \"{version}\"\n\
+             weir-quinn = \"{version}\"\nweir-load = \"{version}\"\nweir-lab = \"{version}\"\n\
              weir-mpi = \"{version}\"\n\n\
              [workspace]\nmembers = [{:?}]\n\n[patch.crates-io]\n{}",
             packed.last().context("the program is packed last")?,

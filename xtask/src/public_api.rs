@@ -19,9 +19,12 @@ use crate::packages;
 /// A library: its package, its name in code, and the features that its list is of.
 type Library = (&'static str, &'static str, &'static str);
 
-/// The libraries that promise something. weir-lab is what its command is, and promises nothing.
-const LIBRARIES: [Library; 2] =
-    [("weir-io", "weir", "device,xdp,tls,fake,tracing,metrics"), ("weir-load", "weir_load", "")];
+/// The libraries that promise something. weir-lab and weir-mpi are what the command is, and promise nothing.
+const LIBRARIES: [Library; 3] = [
+    ("weir-io", "weir", "device,xdp,tls,fake,tracing,metrics"),
+    ("weir-load", "weir_load", ""),
+    ("weir-quinn", "weir_quinn", ""),
+];
 
 /// Check, or write, the lists of what is public (xtask/public-api/). It takes a nightly toolchain.
 #[derive(Args)]

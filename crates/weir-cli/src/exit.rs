@@ -25,6 +25,11 @@ impl Failure {
     }
 }
 
+/// Marks an error as one of usage.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
 /// An error in one line. A library's errors, which `E` are, say their causes themselves.
 pub fn text_of_error<E: Error + Send + Sync + 'static>(error: &anyhow::Error) -> String {
     match error.downcast_ref::<E>() {

@@ -34,7 +34,7 @@ use weir_load::{
 use crate::{
     Command,
     cores::permitted,
-    exit::{FAILED, UNAVAILABLE, USAGE},
+    exit::{FAILED, UNAVAILABLE, USAGE, Usage},
     ranks::{self, Together},
     shown::{self, Shown},
 };
@@ -293,11 +293,6 @@ fn follow(all: &Together) -> anyhow::Result<()> {
         }
     }
 }
-
-/// Marks an error as one of usage.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Usage(pub String);
 
 fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
     let target = resolve(&args.target)?;

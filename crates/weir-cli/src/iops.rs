@@ -17,8 +17,8 @@ use weir_load::{
 
 use crate::{
     cores::{Cores, keep_to},
-    exit::{FAILED, UNAVAILABLE, USAGE},
-    flood::{Usage, heed_interrupts},
+    exit::{FAILED, UNAVAILABLE, USAGE, Usage},
+    flood::heed_interrupts,
     serve::performance::parse_interval,
     shown::{self, Shown},
 };

@@ -29,8 +29,8 @@ use weir_load::{
 use crate::{
     Command,
     cores::{Cores, permitted},
-    exit::{FAILED, OK, UNAVAILABLE, USAGE, text_of_error},
-    flood::{Usage, heed_interrupts, resolve, resolve_control, together},
+    exit::{FAILED, OK, UNAVAILABLE, USAGE, Usage, text_of_error},
+    flood::{heed_interrupts, resolve, resolve_control, together},
     ranks::{self, Together},
     shown::{self, Shown},
 };

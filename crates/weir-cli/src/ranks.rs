@@ -24,8 +24,7 @@ use weir_mpi::Mpi;
 
 use crate::{
     Cli,
-    exit::{FAILED, OK},
-    flood::Usage,
+    exit::{FAILED, OK, Usage},
     shown::{self, Finding, Shown},
 };
 

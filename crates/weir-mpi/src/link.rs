@@ -229,6 +229,9 @@ impl Beat {
     }
 }
 
+/// A message on its way: of which rank, with which tag, and its bytes.
+type Coming = (usize, c_int, Begun<Vec<u8>>);
+
 /// Another rank.
 struct Peer {
     heard: Instant,
@@ -695,7 +698,7 @@ impl Link {
         Ok(())
     }
 
-    fn probe(&self) -> Result<Option<(usize, c_int, Begun<Vec<u8>>)>, String> {
+    fn probe(&self) -> Result<Option<Coming>, String> {
         let (mut flag, mut length) = (0, 0);
         // SAFETY: a status is plain numbers, for which zeros are as good as any.
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };

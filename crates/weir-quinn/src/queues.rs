@@ -193,11 +193,11 @@ fn to_ecn(mark: EcnCodepoint) -> Ecn {
 }
 
 impl<Cq: CompletionQueue> Queues<Cq> {
-    /// Of queues that were started, with every slice for receiving posted.
+    /// Of queues that were started, with every slice for receiving posted; or of such and the socket that is received by
+    /// in place.
     pub(crate) fn new(
         region: Arc<Region>,
-        (completions, mut requests): (Cq, Cq::Rq),
-        in_place: Option<DatagramSocket>,
+        (completions, mut requests, in_place): (Cq, Cq::Rq, Option<DatagramSocket>),
         reactor: Option<Reactor>,
         orders: Option<Arc<Orders>>,
         settings: &Settings,
@@ -736,7 +736,8 @@ where
     }
 
     fn stop(&self) {
-        let (completions, reactor) = {
+        // What the reactor watches is open until it has forgotten it: the port is free when this returns.
+        let (completions, _reactor) = {
             let Receiving { inbox, reactor } = &mut *lock(&self.receiving);
             inbox.arrived.clear();
             inbox.returned.clear();
@@ -755,7 +756,6 @@ where
             // What does not come back is counted in the region.
             let _ = completions.stop(vec![requests], Instant::now() + STOP_TIMEOUT);
         }
-        drop(reactor);
         let reader = lock(&self.reader).take();
         let writers = mem::take(&mut *lock(&self.writers));
         writers.into_iter().chain(reader).chain(flusher).for_each(Waker::wake);

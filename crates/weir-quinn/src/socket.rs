@@ -189,17 +189,9 @@ impl Bind<'_> {
         let stats =
             Stats { received: Arc::default(), sent: Arc::default(), region: Arc::clone(&region) };
         let counters = [Arc::clone(&stats.received), Arc::clone(&stats.sent)];
-        let queues = (completions, requests);
-        let queues = Queues::new(
-            region,
-            queues,
-            in_place,
-            reactor,
-            orders.clone(),
-            settings,
-            marks,
-            counters,
-        )?;
+        let queues = (completions, requests, in_place);
+        let queues =
+            Queues::new(region, queues, reactor, orders.clone(), settings, marks, counters)?;
         let core: Arc<dyn Core> = Arc::new(queues);
         let yes_or_no = |is| String::from(if is { "yes" } else { "no" });
         let mut effective = vec![

@@ -286,7 +286,7 @@ fn mget(it: &mut Context<'_, '_>) -> Result<(), String> {
 }
 
 fn mset(it: &mut Context<'_, '_>) -> Result<(), String> {
-    if it.arguments.len() % 2 == 0 {
+    if it.arguments.len().is_multiple_of(2) {
         return Err(wrong_number("mset"));
     }
     let mut shards = it.client.shared.store.lock_all(it.arguments.iter_from(1).step_by(2));
@@ -392,7 +392,9 @@ fn select(it: &mut Context<'_, '_>) -> Result<(), String> {
         Ok(_) => return Err("ERR DB index is out of range".into()),
         Err(_) => {
             let (least, most) = (i32::MIN, i32::MAX);
-            return Err(format!("ERR value is out of range, value must between {least} and {most}"));
+            return Err(format!(
+                "ERR value is out of range, value must between {least} and {most}"
+            ));
         }
     }
     Ok(())

@@ -14,6 +14,7 @@
 //! let mut replies = [0; 16];
 //! client.read_exact(&mut replies).unwrap();
 //! assert_eq!(&replies, b"+OK\r\n$5\r\nhello\r\n");
+//! drop(client);
 //! assert!(running.stop().failure.is_none());
 //! ```
 

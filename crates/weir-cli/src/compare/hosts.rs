@@ -13,8 +13,8 @@ use weir_load::Stop;
 use weir_load::ranks::Ranks;
 
 use crate::cores::Cores;
+use crate::exit::Usage;
 use crate::exit::{self, Failure};
-use crate::flood::Usage;
 use crate::ranks::Together;
 
 /// Options of a comparison over hosts.

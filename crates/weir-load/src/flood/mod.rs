@@ -20,8 +20,8 @@ use std::{io, net::SocketAddr};
 
 use weir::Unavailable;
 
-pub use ranks::{FloodFigures, flood_of_ranks, share};
-pub use report::{AnswersReport, EndedBy, Event, FloodReport, LoadReport, Progress};
+pub use ranks::{flood_of_ranks, share};
+pub use report::{AnswersReport, EndedBy, Event, FloodFigures, FloodReport, LoadReport, Progress};
 pub use run::{flood, flood_from, settings};
 pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, OUTSTANDING_MAX, Replies, random_run};
 pub(crate) use threads::text_of;

@@ -3,77 +3,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
     FloodError, FloodReport, FloodSpec,
-    report::{AnswersReport, EndedBy, Event},
+    report::{AnswersReport, EndedBy, Event, FloodFigures},
     run::flood_from,
 };
 use crate::{
     engine::Refusals,
     latency::Histogram,
     pacing::{Load, windows::WITHIN_MIN},
-    ranks::course::{Course, Failed, Figures},
+    ranks::course::{Course, Failed, Figures as _},
 };
 
 /// How long a rank waits at a start for the others, which ask their server and open their sockets meanwhile. A server gives
 /// up on who does not start within 10 s of its consent.
 const READY_WITHIN: Duration = Duration::from_secs(9);
-
-/// What one rank of a flood did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FloodFigures {
-    /// Run id of its datagrams.
-    pub run: u32,
-    /// Datagrams offered.
-    pub offered: u64,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Those refused by its system.
-    pub refused: u64,
-    /// The same by reason.
-    pub refusals: Refusals,
-    /// Datagrams skipped as late.
-    pub late_skipped: u64,
-    /// Datagrams sent per second.
-    pub sent_per_s: f64,
-    /// Datagrams sent, for each flow.
-    pub sent_per_flow: Vec<u64>,
-    /// Datagrams sent in the warm-up.
-    pub warm_up_sent: u64,
-    /// When it began, on the clock of rank 0, in ns.
-    pub began_ns: u64,
-    /// From its start to its end, in ns.
-    pub elapsed_ns: u64,
-    /// Windows of 10 ms of a pace, and those within it.
-    pub windows: Option<u64>,
-    /// See `windows`.
-    pub windows_within: Option<u64>,
-    /// CPU time of its generators, in ns.
-    pub cpu_ns: Option<u64>,
-    /// CPU time of its process, in ns.
-    pub process_cpu_ns: Option<u64>,
-    /// Datagrams that the server received of it.
-    pub received: Option<u64>,
-    /// Those that did not arrive.
-    pub lost_packets: Option<u64>,
-    /// Why it ended.
-    pub ended_by: EndedBy,
-    /// What the server reported of it.
-    pub report: Option<Value>,
-}
-
-impl Figures for FloodFigures {
-    fn began_and_ended_ns(&self) -> (u64, u64) {
-        (self.began_ns, self.began_ns.saturating_add(self.elapsed_ns))
-    }
-
-    fn per_s(&self) -> f64 {
-        self.sent_per_s
-    }
-}
 
 /// A rank's share of a flood: of its rate and of its datagrams. Flows and generators are those of each rank.
 ///

@@ -323,8 +323,14 @@ impl Course {
             (true, Err(lost)) => Err(lost),
             (false, _) => Ok(()),
         };
-        let lost = ranks.lost().or_else(|| summed.as_ref().err().cloned());
-        let lost = lost.or_else(|| missing.iter().flatten().next().cloned());
+        let complete = order == SUM && summed.is_ok();
+        // Who goes when all is known is not missed.
+        let lost = match complete {
+            true => None,
+            false => {
+                ranks.lost().or(summed.err()).or_else(|| missing.iter().flatten().next().cloned())
+            }
+        };
         let each = each
             .into_iter()
             .zip(missing)
@@ -343,7 +349,7 @@ impl Course {
             Some(format!("rank {rank} on {}: {message}", ranks.host(rank)))
         });
         let failure = lost.map(|lost| lost.to_string()).or(failed);
-        Some(Gathered { each, summed: order == SUM && summed.is_ok(), failure })
+        Some(Gathered { each, summed: complete, failure })
     }
 
     /// The report of what rank 0 gathered.

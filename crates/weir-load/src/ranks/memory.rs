@@ -43,6 +43,8 @@ struct State {
     mailboxes: Vec<Vec<Mailbox>>,
     /// Why a rank is not there any more.
     lost: Vec<Option<String>>,
+    /// Those, the first one first.
+    gone: Vec<usize>,
     asked_to_end: bool,
 }
 
@@ -66,6 +68,7 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
     let state = State {
         mailboxes: (0..count).map(|_| mailboxes()).collect(),
         lost: vec![None; count],
+        gone: Vec::new(),
         asked_to_end: false,
     };
     let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
@@ -75,7 +78,12 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
 impl InMemory {
     /// Makes a rank look lost to the others from now on, for this reason.
     pub fn lose(&self, rank: usize, why: impl Into<String>) {
-        self.state().lost[rank].get_or_insert(why.into());
+        let mut state = self.state();
+        if state.lost[rank].is_none() {
+            state.lost[rank] = Some(why.into());
+            state.gone.push(rank);
+        }
+        drop(state);
         self.shared.changed.notify_all();
     }
 
@@ -198,8 +206,9 @@ impl Ranks for InMemory {
 
     fn lost(&self) -> Option<Lost> {
         let state = self.state();
-        let mut watched = self.others().filter(|rank| self.rank == 0 || *rank == 0);
-        watched.find_map(|rank| state.lost[rank].clone().map(|why| self.missing(rank, why)))
+        let is_watched = |rank: &&usize| **rank != self.rank && (self.rank == 0 || **rank == 0);
+        let first = *state.gone.iter().find(is_watched)?;
+        state.lost[first].clone().map(|why| self.missing(first, why))
     }
 
     fn ask_to_end(&self, _within: Duration) {

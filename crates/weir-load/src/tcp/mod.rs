@@ -42,8 +42,8 @@ pub use content::{FileBy, Sizes, Wrong, bytes_of_file};
 pub use counts::{Causes, Counts};
 pub use engine::{Engine, EngineUsed};
 pub use part::{EndedBy, Holds, Part, Window};
-pub use ranks::{LoadFigures, agreed, load_of_ranks};
-pub use report::{LoadReport, Progress, assemble};
+pub use ranks::{agreed, load_of_ranks};
+pub use report::{LoadFigures, LoadReport, Progress, assemble};
 pub use run::{Event, load, load_part, settings};
 pub use spec::{
     CONNECTIONS_MAX, Conduct, LoadSpec, MESSAGE_BYTES_MAX, PROCESSES_MAX, Pace, SOURCES_MAX, Share,

@@ -9,10 +9,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndedBy, Event, LoadError, LoadReport, LoadSpec, Part, assemble, load_part};
+use super::{Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, load_part};
 use crate::{
     pacing::wait::Waiter,
-    ranks::course::{Course, Failed, Figures},
+    ranks::course::{Course, Failed},
 };
 
 /// How long a rank waits at the beginning for the others, besides what connecting may take.
@@ -20,37 +20,6 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a datagram to an own address may take.
 const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
-
-/// What one rank of a load did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LoadFigures {
-    /// Connections made.
-    pub connected: u64,
-    /// Connections that failed, in whichever way, or were never begun.
-    pub failed: u64,
-    /// Messages that were over in the measured window.
-    pub messages: u64,
-    /// The same per second.
-    pub messages_per_s: f64,
-    /// When it began, on the clock of rank 0, in ns.
-    pub began_ns: u64,
-    /// From its beginning to the end of its last connection, in ns.
-    pub elapsed_ns: u64,
-    /// CPU time of its threads, in ns.
-    pub cpu_ns: Option<u64>,
-    /// Why it ended.
-    pub ended_by: EndedBy,
-}
-
-impl Figures for LoadFigures {
-    fn began_and_ended_ns(&self) -> (u64, u64) {
-        (self.began_ns, self.began_ns.saturating_add(self.elapsed_ns))
-    }
-
-    fn per_s(&self) -> f64 {
-        self.messages_per_s
-    }
-}
 
 /// What a rank says: its part without latencies, which are added up by a reduction.
 #[derive(Serialize, Deserialize)]

@@ -1,11 +1,9 @@
 //! What a load did.
 
-use super::{
-    Causes, Counts, EndedBy, EngineUsed, Holds, LoadFigures, LoadSpec, Pace, Part, Window, Wrong,
-};
+use super::{Causes, Counts, EndedBy, EngineUsed, Holds, LoadSpec, Pace, Part, Window, Wrong};
 use crate::{
     latency::{Histogram, Summary},
-    ranks::course::RanksReport,
+    ranks::course::{Figures, RanksReport},
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -103,6 +101,37 @@ pub struct LoadReport {
     /// What each rank did, where several made the load together; the other figures are those of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksReport<LoadFigures>>,
+}
+
+/// What one rank of a load did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadFigures {
+    /// Connections made.
+    pub connected: u64,
+    /// Connections that failed, in whichever way, or were never begun.
+    pub failed: u64,
+    /// Messages that were over in the measured window.
+    pub messages: u64,
+    /// The same per second.
+    pub messages_per_s: f64,
+    /// When it began, on the clock of rank 0, in ns.
+    pub began_ns: u64,
+    /// From its beginning to the end of its last connection, in ns.
+    pub elapsed_ns: u64,
+    /// CPU time of its threads, in ns.
+    pub cpu_ns: Option<u64>,
+    /// Why it ended.
+    pub ended_by: EndedBy,
+}
+
+impl Figures for LoadFigures {
+    fn began_and_ended_ns(&self) -> (u64, u64) {
+        (self.began_ns, self.began_ns.saturating_add(self.elapsed_ns))
+    }
+
+    fn per_s(&self) -> f64 {
+        self.messages_per_s
+    }
 }
 
 /// How a load went in one interval.

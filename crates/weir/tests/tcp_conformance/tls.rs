@@ -271,8 +271,9 @@ impl Handler for TellsSession {
         let name = tls.server_name().unwrap_or("-").to_owned();
         let protocol = tls.alpn_protocol().map_or("-".into(), text);
         // Its name stands in the certificate as it is.
-        let is_client =
-            |chain: &[CertificateDer<'_>]| chain[0].as_ref().windows(11).any(|part| part == b"client.test");
+        let is_client = |chain: &[CertificateDer<'_>]| {
+            chain[0].as_ref().windows(11).any(|part| part == b"client.test")
+        };
         let client = tls.peer_certificates().is_some_and(is_client);
         let line = format!("{name} {protocol} {client}\n");
         output.send(line.as_bytes()).expect("there is room");
