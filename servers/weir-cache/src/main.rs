@@ -201,7 +201,7 @@ fn serve(args: &Args) -> Result<(), Error> {
         }
     };
     if matches!(event, Event::Replaced) {
-        running.end_accepting();
+        running.end_accepting()?;
         finish(&running, &events, Duration::from_secs(args.finish));
     }
     // With its end nobody else has the server.
