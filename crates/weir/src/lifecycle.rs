@@ -254,8 +254,9 @@ impl Lifecycle {
     }
 
     fn wake_each(wakers: &Mutex<Vec<Waker>>) {
-        let wakers = lock(wakers).clone();
-        wakers.iter().for_each(Waker::wake);
+        for waker in lock(wakers).clone() {
+            let _ = contain(|| waker.wake()); // the others are woken whatever one does
+        }
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -281,7 +282,14 @@ impl Lifecycle {
             // Whoever tells already looks once more when it has told: a call may ask to be told, too.
             let Some(telling) = try_lock(&self.telling) else { return };
             let failure = lock(&self.failure);
-            let Some(failure) = &*failure else { return };
+            let Some(failure) = &*failure else {
+                drop((failure, telling));
+                // Whoever failed meanwhile has left the telling to this call.
+                match lock(&self.failure).is_some() {
+                    true => continue,
+                    false => return,
+                }
+            };
             let calls = std::mem::take(&mut *lock(&self.on_failure));
             for call in calls {
                 // The server ends whatever it does.
@@ -468,6 +476,17 @@ mod tests {
         });
         assert!(shared.wait(None) && shared.wait(Some(Duration::ZERO)), "at once, now");
         assert!(lock(&shared.waiters).is_empty());
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_from_being_woken() {
+        let shared = Lifecycle::default();
+        let (wake, woken) = mpsc::channel();
+        shared.add_waiter(Waker::new(|| panic!("as it was asked to")));
+        shared.add_waiter(Waker::new(move || wake.send(()).unwrap()));
+        shared.stop();
+        shared.stop();
+        assert_eq!(woken.try_iter().count(), 2);
     }
 
     #[test]

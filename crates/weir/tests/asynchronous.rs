@@ -179,6 +179,30 @@ fn connections_are_awaited_read_and_written_on_several_designs() {
 }
 
 #[test]
+fn who_has_finished_writes_nothing_more_and_waits_for_nothing() {
+    for (name, design) in tcp_designs() {
+        let (accept, mut connections) = asynchronous::connections(1, 1000);
+        let server = tcp::Server::bind("127.0.0.1:0".parse().unwrap())
+            .start(design, move |peer| accept.handler(peer))
+            .unwrap();
+        let mut client = TcpStream::connect(server.local_addresses()[0]).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut connection = block_on(connections.next()).unwrap();
+        block_on(connection.write_all(b"all")).unwrap();
+        connection.finish();
+        let refused =
+            |connection: &mut Connection| block_on(connection.write(b"more")).unwrap_err().kind();
+        assert_eq!(refused(&mut connection), std::io::ErrorKind::BrokenPipe, "{name}: at once");
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"all", "{name}");
+        assert_eq!(refused(&mut connection), std::io::ErrorKind::BrokenPipe, "{name}: then, too");
+        drop(client);
+        assert!(server.stop().failure.is_none(), "{name}");
+    }
+}
+
+#[test]
 fn a_peer_that_is_not_read_from_has_to_wait_and_nothing_is_lost() {
     for (name, design) in tcp_designs() {
         let (accept, mut connections) = asynchronous::connections(1, 1000);

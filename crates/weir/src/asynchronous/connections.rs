@@ -229,7 +229,8 @@ impl Accepted {
 impl Handler for Accepted {
     fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
         debug_assert_eq!(peer, self.pipe.peer);
-        let connection = Connection { handle: output.handle(), pipe: Arc::clone(&self.pipe) };
+        let (handle, pipe) = (output.handle(), Arc::clone(&self.pipe));
+        let connection = Connection { handle, pipe, finished: false };
         let Some(queue) = self.queue.upgrade() else { return output.abort() };
         let mut waiting = lock(&queue.state);
         if waiting.abandoned || waiting.connections.len() == queue.most {
@@ -307,6 +308,8 @@ impl Drop for Accepted {
 pub struct Connection {
     handle: Handle,
     pipe: Arc<Pipe>,
+    /// This side writes nothing more.
+    finished: bool,
 }
 
 impl Connection {
@@ -377,15 +380,18 @@ impl Connection {
     /// # Errors
     /// As there.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if self.finished {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         loop {
-            let count = bytes.len().min(self.handle.room());
-            let refused = match count {
-                0 if bytes.is_empty() => return Poll::Ready(Ok(0)),
-                0 => Refused::Full,
-                count => match self.handle.send(&bytes[..count]) {
-                    Ok(()) => return Poll::Ready(Ok(count)),
-                    Err(refused) => refused,
-                },
+            // Where there is no room, what is refused says why.
+            let count = bytes.len().min(self.handle.room().max(1));
+            let refused = match self.handle.send(&bytes[..count]) {
+                Ok(()) => return Poll::Ready(Ok(count)),
+                Err(refused) => refused,
             };
             let mut state = lock(&self.pipe.state);
             if self.handle.is_gone() || refused != Refused::Full {
@@ -416,6 +422,7 @@ impl Connection {
 
     /// Says that nothing more is written: the peer is told once what was written has gone out.
     pub fn finish(&mut self) {
+        self.finished = true;
         self.handle.close();
     }
 }
