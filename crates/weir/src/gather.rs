@@ -185,6 +185,12 @@ impl Gathering {
         !asked.is_none()
     }
 
+    /// Whether it wants to know of dequeues: it may be costly to say what they left.
+    #[inline]
+    pub fn heeds_dequeues(&self) -> bool {
+        !self.by.is_none()
+    }
+
     /// Takes note of what a dequeue brought, and whether it may have left something behind: it took as much as it may,
     /// say. `now` is asked for where it brought something.
     #[inline]

@@ -39,9 +39,11 @@ impl<Q: CompletionQueue> CompletionQueue for Gathered<Q> {
     #[inline]
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
         let received = self.queue.dequeue(out, counters)?;
-        let full = out.room() == 0 || out.len() >= self.receives;
-        let left = received > 0 && (full || self.queue.may_have_left());
-        self.gathering.dequeued(received, left, Instant::now);
+        if self.gathering.heeds_dequeues() {
+            let full = out.room() == 0 || out.len() >= self.receives;
+            let left = received > 0 && (full || self.queue.may_have_left());
+            self.gathering.dequeued(received, left, Instant::now);
+        }
         Ok(received)
     }
 
