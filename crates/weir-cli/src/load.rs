@@ -9,7 +9,7 @@ use std::{
     process::ExitCode,
     str::FromStr,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clap::{Subcommand, ValueEnum};
@@ -480,14 +480,8 @@ fn take_part(
     let (mut index, mut of, mut host_agreed) = (rank, count, false);
     let loads = args.mpi_server != Some(rank);
     if let Some(server) = args.mpi_server {
-        let said = vec![u8::from(rank == server && tcp::agreed(target.ip()))];
-        let said = all.ranks().broadcast(server, said, Instant::now() + Duration::from_secs(30))?;
-        if said != [1] {
-            let (host, target) = (all.ranks().host(server), target.ip());
-            let text = format!(
-                "{target} is no address of rank {server} on {host} (--mpi-server), and only its own host agrees to a load"
-            );
-            return Err(Usage(text).into());
+        if let Some(why) = tcp::why_not_agreed(&**all.ranks(), server, target.ip())? {
+            return Err(Usage(why).into());
         }
         host_agreed = true;
         // The others share the connections.

@@ -84,10 +84,8 @@ fn what_several_generators_send_is_accounted_for_as_what_one_does() {
         assert!(server.end_signalled && server.cut_short.is_none(), "{server:?}");
         assert!(!server.audit.data_errors && server.audit.received > 0, "{:?}", server.audit);
         assert_eq!(sample.ledger.balance(), Balance::Balanced, "{:?}", sample.ledger);
-        // Loopback loses nothing, so nothing may be said to be lost in a network.
-        let lost = sample.ledger.lost_network.expect("it is known");
-        assert!(lost as f64 <= sample.ledger.sent as f64 * 0.001, "{:?}", sample.ledger);
-        assert_eq!(sample.ledger.dropped_sender, Some(0));
+        // There is no network: what is unexplained over loopback stays so.
+        assert_eq!((sample.ledger.lost_network, sample.ledger.dropped_sender), (None, None));
         let generators = &sample.settings["generators"];
         assert!(generators.starts_with(&format!("{}: rank 0 on host0", ranks - 1)), "{generators}");
         assert!(sample.settings["links"].starts_with("rank 1 on host1 by lo"), "{sample:?}");

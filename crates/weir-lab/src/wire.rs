@@ -368,6 +368,8 @@ pub struct Together {
     pub skew_ns: u64,
     /// How wrong that may be, in ns: what is known of the clocks.
     pub skew_uncertainty_ns: u64,
+    /// Whether a network is between them and the server, and not the loopback device of one machine.
+    pub over_network: bool,
     /// Packets that their devices were to send and dropped, where all tell.
     pub send_dropped: Option<u64>,
 }

@@ -9,7 +9,11 @@ use std::{
     fs::File,
     io::{self, BufReader, BufWriter},
     os::fd::FromRawFd,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc::{self, Receiver, RecvTimeoutError, TryRecvError, TrySendError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -61,19 +65,38 @@ fn run() -> Result<u8, String> {
     ignore_signals();
     let output = own_output().map_err(|error| format!("no output: {error}"))?;
     let (sender, orders) = mpsc::sync_channel(64);
+    // Whether the end of the orders is looked for: not while all are joining, and leaving.
+    let (serves, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (heeded, over) = (Arc::clone(&serves), Arc::clone(&is_over));
     thread::spawn(move || {
         let mut input = BufReader::new(io::stdin());
         while let Ok(Some(frame)) = wire::read(&mut input) {
-            if sender.send(frame).is_err() {
+            let is_there = match sender.try_send(frame) {
+                Ok(()) => true,
+                // While nobody takes them one is as good as many, and the end is not to be missed.
+                Err(TrySendError::Full(frame)) => {
+                    frame.kind == Kind::Tick || sender.send(frame).is_ok()
+                }
+                Err(TrySendError::Disconnected(_)) => false,
+            };
+            if !is_there {
                 return;
             }
+        }
+        over.store(true, SeqCst);
+        if !heeded.load(SeqCst) {
+            // MPI waits for ranks that may never come, and heeds nobody.
+            std::process::exit(1);
         }
     });
     let (universe, _) = initialize_with_threading(Threading::Funneled)
         .ok_or("it was initialized before this program asked for it")?;
     let mut link = Link::join(output)?;
+    serves.store(true, SeqCst);
     let outcome = link.serve(&orders);
+    serves.store(false, SeqCst);
     let code = match outcome {
+        Ok(true) if is_over.load(SeqCst) => 1,
         Ok(true) => {
             // Waits for all ranks, which leave as well.
             drop(universe);
@@ -134,11 +157,21 @@ fn some<T>(mut memory: Vec<T>) -> Vec<T> {
     memory
 }
 
-/// An operation that was begun, with what it reads or writes.
+/// An operation that was begun, with what it reads or writes. Dropped before it is over it keeps that to the end of the
+/// process, as MPI may still use it.
 struct Begun<B> {
     request: ffi::MPI_Request,
     /// It must not move while the operation goes on: what is in a vector or a box does not.
-    memory: B,
+    memory: Option<B>,
+    is_over: bool,
+}
+
+impl<B> Drop for Begun<B> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            std::mem::forget(self.memory.take());
+        }
+    }
 }
 
 impl<B> Begun<B> {
@@ -151,7 +184,7 @@ impl<B> Begun<B> {
         // SAFETY: a constant of the library.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         check(what, call(&mut memory, &raw mut request))?;
-        Ok(Self { request, memory })
+        Ok(Self { request, memory: Some(memory), is_over: false })
     }
 
     /// Whether it is over.
@@ -162,7 +195,17 @@ impl<B> Begun<B> {
             ffi::MPI_Test(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
         };
         check("MPI_Test", code)?;
-        Ok(flag != 0)
+        self.is_over = flag != 0;
+        Ok(self.is_over)
+    }
+
+    /// What it has read or written.
+    ///
+    /// # Panics
+    /// If it is not over.
+    fn into_memory(mut self) -> B {
+        assert!(self.is_over, "MPI still uses it");
+        self.memory.take().expect("it is taken once")
     }
 }
 
@@ -511,7 +554,7 @@ impl Link {
                     return Ok(Err(Collective::BroadcastLength { root, bytes, length }));
                 }
                 let mut bytes = some(bytes);
-                bytes.resize(length.memory[0] as usize, 0);
+                bytes.resize(length.into_memory()[0] as usize, 0);
                 Err(Collective::Broadcast(Begun::begin("MPI_Ibcast", bytes, |bytes, request| {
                     let (data, length) = (bytes.as_mut_ptr().cast(), count_of(bytes.len()));
                     // SAFETY: the bytes are on the heap, and stay until the request is over.
@@ -528,14 +571,14 @@ impl Link {
                 })?))
             }
             Collective::Broadcast(mut it) => match it.is_over()? {
-                true => Ok(it.memory),
+                true => Ok(it.into_memory()),
                 false => Err(Collective::Broadcast(it)),
             },
             Collective::GatherLengths { bytes, mut lengths } => {
                 if !lengths.is_over()? {
                     return Ok(Err(Collective::GatherLengths { bytes, lengths }));
                 }
-                let (_, lengths) = lengths.memory;
+                let (_, lengths) = lengths.into_memory();
                 let total: u64 = lengths.iter().sum();
                 if total > c_int::MAX as u64 {
                     return Err(format!("the ranks say {total} bytes, which is too much"));
@@ -571,7 +614,8 @@ impl Link {
                 if !data.is_over()? {
                     return Ok(Err(Collective::Gather { lengths, data }));
                 }
-                let (mut rest, mut each) = (&data.memory.all[..], Vec::new());
+                let gathered = data.into_memory();
+                let (mut rest, mut each) = (&gathered.all[..], Vec::new());
                 for length in lengths {
                     let (bytes, others) = rest.split_at(length as usize);
                     each.extend_from_slice(&length.to_le_bytes());
@@ -582,7 +626,7 @@ impl Link {
             }
             Collective::Sum(mut it) => match it.is_over()? {
                 true => {
-                    let (mine, all) = &it.memory;
+                    let (mine, all) = it.into_memory();
                     let sums = if self.rank == 0 { all } else { mine };
                     Ok(sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
                 }
@@ -598,7 +642,7 @@ impl Link {
         let mut unsent = Vec::new();
         for mut sent in std::mem::take(&mut self.sends) {
             match sent.is_over()? {
-                true => self.unsent_bytes -= sent.memory.len(),
+                true => self.unsent_bytes -= sent.into_memory().len(),
                 false => unsent.push(sent),
             }
         }
@@ -632,7 +676,7 @@ impl Link {
 
     /// The collective call is given up; its memory stays, as MPI may still write to it.
     fn too_late(&mut self) -> Result<(), String> {
-        std::mem::forget(self.collective.take());
+        self.collective = None;
         self.waiting = None;
         let behind = |rank: &usize| self.peers[*rank].beat.begun < self.begun;
         let who = self.watched().find(behind).map_or(NOBODY, |rank| rank as u32);
@@ -687,10 +731,10 @@ impl Link {
             {
                 let Some((tag, came)) = self.peers[from].arriving.pop_front() else { break };
                 match tag {
-                    TAG_BEAT => self.heard(from, Beat::of(&came.memory))?,
+                    TAG_BEAT => self.heard(from, Beat::of(&came.into_memory()))?,
                     _ => {
                         self.waiting = self.collective.as_ref().and(self.waiting);
-                        self.say(Frame::new(Kind::Message, from as u32).with(came.memory))?;
+                        self.say(Frame::new(Kind::Message, from as u32).with(came.into_memory()))?;
                     }
                 }
             }

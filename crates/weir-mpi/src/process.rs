@@ -3,13 +3,13 @@
 use std::{
     collections::VecDeque,
     io::{self, BufReader, BufWriter},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use weir_load::ranks::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, Ranks};
+use weir_load::ranks::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, OUT_OF_STEP, Ranks};
 
 use crate::wire::{self, Frame, Joined, Kind, NOBODY};
 
@@ -19,6 +19,8 @@ const JOIN_WITHIN: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long leaving MPI may take, which waits for all ranks.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a link that has nothing more to say may take to end, and how often that is looked at.
+const END_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(5));
 /// How often a rank says to its link that it is alive.
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// The most messages of one rank that are not received yet.
@@ -72,7 +74,8 @@ pub struct Mpi {
     hosts: Vec<String>,
     library: String,
     shared: Arc<Shared>,
-    input: Arc<Mutex<BufWriter<ChildStdin>>>,
+    /// What the link is told, by a thread of its own: one that is stopped takes nothing. None at the end.
+    orders: Option<mpsc::Sender<Frame>>,
     link: Mutex<Child>,
     /// Dropping it ends the thread that ticks.
     ticking: Option<mpsc::Sender<()>>,
@@ -89,17 +92,24 @@ impl Mpi {
         let mut link = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = link.stdout.take().expect("it is piped");
         let input = link.stdin.take().expect("it is piped");
-        let input = Arc::new(Mutex::new(BufWriter::new(input)));
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let (ticking, tick) = mpsc::channel();
         let heard = Arc::clone(&shared);
         let listening = thread::Builder::new()
             .name("weir MPI".into())
             .spawn(move || listen(&mut BufReader::new(output), &heard))?;
-        let told = Arc::clone(&input);
+        let (orders, told) = mpsc::channel::<Frame>();
+        let telling = thread::Builder::new().name("weir MPI".into()).spawn(move || {
+            let mut input = BufWriter::new(input);
+            // If the link takes nothing more, its output ends, and that is heard.
+            while let Ok(frame) = told.recv()
+                && wire::write(&mut input, &frame).is_ok()
+            {}
+        })?;
+        let ticks = orders.clone();
         let ticker = thread::Builder::new().name("weir MPI".into()).spawn(move || {
             while tick.recv_timeout(TICK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-                if tell(&told, &Frame::new(Kind::Tick, NOBODY)).is_err() {
+                if ticks.send(Frame::new(Kind::Tick, NOBODY)).is_err() {
                     return;
                 }
             }
@@ -109,10 +119,10 @@ impl Mpi {
             hosts: Vec::new(),
             library: String::new(),
             shared,
-            input,
+            orders: Some(orders),
             link: Mutex::new(link),
             ticking: Some(ticking),
-            threads: vec![listening, ticker],
+            threads: vec![listening, telling, ticker],
         };
         let joined = mpi.joined()?;
         (mpi.rank, mpi.hosts, mpi.library) = (joined.rank, joined.hosts, joined.library);
@@ -139,19 +149,31 @@ impl Mpi {
     /// Leaves MPI in order, which all ranks must do; gives whether that went well.
     pub fn leave(&self) -> bool {
         let is_whole = self.shared.state().lost.is_none();
-        if !is_whole || self.tell(&Frame::new(Kind::Leave, NOBODY)).is_err() {
+        if !is_whole || self.tell(Frame::new(Kind::Leave, NOBODY)).is_err() {
             return false;
         }
         let is_there = |state: &mut State| state.gone.is_none();
         let state = self.shared.state();
         drop(self.shared.changed.wait_timeout_while(state, LEAVE_WITHIN, is_there));
-        let has_left = self.shared.state().gone.is_some();
-        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        has_left && link.wait().is_ok_and(|status| status.success())
+        if self.shared.state().gone.is_none() {
+            return false;
+        }
+        let until = Instant::now() + END_WITHIN.0;
+        loop {
+            // Not held while it is waited for: who drops this needs it.
+            let ended = self.link.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
+            match ended {
+                Ok(Some(status)) => return status.success(),
+                Ok(None) if Instant::now() < until => thread::sleep(END_WITHIN.1),
+                // What is said of it may have been no frame: it is ended when this is dropped.
+                _ => return false,
+            }
+        }
     }
 
-    fn tell(&self, frame: &Frame) -> Result<(), Lost> {
-        tell(&self.input, frame).map_err(|_| self.without_link())
+    fn tell(&self, frame: Frame) -> Result<(), Lost> {
+        let told = self.orders.as_ref().is_some_and(|orders| orders.send(frame).is_ok());
+        told.then_some(()).ok_or_else(|| self.without_link())
     }
 
     /// What is known of who is lost, where the own link is gone.
@@ -179,13 +201,11 @@ impl Mpi {
         assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
         let is_out_of_step = self.shared.state().is_out_of_step;
         if is_out_of_step {
-            return Err(
-                self.of(None, "the ranks are out of step, since an earlier call among them failed")
-            );
+            return Err(self.of(None, OUT_OF_STEP));
         }
         let left = until.saturating_duration_since(Instant::now());
         let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-        self.tell(&Frame { kind, who: who as u32, within_ms, bytes })?;
+        self.tell(Frame { kind, who: who as u32, within_ms, bytes })?;
         let is_barrier = kind == Kind::Barrier;
         let waits = |state: &mut State| {
             state.outcome.is_none()
@@ -221,14 +241,11 @@ impl Drop for Mpi {
         let _ = link.kill();
         let _ = link.wait();
         drop(link);
+        drop(self.orders.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
-}
-
-fn tell(input: &Mutex<BufWriter<ChildStdin>>, frame: &Frame) -> io::Result<()> {
-    wire::write(&mut *input.lock().unwrap_or_else(PoisonError::into_inner), frame)
 }
 
 /// Takes what the link says, to its last word.
@@ -352,14 +369,14 @@ impl Ranks for Mpi {
         if let Some(lost) = self.shared.state().lost.clone().filter(|lost| lost.rank == Some(to)) {
             return Err(lost);
         }
-        self.tell(&Frame::new(Kind::Send, to as u32).with(bytes.to_vec()))
+        self.tell(Frame::new(Kind::Send, to as u32).with(bytes.to_vec()))
     }
 
     fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
         let mut state = self.shared.state();
         if state.mailboxes[from].is_empty() && until > Instant::now() {
             drop(state);
-            self.tell(&Frame::new(Kind::Expect, from as u32))?;
+            self.tell(Frame::new(Kind::Expect, from as u32))?;
             state = self.shared.state();
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -392,7 +409,7 @@ impl Ranks for Mpi {
         self.shared.change(|state| state.asked_to_end = true);
         let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
         // Without a link there is nobody to be told.
-        let _ = self.tell(&Frame { within_ms, ..Frame::new(Kind::AskToEnd, NOBODY) });
+        let _ = self.tell(Frame { within_ms, ..Frame::new(Kind::AskToEnd, NOBODY) });
     }
 
     fn is_asked_to_end(&self) -> bool {

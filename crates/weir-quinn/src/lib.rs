@@ -31,7 +31,7 @@
 //! (Linux), or a thread that waits in the queue (any system and runtime).
 //!
 //! What is bounded: receives posted ([`Settings::receives`]; what comes beyond waits in the socket's buffer, and is dropped there when
-//! that is full), and sends under way ([`Settings::sends`]; beyond, quinn is told that the socket would block and is woken when there
+//! that is full), and sends under way ([`Settings::sends_outstanding`]; beyond, quinn is told that the socket would block and is woken when there
 //! is room). A datagram that cannot be sent is counted and forgotten, as QUIC does with one lost on its way.
 //!
 //! Dropping the socket hands what is posted to the kernel, ends what is under way, and gives every slice back.

@@ -111,6 +111,8 @@ struct Inbox<Cq> {
     empty_since: Option<Instant>,
     /// Why the queue is of no more use, until somebody is told.
     failed: Option<io::Error>,
+    /// Who is to be told that something can be sent again, once nobody has the lock.
+    woken: Vec<Waker>,
     /// Where it receives in place.
     in_place: Option<InPlace>,
 }
@@ -152,10 +154,19 @@ struct Sending<Rq> {
     failed: Option<io::Error>,
 }
 
+impl<Rq: RequestQueue> Sending<Rq> {
+    /// Whether sends wait for room in the socket.
+    fn waits(&self) -> bool {
+        self.requests.as_ref().is_some_and(RequestQueue::sends_wait)
+    }
+}
+
 /// What a dequeue found.
 struct Found {
-    /// It had room for more.
+    /// It looked until nothing was there.
     emptied: bool,
+    /// It brought nothing at all.
+    nothing: bool,
     /// Sends that are over: their slices are in the pool again.
     over: bool,
 }
@@ -220,6 +231,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
             returned: Vec::with_capacity(settings.receives as usize),
             empty_since: None,
             failed: None,
+            woken: Vec::new(),
             in_place: in_place.map(|socket| InPlace {
                 socket,
                 headers: Headers::new(BATCH_SIZE),
@@ -264,18 +276,29 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         }
         let found = inbox.dequeue(&self.received)?;
         if found.over && self.full.load(Ordering::Acquire) {
-            self.make_room();
+            inbox.woken.append(&mut self.no_longer_full());
         }
         Ok(found)
     }
 
-    /// Tells who waits for it that something can be sent again.
-    fn make_room(&self) {
+    /// Lets the queue go, and tells who waits for it that something can be sent again: not before, as an executor may drop
+    /// the last of this socket when it is told.
+    fn release(mut receiving: MutexGuard<'_, Receiving<Cq>>) {
+        let woken = mem::take(&mut receiving.inbox.woken);
+        drop(receiving);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Something can be sent again; gives who is to be told.
+    fn no_longer_full(&self) -> Vec<Waker> {
         let mut writers = lock(&self.writers);
         self.full.store(false, Ordering::Release);
-        let woken = mem::take(&mut *writers);
-        drop(writers);
-        woken.into_iter().for_each(Waker::wake);
+        mem::take(&mut *writers)
+    }
+
+    /// Tells who waits for it that something can be sent again. Nobody has a lock here.
+    fn make_room(&self) {
+        self.no_longer_full().into_iter().for_each(Waker::wake);
     }
 
     /// A slice to send from. `None`: all are under way, and whoever polls for room is woken when that has changed.
@@ -300,7 +323,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
 
     /// Hands what has gathered to the kernel, and takes what is over.
     fn flush_and_reap(&self) -> io::Result<()> {
-        self.commit(&mut lock(&self.sending))?;
+        self.commit_and_watch(lock(&self.sending))?;
         // A thread that waits in the queue finds by itself that sends are over.
         let receiving = match self.orders {
             Some(_) => try_lock(&self.receiving),
@@ -311,7 +334,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         if let Err(error) = self.dequeue(inbox) {
             inbox.failed = Some(error);
         }
-        drop(receiving);
+        Self::release(receiving);
         // For what was received meanwhile; and it may have found the queue in use.
         self.wake_reader();
         Ok(())
@@ -330,6 +353,22 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         let Some(requests) = &mut sending.requests else { return Err(is_over()) };
         (sending.gathered, sending.reposted) = (0, 0);
         requests.commit(&self.sent)
+    }
+
+    /// The same, and has who receives watch for room where the socket had none.
+    fn commit_and_watch(&self, mut sending: MutexGuard<'_, Sending<Cq::Rq>>) -> io::Result<()> {
+        let committed = self.commit(&mut sending);
+        let waits = sending.waits();
+        drop(sending);
+        if waits {
+            self.wake_reader();
+        }
+        committed
+    }
+
+    /// Whether it has to be watched for room in the socket.
+    fn watches_for_room(&self) -> bool {
+        self.full.load(Ordering::Acquire) || lock(&self.sending).waits()
     }
 
     /// Copies what has arrived to where quinn wants it, and posts the slices again. Answers how many buffers were filled.
@@ -402,7 +441,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
                     false => continue,
                 }
             }
-            let blocked = self.full.load(Ordering::Acquire);
+            let blocked = self.watches_for_room();
             let Poll::Ready(ready) = reactor.poll(cx, blocked)? else { return Poll::Pending };
             let found = self.dequeue(inbox)?;
             if !inbox.arrived.is_empty() {
@@ -411,6 +450,9 @@ impl<Cq: CompletionQueue> Queues<Cq> {
                     ready.clear();
                 }
                 continue;
+            }
+            if !found.nothing || !found.emptied {
+                continue; // it did not look into the socket, or not to its end
             }
             let completions = inbox.completions.as_mut().ok_or_else(is_over)?;
             if !completions.prepare_to_wait(&self.received)? {
@@ -437,7 +479,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
             let ready = match spins {
                 true => None,
                 false => {
-                    let blocked = self.full.load(Ordering::Acquire);
+                    let blocked = self.watches_for_room();
                     match reactor.poll(cx, blocked)? {
                         Poll::Ready(ready) => Some(ready),
                         Poll::Pending => return Poll::Pending,
@@ -476,19 +518,23 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         // The thread waits in the queue, or a sender takes what is over: both wake who reads when they are done.
         let Some(mut receiving) = try_lock(&self.receiving) else { return Poll::Pending };
         let inbox = &mut receiving.inbox;
-        loop {
+        let came = loop {
             let count = self.hand_over(inbox, buffers, metas);
             if count > 0 {
-                return Poll::Ready(Ok(count));
+                break Ok(count);
             }
-            self.dequeue(inbox)?;
-            if inbox.arrived.is_empty() {
-                break;
+            match self.dequeue(inbox) {
+                Ok(_) if inbox.arrived.is_empty() => break Ok(0),
+                Ok(_) => {}
+                Err(error) => break Err(error),
             }
+        };
+        Self::release(receiving);
+        if matches!(came, Ok(0)) {
+            orders.wait();
+            return Poll::Pending;
         }
-        drop(receiving);
-        orders.wait();
-        Poll::Pending
+        Poll::Ready(came)
     }
 }
 
@@ -540,6 +586,7 @@ impl<Cq: CompletionQueue> Inbox<Cq> {
         let received = completions.dequeue(batch, counters)?;
         counters.dequeued(received);
         let emptied = batch.room() > 0 && !completions.may_have_left();
+        let nothing = batch.is_empty();
         let mut over = false;
         for completion in batch.drain() {
             match completion.outcome {
@@ -563,7 +610,7 @@ impl<Cq: CompletionQueue> Inbox<Cq> {
         if received > 0 {
             self.empty_since = None;
         }
-        Ok(Found { emptied, over })
+        Ok(Found { emptied, nothing, over })
     }
 
     /// Receives into these buffers what is there; says how many were filled, and whether nothing is left. `None`: it
@@ -647,8 +694,16 @@ where
         match requests.send(slice, span, &to) {
             Ok(()) => {}
             Err((_, Refused::Full)) => {
+                let (_, before) = requests.outstanding();
                 drop(sending);
-                self.flush_and_reap()?; // then there is room, or who polls for it is woken
+                self.flush_and_reap()?;
+                self.now_full();
+                // Something may have come back just before that was known.
+                let is_over = |requests: &Cq::Rq| requests.outstanding().1 < before;
+                let has_room = lock(&self.sending).requests.as_ref().is_none_or(is_over);
+                if has_room {
+                    self.make_room();
+                }
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Err((_, refused)) => return Err(refused.into()),
@@ -656,7 +711,7 @@ where
         sending.gathered += span.datagrams();
         sending.fresh = true;
         if self.settings.sends == Sends::AtOnce || sending.gathered >= MOST_GATHERED {
-            return self.commit(&mut sending);
+            return self.commit_and_watch(sending);
         }
         let flusher = match mem::replace(&mut sending.scheduled, true) {
             true => None,
@@ -679,11 +734,13 @@ where
         match &self.orders {
             Some(orders) => self.poll_with_thread(orders, buffers, metas),
             None => {
-                let receiving = &mut lock(&self.receiving);
-                match receiving.inbox.in_place {
-                    Some(_) => self.poll_in_place(receiving, cx, buffers, metas),
-                    None => self.poll_with_reactor(receiving, cx, buffers, metas),
-                }
+                let mut receiving = lock(&self.receiving);
+                let polled = match receiving.inbox.in_place.is_some() {
+                    true => self.poll_in_place(&mut receiving, cx, buffers, metas),
+                    false => self.poll_with_reactor(&mut receiving, cx, buffers, metas),
+                };
+                Self::release(receiving);
+                polled
             }
         }
     }
@@ -713,11 +770,15 @@ where
             // Who sends much has another turn first, and adds to it.
             drop(sending);
             cx.waker().wake_by_ref();
-        } else if mem::take(&mut sending.scheduled)
-            && sending.gathered > 0
-            && let Err(error) = self.commit(&mut sending)
-        {
-            sending.failed = Some(error);
+        } else if mem::take(&mut sending.scheduled) && sending.gathered > 0 {
+            if let Err(error) = self.commit(&mut sending) {
+                sending.failed = Some(error);
+            }
+            let waits = sending.waits();
+            drop(sending);
+            if waits {
+                self.wake_reader(); // it watches for room in the socket now
+            }
         }
         Poll::Pending
     }

@@ -359,7 +359,13 @@ fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, shared: &Shared) {
             heard = Instant::now();
             match now {
                 Work::Order(rank, order) => went = ranks.send(rank, &write(&order)),
-                Work::Clocks(answer) => went = compare_clocks(ranks, shared, &answer),
+                Work::Clocks(answer) => {
+                    went = compare_clocks(ranks, shared, &answer);
+                    if let Err(lost) = &went {
+                        // Before whoever waits for the answer sees that there is none.
+                        shared.lose(lost.clone());
+                    }
+                }
                 Work::Goodbye => {
                     is_over = true;
                     break;
@@ -371,7 +377,9 @@ fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, shared: &Shared) {
             break None;
         }
         for rank in 1..ranks.count() {
-            while let (Ok(()), Ok(said)) = (&went, ranks.receive(rank, Instant::now())) {
+            while went.is_ok()
+                && let Ok(said) = ranks.receive(rank, Instant::now())
+            {
                 heard = Instant::now();
                 went = hand_on(shared, rank, &said).map_err(|why| lost(ranks, rank, why)).map(drop);
             }

@@ -118,6 +118,10 @@ fn within(
         let Some(value) = value else {
             return Err(format!("{name} is no option of what may be started"));
         };
+        if value.starts_with('-') {
+            // Where a value may be left out it would be an option of its own, and none that was looked at.
+            return Err(format!("{value} is no value of {name}"));
+        }
         is_right(name, value)?;
     }
     Ok(())
@@ -167,6 +171,14 @@ mod tests {
             ("flood 192.0.2.1 --pps", false, "--pps is no option"),
             ("serve udp --bind 0.0.0.0:0", true, "not at 0.0.0.0:0"),
             ("serve udp --bind=0.0.0.0:0 --json", true, "--bind=0.0.0.0:0 is no option"),
+            ("serve tcp --active --performance-log=/x", true, "--performance-log=/x is no value"),
+            (
+                "serve tcp --active --bind=0.0.0.0:0",
+                true,
+                "--bind=0.0.0.0:0 is no value of --active",
+            ),
+            ("serve tcp --active --metrics=0.0.0.0:9", true, "is no value of --active"),
+            ("serve tcp --active -J", true, "-J is no value of --active"),
             ("serve peer --command x", true, "starts no `weir serve`"),
             ("serve udp --design epoll", false, "this rank generates"),
             ("flood 192.0.2.1 -p 7", true, "this rank serves"),

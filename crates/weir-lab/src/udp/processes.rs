@@ -325,9 +325,10 @@ impl Processes {
             hosts.generators.iter().map(|at| (at.rank, each_ns)).collect();
         cpu_ns.push((hosts.server.rank, made.server.system.cpu_ns.unwrap_or(0)));
         let Readings { others, send_dropped } = fleet.read_meters(&cpu_ns)?;
-        // Loopback sends and receives by one device, which drops nothing of what is sent.
-        let send_dropped = if self.site.server().is_loopback() { Some(0) } else { send_dropped };
-        made.flood.together.get_or_insert_default().send_dropped = send_dropped;
+        let together = made.flood.together.get_or_insert_default();
+        // Over loopback there is nothing between a sender and the server that could lose anything unseen.
+        together.over_network = hosts.is_elsewhere();
+        together.send_dropped = send_dropped.filter(|_| together.over_network);
         let settings = &mut made.server.settings;
         settings.insert("generators".into(), hosts.generators_in_words());
         settings.insert("links".into(), hosts.links_in_words());

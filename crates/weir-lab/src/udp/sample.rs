@@ -188,8 +188,10 @@ impl Sample {
         let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
         let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
         let ledger = match &flood.together {
-            Some(together) => ledger.over_network(together.send_dropped, server.system.delivered),
-            None => ledger,
+            Some(together) if together.over_network => {
+                ledger.over_network(together.send_dropped, server.system.delivered)
+            }
+            _ => ledger,
         };
         let pace_kept = flood
             .windows

@@ -41,6 +41,7 @@ pub fn merged(parts: &[Part]) -> Option<FloodReport> {
     all.together = Some(Together {
         skew_ns: latest_ns.saturating_sub(earliest_ns),
         skew_uncertainty_ns: parts.iter().map(|part| part.clock.uncertainty_ns).max()?,
+        over_network: false,
         send_dropped: None,
     });
     // Each tells of its own run; the server's report is of all.

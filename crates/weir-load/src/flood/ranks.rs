@@ -259,41 +259,137 @@ impl FloodReport {
     }
 }
 
-/// What the server reported of all runs: counts added up, except those of its system, which were looked at during the same
-/// time for each of them. Latencies are left out: each is that of one run.
-fn account_of_all<'a>(accounts: impl Iterator<Item = &'a Value>) -> Option<Value> {
-    let mut whole: Option<Map<String, Value>> = None;
-    for account in accounts.filter_map(Value::as_object) {
-        let whole = whole.get_or_insert_default();
-        add_up(whole, account, |one, another| one.saturating_add(another));
-        for (name, add) in [
-            ("audit", u64::saturating_add as fn(u64, u64) -> u64),
-            ("system", u64::max as fn(u64, u64) -> u64),
-        ] {
-            let Some(part) = account.get(name).and_then(Value::as_object) else { continue };
-            let sum = whole.entry(name).or_insert_with(|| Value::Object(Map::new()));
-            if let Some(sum) = sum.as_object_mut() {
-                add_up(sum, part, add);
-            }
-        }
-    }
-    whole.map(Value::Object)
+/// How what is told of several runs becomes what is told of all.
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    /// Of the datagrams of each: added up, where each tells.
+    Sum,
+    /// Of the server or its system, for all of them: looked at during nearly the same time, so the most is nearest to it.
+    Most,
+    /// The first of them.
+    Least,
+    /// So for all if for one.
+    Any,
+    /// So for all if for each.
+    All,
+    /// The same of each.
+    First,
 }
 
-/// Puts the counts and flags of one object to those of another; of texts the first stays.
-fn add_up(sum: &mut Map<String, Value>, part: &Map<String, Value>, add: impl Fn(u64, u64) -> u64) {
-    for (name, value) in part {
-        let both = match (sum.get(name), value) {
-            (None, Value::Number(_) | Value::Bool(_) | Value::String(_)) => value.clone(),
-            (Some(Value::Bool(one)), Value::Bool(another)) => (*one || *another).into(),
-            (Some(one), another) => match (one.as_u64(), another.as_u64()) {
-                (Some(one), Some(another)) => add(one, another).into(),
-                _ => continue,
-            },
-            _ => continue,
-        };
-        sum.insert(name.clone(), both);
+/// What is told of all, by its name; what is not named here is of one run alone (its number, its latencies), and left out.
+const OF_SERVER: &[(&str, Rule)] = &[
+    ("design", Rule::First),
+    ("end_signalled", Rule::All),
+    ("cut_short", Rule::First),
+    ("runs", Rule::Most),
+    ("other_runs", Rule::Most),
+    ("threads_started", Rule::Most),
+    ("threads_used", Rule::Most),
+    ("slices_missing", Rule::Most),
+];
+/// The same of what was found in datagrams, as [`AuditReport::merge`](crate::audit::AuditReport::merge) has it.
+const OF_AUDIT: &[(&str, Rule)] = &[
+    ("received", Rule::Sum),
+    ("bytes", Rule::Sum),
+    ("lost", Rule::Sum),
+    ("lost_is_lower_bound", Rule::Any),
+    ("duplicates", Rule::Sum),
+    ("reordered", Rule::Sum),
+    ("wrong_size", Rule::Sum),
+    ("bodies_checked", Rule::Sum),
+    ("corrupt", Rule::Sum),
+    ("corrupt_bodies", Rule::Sum),
+    // Of no run that could be known: all runs count each of them.
+    ("corrupt_headers", Rule::Most),
+    ("strangers", Rule::Most),
+    ("unknown_flow", Rule::Sum),
+    ("warm_up", Rule::Sum),
+    ("unstamped", Rule::Sum),
+    ("untracked", Rule::Sum),
+    ("clock_disagreements", Rule::Sum),
+    ("first_ns", Rule::Least),
+    ("last_ns", Rule::Most),
+    ("data_errors", Rule::Any),
+];
+/// The same of the server's system.
+const OF_SYSTEM: &[(&str, Rule)] = &[
+    ("cpu_ns", Rule::Most),
+    ("context_switches", Rule::Most),
+    ("interrupts", Rule::Most),
+    ("dropped_device", Rule::Most),
+    ("dropped_cpu_queue", Rule::Most),
+    ("dropped_socket", Rule::Most),
+    ("dropped_socket_source", Rule::First),
+    ("queued_bytes", Rule::Most),
+    ("no_port", Rule::Most),
+    ("delivered", Rule::Most),
+    ("resident_bytes", Rule::Most),
+    ("kernel_bytes", Rule::Most),
+];
+
+impl Rule {
+    /// None where nobody tells, or not all that would have to.
+    fn of(self, values: &[Option<&Value>]) -> Option<Value> {
+        let known = || values.iter().flatten().copied();
+        let counts = || known().filter_map(Value::as_u64);
+        let flags = || known().filter_map(Value::as_bool);
+        match self {
+            Self::Sum => {
+                let each = values.iter().map(|value| value.and_then(Value::as_u64));
+                let sum = each.reduce(|one, another| Some(one?.saturating_add(another?)));
+                sum.flatten().map(Value::from)
+            }
+            Self::Most => counts().max().map(Value::from),
+            Self::Least => counts().min().map(Value::from),
+            Self::Any => flags().reduce(|one, another| one | another).map(Value::from),
+            Self::All => flags().reduce(|one, another| one & another).map(Value::from),
+            Self::First => known().next().cloned(),
+        }
     }
+}
+
+/// What the server reported of all runs, each by the rule of its name. It may be an audit alone.
+fn account_of_all<'a>(accounts: impl Iterator<Item = &'a Value>) -> Option<Value> {
+    let accounts: Vec<&Value> = accounts.filter(|account| account.is_object()).collect();
+    if accounts.is_empty() {
+        return None;
+    }
+    let part = |name: &str| accounts.iter().map(|account| account.get(name)).collect::<Vec<_>>();
+    let whole: Vec<Option<&Value>> = accounts.iter().copied().map(Some).collect();
+    let mut all = of_all(&whole, OF_SERVER);
+    all.append(&mut with_rate(of_all(&whole, OF_AUDIT)));
+    for (name, of_part) in [
+        ("audit", with_rate(of_all(&part("audit"), OF_AUDIT))),
+        ("system", of_all(&part("system"), OF_SYSTEM)),
+    ] {
+        if !of_part.is_empty() {
+            all.insert(name.into(), of_part.into());
+        }
+    }
+    Some(all.into())
+}
+
+fn of_all<'a>(each: &[Option<&'a Value>], rules: &[(&str, Rule)]) -> Map<String, Value> {
+    let by_rule = |(name, rule): &(&str, Rule)| {
+        let of_one = |one: &Option<&'a Value>| one.and_then(|one| one.get(*name));
+        let values: Vec<_> =
+            each.iter().map(|one| of_one(one).filter(|value| !value.is_null())).collect();
+        Some(((*name).to_owned(), rule.of(&values)?))
+    };
+    rules.iter().filter_map(by_rule).collect()
+}
+
+/// With the rate from the first datagram of all to the last.
+fn with_rate(mut audit: Map<String, Value>) -> Map<String, Value> {
+    let count = |name: &str| audit.get(name).and_then(Value::as_u64);
+    if let (Some(received), Some(first_ns), Some(last_ns)) =
+        (count("received"), count("first_ns"), count("last_ns"))
+        && last_ns > first_ns
+    {
+        let per_s = received as f64 * 1e9 / (last_ns - first_ns) as f64;
+        audit.insert("received_per_s".into(), per_s.into());
+    }
+    audit
 }
 
 #[cfg(test)]
@@ -356,5 +452,33 @@ mod tests {
             })
         );
         assert_eq!(account_of_all([].into_iter()), None);
+    }
+
+    #[test]
+    fn what_is_not_a_count_of_datagrams_is_not_added_up() {
+        let account = |run: u64, received: u64, first_ns: u64, lost: Value, signalled: bool| {
+            json!({
+                "design": "epoll", "runs": run, "threads_used": 4, "end_signalled": signalled,
+                "audit": {
+                    "run": run, "received": received, "lost": lost, "strangers": 3, "corrupt_headers": 2,
+                    "first_ns": first_ns, "last_ns": first_ns + 1_000_000_000, "latency_every": 16,
+                    "received_per_s": received as f64,
+                },
+            })
+        };
+        let all =
+            [account(7, 500, 0, json!(1), true), account(8, 1500, 1_000_000_000, json!(2), false)];
+        assert_eq!(
+            account_of_all(all.iter()).unwrap(),
+            json!({
+                "design": "epoll", "runs": 8, "threads_used": 4, "end_signalled": false,
+                "audit": {
+                    "received": 2000, "lost": 3, "strangers": 3, "corrupt_headers": 2,
+                    "first_ns": 0, "last_ns": 2_000_000_000u64, "received_per_s": 1000.0,
+                },
+            })
+        );
+        let unknown = [all[0].clone(), account(9, 1, 0, Value::Null, true)];
+        assert_eq!(account_of_all(unknown.iter()).unwrap()["audit"].get("lost"), None);
     }
 }

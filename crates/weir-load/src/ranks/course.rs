@@ -29,7 +29,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const LEAD_OF_EACH: Duration = Duration::from_millis(1);
 /// How long a rank may take to hear what rank 0 tells at once.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
-/// How long rank 0 waits for what the others did, once it is over for itself: a server waits for the last datagrams, too.
+/// How long it may take to add up what all did, and to tell it.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 /// The same once it is to end before its time, because something is wrong,
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
@@ -64,6 +64,8 @@ pub struct Course {
     /// How many starts there were, and when the last one was to be, on the clock of rank 0.
     starts: AtomicU32,
     start_ns: AtomicU64,
+    /// Collective calls of the starts that were begun here, and those of them that came to their end.
+    calls: [AtomicU32; 2],
     /// Ends the work of this rank.
     stop: Arc<Stop>,
     /// Raised by whoever ends this process.
@@ -141,7 +143,9 @@ pub struct RankReport<F> {
 /// What rank 0 is told at the end.
 #[derive(Serialize, Deserialize)]
 struct Said<F> {
-    starts: u32,
+    /// How many starts there were, and collective calls begun and come to their end: if these are not the same at all ranks
+    /// no other one can be made.
+    steps: [u32; 3],
     outcome: Result<Option<F>, Failed>,
 }
 
@@ -173,6 +177,7 @@ impl Course {
             ranks,
             starts: AtomicU32::new(0),
             start_ns: AtomicU64::new(0),
+            calls: Default::default(),
             stop: Arc::default(),
             signals,
             ending: Mutex::default(),
@@ -195,15 +200,25 @@ impl Course {
     /// # Errors
     /// Who did not come; or that the run is to end.
     pub fn start(&self, within: Duration) -> Result<u64, Lost> {
-        self.ranks.barrier(Instant::now() + within)?;
+        self.together(|ranks| ranks.barrier(Instant::now() + within))?;
         let lead = LEAD + LEAD_OF_EACH * self.ranks.count() as u32;
         let start_ns = now_ns() + lead.as_nanos() as u64;
         let told = start_ns.to_le_bytes().to_vec();
-        let told = self.ranks.broadcast(0, told, Instant::now() + HEARD_WITHIN)?;
+        let until = Instant::now() + HEARD_WITHIN;
+        let told = self.together(|ranks| ranks.broadcast(0, told, until))?;
         let start_ns = told.as_slice().try_into().map_or(start_ns, u64::from_le_bytes);
         self.start_ns.store(start_ns, Relaxed);
         self.starts.fetch_add(1, Relaxed);
         Ok(self.own.there(start_ns))
+    }
+
+    /// Makes a collective call, and notes how far it came.
+    fn together<R>(&self, call: impl FnOnce(&dyn Ranks) -> Result<R, Lost>) -> Result<R, Lost> {
+        let [begun, ended] = &self.calls;
+        begun.fetch_add(1, Relaxed);
+        let outcome = call(&*self.ranks)?;
+        ended.fetch_add(1, Relaxed);
+        Ok(outcome)
     }
 
     /// A time of this rank's clock on that of rank 0.
@@ -267,16 +282,24 @@ impl Course {
         ending.by
     }
 
-    /// The next message of a rank, unless it is to end.
-    fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
+    /// The next message of a rank. It is waited for as long as that rank is there, unless the run is to end.
+    fn receive(&self, from: usize) -> Result<Vec<u8>, Lost> {
         loop {
-            let until = self.look().map_or(until, |by| by.min(until));
-            let received = self.ranks.receive(from, until.min(Instant::now() + LOOK_EVERY));
+            let by = self.look();
+            let soon = Instant::now() + LOOK_EVERY;
+            let received = self.ranks.receive(from, by.map_or(soon, |by| by.min(soon)));
             match received {
-                Err(lost) if lost.why == LATE && Instant::now() < until => {}
+                Err(lost) if lost.why == LATE && by.is_none_or(|by| Instant::now() < by) => {}
                 received => return received,
             }
         }
+    }
+
+    /// Adds the counts of all up, where all are known to come to it now.
+    fn sum(&self, counts: &mut [u64]) -> Result<(), Lost> {
+        let until = Instant::now() + DONE_WITHIN;
+        let until = self.look().map_or(until, |by| by.min(until));
+        self.ranks.sum(counts, until)
     }
 
     /// Gives rank 0 what each rank did; `counts` become the sums of all at rank 0, by a reduction, if all ranks did their
@@ -286,22 +309,24 @@ impl Course {
         outcome: Result<Option<F>, Failed>,
         counts: &mut [u64],
     ) -> Option<Gathered<F>> {
-        let (ranks, until) = (&*self.ranks, Instant::now() + DONE_WITHIN);
-        let said = Said { starts: self.starts.load(Relaxed), outcome };
+        let ranks = &*self.ranks;
+        let [begun, ended] = &self.calls;
+        let steps = [&self.starts, begun, ended].map(|count| count.load(Relaxed));
+        let said = Said { steps, outcome };
         if ranks.rank() != 0 {
             let said = serde_json::to_vec(&said).expect("it has no keys but texts");
             let _ = ranks.send(0, &said);
             // If rank 0 does not come there is nobody to tell.
-            if self.receive(0, until).is_ok_and(|order| order == SUM) {
-                let _ = ranks.sum(counts, until);
+            if self.receive(0).is_ok_and(|order| order == SUM) {
+                let _ = self.sum(counts);
             }
             return None;
         }
-        let starts = said.starts;
+        let steps = said.steps;
         let mut each = vec![said];
         let mut missing: Vec<Option<Lost>> = vec![None];
         for rank in 1..ranks.count() {
-            let said = self.receive(rank, until).and_then(|said| {
+            let said = self.receive(rank).and_then(|said| {
                 serde_json::from_slice(&said).map_err(|error| Lost {
                     rank: Some(rank),
                     host: ranks.host(rank).into(),
@@ -310,16 +335,21 @@ impl Course {
             });
             missing.push(said.as_ref().err().cloned());
             let nothing = || Failed { message: String::new() };
-            each.push(said.unwrap_or_else(|_| Said { starts: 0, outcome: Err(nothing()) }));
+            each.push(said.unwrap_or_else(|_| Said { steps: [0; 3], outcome: Err(nothing()) }));
         }
-        let whole = each.iter().all(|said| said.starts == starts && said.outcome.is_ok());
-        let order: &[u8] = if whole && ranks.lost().is_none() { SUM } else { &[] };
+        // Who gave up a start that was to come is not where the others are.
+        let [_, begun, ended] = steps;
+        let whole =
+            begun == ended && each.iter().all(|said| said.steps == steps && said.outcome.is_ok());
+        // Now, as who has heard the order may go.
+        let lost = ranks.lost();
+        let order: &[u8] = if whole && lost.is_none() { SUM } else { &[] };
         let told = (1..ranks.count()).try_for_each(|rank| match missing[rank] {
             None => ranks.send(rank, order),
             Some(_) => Ok(()),
         });
         let summed = match (order == SUM, told) {
-            (true, Ok(())) => ranks.sum(counts, until),
+            (true, Ok(())) => self.sum(counts),
             (true, Err(lost)) => Err(lost),
             (false, _) => Ok(()),
         };
@@ -327,9 +357,7 @@ impl Course {
         // Who goes when all is known is not missed.
         let lost = match complete {
             true => None,
-            false => {
-                ranks.lost().or(summed.err()).or_else(|| missing.iter().flatten().next().cloned())
-            }
+            false => lost.or(summed.err()).or_else(|| missing.iter().flatten().next().cloned()),
         };
         let each = each
             .into_iter()
@@ -513,6 +541,33 @@ mod tests {
         assert!(!report.complete && report.each[0].figures.is_some());
         assert_eq!(report.each[1].failure.as_deref(), Some("has no descriptors"));
         assert!(report.each[2].figures.is_some());
+    }
+
+    #[test]
+    fn an_end_while_some_wait_for_a_start_leaves_what_all_did_without_sums() {
+        for early in 0..3 {
+            let (report, failure) = gathered(|course| {
+                let rank = course.ranks().rank();
+                let did = course.work(
+                    move |course, _: &mut dyn FnMut(())| {
+                        let start_ns = course.start(Duration::from_secs(60)).unwrap();
+                        if rank == early {
+                            // It has not come as far as the next start when the run is to end.
+                            course.stop().request(StopReason::Asked);
+                        } else {
+                            assert!(course.start(Duration::from_secs(60)).is_err());
+                        }
+                        Did { began_ns: course.at_rank_0(start_ns), count: 1 }
+                    },
+                    |()| {},
+                );
+                // The stop is carried on, also after its work is over.
+                course.look();
+                course.gather(Ok(did), &mut [1])
+            });
+            assert_eq!((failure, report.complete), (None, false));
+            assert!(report.each.iter().all(|of| of.figures.is_some()), "{early}");
+        }
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use std::{
     array,
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
-use super::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, Ranks};
+use super::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, OUT_OF_STEP, Ranks};
 
 /// The most messages from one rank to another that are not received yet.
 const UNREAD_MAX: usize = 4096;
@@ -57,6 +60,8 @@ struct Shared {
 /// A rank that is a thread. Dropped, it is lost to the others.
 pub struct InMemory {
     rank: usize,
+    /// A collective call has failed.
+    is_out_of_step: AtomicBool,
     shared: Arc<Shared>,
 }
 
@@ -72,7 +77,12 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
         asked_to_end: false,
     };
     let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
-    (0..count).map(|rank| InMemory { rank, shared: Arc::clone(&shared) }).collect()
+    let one = |rank| InMemory {
+        rank,
+        is_out_of_step: AtomicBool::new(false),
+        shared: Arc::clone(&shared),
+    };
+    (0..count).map(one).collect()
 }
 
 impl InMemory {
@@ -131,6 +141,14 @@ impl InMemory {
         }
     }
 
+    /// Makes a collective call; none can be made once one has failed.
+    fn in_step<R>(&self, call: impl FnOnce() -> Result<R, Lost>) -> Result<R, Lost> {
+        if self.is_out_of_step.load(Relaxed) {
+            return Err(Lost { rank: None, host: String::new(), why: OUT_OF_STEP.into() });
+        }
+        call().inspect_err(|_| self.is_out_of_step.store(true, Relaxed))
+    }
+
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.shared.hosts.len()).filter(move |rank| *rank != own)
@@ -157,22 +175,26 @@ impl Ranks for InMemory {
     }
 
     fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost> {
-        if self.rank != from {
-            return self.take(from, Kind::Outwards, until);
-        }
-        self.others().try_for_each(|to| self.put(to, Kind::Outwards, &bytes))?;
-        Ok(bytes)
+        self.in_step(|| {
+            if self.rank != from {
+                return self.take(from, Kind::Outwards, until);
+            }
+            self.others().try_for_each(|to| self.put(to, Kind::Outwards, &bytes))?;
+            Ok(bytes)
+        })
     }
 
     fn gather(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
-        if self.rank != 0 {
-            return self.put(0, Kind::Inwards, mine).map(|()| None);
-        }
-        let of = |rank| match rank {
-            0 => Ok(mine.to_vec()),
-            _ => self.take(rank, Kind::Inwards, until),
-        };
-        (0..self.count()).map(of).collect::<Result<_, _>>().map(Some)
+        self.in_step(|| {
+            if self.rank != 0 {
+                return self.put(0, Kind::Inwards, mine).map(|()| None);
+            }
+            let of = |rank| match rank {
+                0 => Ok(mine.to_vec()),
+                _ => self.take(rank, Kind::Inwards, until),
+            };
+            (0..self.count()).map(of).collect::<Result<_, _>>().map(Some)
+        })
     }
 
     fn sum(&self, counts: &mut [u64], until: Instant) -> Result<(), Lost> {
@@ -188,12 +210,15 @@ impl Ranks for InMemory {
     }
 
     fn barrier(&self, until: Instant) -> Result<(), Lost> {
-        if self.rank != 0 {
-            self.put(0, Kind::BarrierInwards, &[])?;
-            return self.take(0, Kind::BarrierOutwards, until).map(drop);
-        }
-        self.others().try_for_each(|of| self.take(of, Kind::BarrierInwards, until).map(drop))?;
-        self.others().try_for_each(|to| self.put(to, Kind::BarrierOutwards, &[]))
+        self.in_step(|| {
+            if self.rank != 0 {
+                self.put(0, Kind::BarrierInwards, &[])?;
+                return self.take(0, Kind::BarrierOutwards, until).map(drop);
+            }
+            self.others()
+                .try_for_each(|of| self.take(of, Kind::BarrierInwards, until).map(drop))?;
+            self.others().try_for_each(|to| self.put(to, Kind::BarrierOutwards, &[]))
+        })
     }
 
     fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
@@ -264,7 +289,8 @@ mod tests {
         assert_eq!(late.to_string(), "rank 1 on b did not come in time");
         one.ask_to_end(Duration::ZERO);
         assert!(zero.is_asked_to_end());
-        assert_eq!(zero.barrier(soon()).unwrap_err().to_string(), ASKED_TO_END);
+        assert_eq!(one.barrier(soon()).unwrap_err().to_string(), ASKED_TO_END);
+        assert_eq!(zero.barrier(soon()).unwrap_err().to_string(), OUT_OF_STEP);
         drop(two);
         assert_eq!(zero.lost().unwrap().to_string(), "rank 2 on c has ended");
         assert_eq!(one.lost(), None, "others watch rank 0 only");

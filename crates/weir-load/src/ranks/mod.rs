@@ -112,3 +112,6 @@ pub const LATE: &str = "did not come in time";
 
 /// What a call says that cannot be completed because the run is to end.
 pub const ASKED_TO_END: &str = "the run was asked to end";
+
+/// What a collective call says after one that failed.
+pub const OUT_OF_STEP: &str = "the ranks are out of step, since an earlier call among them failed";

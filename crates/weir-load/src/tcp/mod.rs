@@ -42,7 +42,7 @@ pub use content::{FileBy, Sizes, Wrong, bytes_of_file};
 pub use counts::{Causes, Counts};
 pub use engine::{Engine, EngineUsed};
 pub use part::{EndedBy, Holds, Part, Window};
-pub use ranks::{agreed, load_of_ranks};
+pub use ranks::{load_of_ranks, why_not_agreed};
 pub use report::{LoadFigures, LoadReport, Progress, assemble};
 pub use run::{Event, load, load_part, settings};
 pub use spec::{

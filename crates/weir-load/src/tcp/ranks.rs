@@ -2,17 +2,27 @@
 //! during the same time.
 
 use std::{
-    net::{IpAddr, UdpSocket},
-    sync::{Arc, mpsc},
-    time::Duration,
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, load_part};
 use crate::{
+    control::nonce,
     pacing::wait::Waiter,
-    ranks::course::{Course, Failed},
+    ranks::{
+        Lost, Ranks,
+        course::{Course, Failed},
+    },
 };
 
 /// How long a rank waits at the beginning for the others, besides what connecting may take.
@@ -28,11 +38,104 @@ struct Said {
     figures: LoadFigures,
 }
 
-/// Whether an address is one of this host's own, so that a rank here speaks for a server at it.
+/// How long a connection to the rank that speaks for the server may take, and how often that one looks for them.
+const REACH_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Where the rank that speaks for the server listens, and by what it is known.
+#[derive(Clone, Serialize, Deserialize)]
+struct Offer {
+    at: SocketAddr,
+    number: String,
+}
+
+/// Why a rank does not speak for a server at this address; none if it does: the address is its host's own, and each other
+/// rank reaches that host by it, since many hosts have the same private addresses. All ranks call it.
+///
+/// # Errors
+/// Who did not come.
+pub fn why_not_agreed(
+    ranks: &dyn Ranks,
+    server: usize,
+    address: IpAddr,
+) -> Result<Option<String>, Lost> {
+    let until = Instant::now() + READY_WITHIN;
+    let listening = (ranks.rank() == server).then(|| listen(address)).flatten();
+    let offer = listening.as_ref().map(|(_, offer)| offer);
+    let told = serde_json::to_vec(&offer).expect("an address and a text");
+    let told = ranks.broadcast(server, told, until)?;
+    let host = ranks.host(server);
+    let offer: Option<Offer> = serde_json::from_slice(&told).unwrap_or_default();
+    let Some(offer) = offer else {
+        return Ok(Some(format!(
+            "{address} is no address of rank {server} on {host} (--mpi-server), and only its own host agrees to a load"
+        )));
+    };
+    let over = AtomicBool::new(false);
+    let misses = thread::scope(|scope| {
+        if let Some((listener, offer)) = &listening {
+            let over = &over;
+            scope.spawn(move || answer(listener, &offer.number, over));
+        }
+        let misses = who_misses(ranks, listening.is_some() || reaches(&offer), until);
+        over.store(true, Relaxed);
+        misses
+    })?;
+    Ok(misses.map(|rank| {
+        format!(
+            "rank {rank} on {} does not reach rank {server} on {host} (--mpi-server) at {address} over TCP: another host may \
+             have that address there, or a firewall forbids it",
+            ranks.host(rank)
+        )
+    }))
+}
+
+fn listen(address: IpAddr) -> Option<(TcpListener, Offer)> {
+    if !is_own(address) {
+        return None;
+    }
+    let listener = TcpListener::bind((address, 0)).ok()?;
+    listener.set_nonblocking(true).ok()?;
+    let offer = Offer { at: listener.local_addr().ok()?, number: nonce().ok()? };
+    Some((listener, offer))
+}
+
+/// Tells whoever connects the number, until it is over.
+fn answer(listener: &TcpListener, number: &str, over: &AtomicBool) {
+    while !over.load(Relaxed) {
+        match listener.accept() {
+            // It fits into the socket's buffer; who is gone does not need it.
+            Ok((mut stream, _)) => _ = stream.write_all(number.as_bytes()),
+            Err(_) => thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+/// Whether the rank that made the offer is there.
+fn reaches(offer: &Offer) -> bool {
+    let said = || {
+        let mut stream = TcpStream::connect_timeout(&offer.at, REACH_WITHIN)?;
+        stream.set_read_timeout(Some(REACH_WITHIN))?;
+        let mut said = vec![0; offer.number.len()];
+        stream.read_exact(&mut said).map(|()| said)
+    };
+    said().is_ok_and(|said: Vec<u8>| said == offer.number.as_bytes())
+}
+
+/// The first rank that does not reach it.
+fn who_misses(ranks: &dyn Ranks, reaches: bool, until: Instant) -> Result<Option<usize>, Lost> {
+    let all = ranks.gather(&[reaches.into()], until)?;
+    let first = all.and_then(|all| all.iter().position(|said| said[..] != [1]));
+    let told = serde_json::to_vec(&first).expect("a number");
+    let told = ranks.broadcast(0, told, until)?;
+    Ok(serde_json::from_slice(&told).unwrap_or_default())
+}
+
+/// Whether an address is one of this host's own, so that a rank here may speak for a server at it.
 ///
 /// It is where a datagram comes back that is sent to it: to be bound is not enough, as some systems let any address be bound
 /// (`net.ipv4.ip_nonlocal_bind` of Linux).
-pub fn agreed(address: IpAddr) -> bool {
+fn is_own(address: IpAddr) -> bool {
     let comes_back = || {
         let socket = UdpSocket::bind((address, 0))?;
         let own = socket.local_addr()?;
@@ -195,7 +298,40 @@ mod tests {
             ("0.0.0.0", false),
             ("224.0.0.1", false),
         ] {
-            assert_eq!(agreed(address.parse().unwrap()), own, "{address}");
+            assert_eq!(is_own(address.parse().unwrap()), own, "{address}");
         }
+    }
+
+    #[test]
+    fn all_must_reach_the_rank_that_speaks_for_the_server() {
+        let why = |address: &str| -> Vec<_> {
+            let address: IpAddr = address.parse().unwrap();
+            thread::scope(|scope| {
+                let all = crate::ranks::memory::ranks(["a", "b", "c"]);
+                let asked = all.into_iter().map(|rank| {
+                    scope.spawn(move || {
+                        let why = why_not_agreed(&rank, 1, address).unwrap();
+                        (why, rank) // the others are not to lose it
+                    })
+                });
+                let asked: Vec<_> = asked.collect();
+                asked.into_iter().map(|asked| asked.join().unwrap().0).collect()
+            })
+        };
+        assert_eq!(why("127.0.0.1"), [None, None, None]);
+        for why in why("192.0.2.1") {
+            assert!(why.unwrap().contains("no address of rank 1 on b"));
+        }
+    }
+
+    #[test]
+    fn another_host_with_the_same_address_is_told_from_the_rank() {
+        let (listener, offer) = listen("127.0.0.1".parse().unwrap()).unwrap();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| answer(&listener, "0".repeat(offer.number.len()).as_str(), &over));
+            assert!(!reaches(&offer));
+            over.store(true, Relaxed);
+        });
     }
 }

@@ -108,7 +108,7 @@ pub struct LoadSpec {
     /// The server, on a loopback address unless its host [agreed](Self::host_agreed).
     pub target: SocketAddr,
     /// Whether the server's host takes part in the run, by a rank of it on which the target is one of the host's own addresses
-    /// ([`agreed`](super::agreed)): nobody but whoever runs programs there can say so.
+    /// ([`why_not_agreed`](super::why_not_agreed)): nobody but whoever runs programs there can say so.
     pub host_agreed: bool,
     /// Connections of each block.
     pub connections: u32,

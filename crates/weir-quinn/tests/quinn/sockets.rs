@@ -19,6 +19,7 @@ on_each! {
     a_port_is_free_when_its_socket_is_gone
     one_that_cannot_be_sent_is_counted_and_the_next_leaves
     a_buffer_that_is_too_short_loses_what_does_not_fit
+    a_burst_beyond_the_receives_is_received_to_its_end
 }
 
 fn bind(address: &str, settings: &Settings) -> Arc<WeirSocket> {
@@ -151,4 +152,20 @@ async fn a_buffer_that_is_too_short_loses_what_does_not_fit(settings: Settings) 
     }
     assert_eq!((came.len(), &came[0].1[..]), (1, &[3; 100][..]));
     assert_eq!(one.stats().counters().truncated, 1);
+}
+
+async fn a_burst_beyond_the_receives_is_received_to_its_end(settings: Settings) {
+    let one = bind("127.0.0.1:0", &Settings { receives: 2, ..settings });
+    let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..10 {
+        other.send_to(&[number], one.local_addr().unwrap()).unwrap();
+    }
+    let mut came = Vec::new();
+    while came.len() < 10 {
+        for (meta, bytes) in receive(&one, 1 << 16).await {
+            came.extend(bytes.chunks(meta.stride).map(|datagram| datagram[0]));
+        }
+    }
+    came.sort_unstable();
+    assert_eq!(came, (0..10).collect::<Vec<_>>());
 }

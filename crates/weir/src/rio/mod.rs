@@ -239,6 +239,12 @@ pub trait RequestQueue {
 
     /// Receives and sends that are outstanding.
     fn outstanding(&self) -> (u32, u32);
+
+    /// Whether sends that were committed wait for room in the socket, so that whoever [watches](CompletionQueue::watched) has
+    /// to look whether it is writable, too. Where the kernel waits for it this is never so.
+    fn sends_wait(&self) -> bool {
+        false
+    }
 }
 
 /// Where completions arrive.
@@ -296,7 +302,7 @@ pub trait CompletionQueue: Sized {
     /// Does what [`wait`](Self::wait) does before it sleeps. `true`: there may be something to dequeue already. Else
     /// whatever comes from now on makes one of [`watched`](Self::watched) ready, anew where it was ready before, so that
     /// watching for edges is enough. To be called when receives are posted and committed, and the last dequeue brought
-    /// nothing.
+    /// nothing, not even a send, and [left nothing](Self::may_have_left).
     ///
     /// # Errors
     /// What the operating system answered.

@@ -28,7 +28,7 @@ pub fn of(results: &Results, load: usize) -> Vec<Column<Udp>> {
     if let (Some(_), Some(after)) = (&results.own.link, after) {
         columns.insert(after + 1, Column::of(&THREADS_CPU));
     }
-    if results.own.hosts.is_some()
+    if results.own.hosts.as_ref().is_some_and(|hosts| hosts.is_elsewhere())
         && let Some(drops) = columns.iter_mut().find(|column| column.heading == DROPS)
     {
         *drops = drops_over_network();

@@ -159,6 +159,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
             poll,
             signals,
             ended: false,
+            left: false,
         };
         Ok(Started { completions, requests, granted })
     }
@@ -298,6 +299,10 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
     fn outstanding(&self) -> (u32, u32) {
         (self.part.receives.get(), self.part.sends.get())
     }
+
+    fn sends_wait(&self) -> bool {
+        self.part.outbox.with(|outbox| outbox.is_blocked())
+    }
 }
 
 /// The receiving side of a socket.
@@ -331,6 +336,8 @@ pub struct PlainCompletions<T: Sharing> {
     signals: Arc<Signals>,
     /// Nothing more is received: others have the sockets.
     ended: bool,
+    /// The last dequeue did not look into a socket until nothing was there.
+    left: bool,
 }
 
 impl<T: Sharing> PlainCompletions<T> {
@@ -358,13 +365,14 @@ impl<T: Sharing> PlainCompletions<T> {
         out: &mut Batch,
         counters: &Counters,
     ) -> io::Result<usize> {
-        let Self { inboxes, headers, receives, .. } = self;
+        let Self { inboxes, headers, receives, left, .. } = self;
         let inbox = &mut inboxes[index];
         inbox.take_posted();
         let (mut datagrams, mut taken) = (0, 0);
         loop {
             let offered = inbox.offer.min(out.room()).min(inbox.slices.len());
             if offered == 0 {
+                *left = true;
                 break;
             }
             let from = inbox.slices.len() - offered;
@@ -380,6 +388,7 @@ impl<T: Sharing> PlainCompletions<T> {
                         socket: index as u32,
                         outcome: Outcome::Failed(e),
                     });
+                    *left = true;
                     break;
                 }
             };
@@ -452,6 +461,7 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     type Rq = PlainRequests<T>;
 
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
+        self.left = false;
         if self.needs.sends > 0 {
             self.dequeue_sends(out, counters);
         }
@@ -462,6 +472,8 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
         let each = |index, out: &mut Batch| self.dequeue_socket(index, out, counters);
         let received = rotation.dequeue(count, out, each);
         self.rotation = rotation;
+        // Without room some sockets were not looked into at all.
+        self.left |= out.room() == 0;
         received
     }
 
@@ -484,6 +496,10 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
             Woken::ByWaker => Ok(Woken::ByWaker),
             Woken::Ready | Woken::TimedOut => Ok(Woken::Ready),
         }
+    }
+
+    fn may_have_left(&self) -> bool {
+        self.left
     }
 
     fn gathers(&self) -> String {

@@ -412,3 +412,34 @@ fn dropping_without_a_stop_leaks_nothing() {
     drop((completions, requests));
     assert_eq!((region.in_pool(), region.leaked()), (region.count(), 0));
 }
+
+#[test]
+fn a_dequeue_says_whether_it_may_have_left_some() {
+    let mut b = bench::<OneThread>(&["127.0.0.1:0"], NEEDS);
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..10 {
+        peer.send_to(&[number], b.addresses[0]).unwrap();
+    }
+    b.post(0, 2);
+    assert_eq!(b.collect(2).len(), 2);
+    assert!(b.completions.may_have_left(), "there was no slice for another");
+    assert!(b.dequeue().is_empty() && b.completions.may_have_left());
+    b.post(0, 20);
+    assert_eq!(b.collect(8).len(), 8);
+    assert!(!b.completions.may_have_left(), "the socket is empty");
+    b.stop();
+}
+
+#[test]
+fn a_dequeue_that_sends_filled_looked_into_no_socket() {
+    let mut b = bench::<OneThread>(&["127.0.0.1:0"], NEEDS);
+    b.batch = Batch::new(1);
+    b.post(0, 1);
+    let own = b.addresses[0];
+    b.send(own, b"one");
+    b.requests[0].commit(&b.counters).unwrap();
+    assert!(matches!(b.dequeue()[..], [Completion { outcome: Outcome::Sent(_), .. }]));
+    assert!(b.completions.may_have_left());
+    assert_eq!(b.collect(1).iter().map(bytes_of).collect::<Vec<_>>(), [b"one"]);
+    b.stop();
+}
