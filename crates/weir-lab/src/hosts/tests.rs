@@ -209,7 +209,11 @@ fn agents_end_when_rank_0_is_gone_and_nothing_is_left() {
     let Run { agents, fleet, .. } = run;
     let ended: Vec<_> = agents.into_iter().map(|agent| agent.join().unwrap()).collect();
     for ended in ended {
-        assert_eq!(ended.unwrap_err(), "rank 0 on host0 has ended");
+        // Or the fleet, which lives on here, was quicker to tell it to go.
+        assert!(
+            ended.as_ref().err().is_none_or(|why| why == "rank 0 on host0 has ended"),
+            "{ended:?}"
+        );
     }
     assert!(!is_running(id));
     drop((child, fleet));
