@@ -93,7 +93,7 @@ struct Args {
     metrics: Option<SocketAddr>,
 
     /// Replace the weir-cache that was started with the same path, and be replaced by the next one: it takes over the
-    /// listening sockets (--bind counts for the first one only), and the other ends when its clients have gone. No connection
+    /// listening sockets (--bind and the address of --metrics count for the first one only), and the other ends when its clients have gone. No connection
     /// is refused or lost; keys are not taken over. The path is one for a Unix socket, in a folder that nobody else may
     /// write to.
     #[arg(long, value_name = "PATH")]
@@ -158,14 +158,24 @@ fn serve(args: &Args) -> Result<(), Error> {
     let design = args.design.as_deref().map_or_else(usual_design, AnyDesign::parse)?;
     design.availability()?;
     let mut before = args.hand_over.as_deref().map(take_over).transpose()?.flatten();
-    let mut sockets = match &mut before {
+    let given = match &mut before {
         Some(before) => before.sockets(),
         None => inherited::from_service_manager()?,
     };
+    let (of_metrics, mut sockets): (Vec<_>, Vec<_>) =
+        given.into_iter().partition(|given| given.name == METRICS);
     if sockets.is_empty() && args.hand_over.is_some() {
-        sockets = addresses(args).into_iter().map(listen).collect::<Result<_, _>>()?;
+        let own = addresses(args).into_iter().map(|address| listen(NAME, address));
+        sockets = own.collect::<Result<_, _>>()?;
     }
-    let kept = sockets.iter().map(Inherited::try_clone).collect::<Result<Vec<_>, _>>()?;
+    // One that was handed over listens already, at the address of the first one.
+    let metrics = args.metrics.map(|address| match of_metrics.into_iter().next() {
+        Some(given) => Ok(given),
+        None => listen(METRICS, address),
+    });
+    let metrics = metrics.transpose()?;
+    let kept = sockets.iter().chain(&metrics).map(Inherited::try_clone);
+    let kept = kept.collect::<Result<Vec<_>, _>>()?;
     let server = match sockets.is_empty() {
         true => server_at(&addresses(args)),
         false => server_by(sockets, args.hand_over.is_some())?,
@@ -181,7 +191,12 @@ fn serve(args: &Args) -> Result<(), Error> {
     running.on_end(Waker::new(told(|| Event::Woken)));
     let heeding = ctrlc::set_handler(told(|| Event::Signal));
     heeding.map_err(|e| Error::io("heeding signals", std::io::Error::other(e)))?;
-    let scraped = args.metrics.map(|at| serve_metrics(at, &cache, &running)).transpose()?;
+    let scraped = metrics.map(|socket| {
+        let server = server_by(vec![socket], args.hand_over.is_some())?;
+        let shared = Arc::clone(cache.shared());
+        metrics::start(&server, usual_design()?, shared, Arc::clone(&running))
+    });
+    let scraped = scraped.transpose()?;
     if let Some(before) = before {
         before.serving()?;
     }
@@ -202,10 +217,12 @@ fn serve(args: &Args) -> Result<(), Error> {
     };
     if matches!(event, Event::Replaced) {
         running.end_accepting()?;
+    }
+    // Whoever scrapes from now on reaches the successor, if there is one. With its end nobody else has the server.
+    drop(scraped);
+    if matches!(event, Event::Replaced) {
         finish(&running, &events, Duration::from_secs(args.finish));
     }
-    // With its end nobody else has the server.
-    drop(scraped);
     let running = Arc::into_inner(running).expect("who serves metrics has gone");
     let report = running.stop();
     let counts = cache.shared().store.counts();
@@ -254,8 +271,12 @@ fn addresses(args: &Args) -> Vec<SocketAddr> {
     }
 }
 
+/// What the sockets are called where they are handed over, and the one for metrics.
+const NAME: &str = "resp";
+const METRICS: &str = "metrics";
+
 /// A socket of one's own that a successor may take over.
-fn listen(address: SocketAddr) -> Result<Inherited, Error> {
+fn listen(name: &str, address: SocketAddr) -> Result<Inherited, Error> {
     let bound = (|| {
         let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         #[cfg(unix)]
@@ -265,7 +286,7 @@ fn listen(address: SocketAddr) -> Result<Inherited, Error> {
         Ok(TcpListener::from(socket))
     })();
     let listener = bound.map_err(|source| Error::Bind { address, source })?;
-    Ok(Inherited { name: "resp".into(), socket: Socket::Listener(listener) })
+    Ok(Inherited { name: name.into(), socket: Socket::Listener(listener) })
 }
 
 /// A server at these addresses.
@@ -318,9 +339,4 @@ fn finish(running: &Running, events: &mpsc::Receiver<Event>, longest: Duration) 
             break;
         }
     }
-}
-
-fn serve_metrics(at: SocketAddr, cache: &Cache, running: &Arc<Running>) -> Result<Running, Error> {
-    let shared = Arc::clone(cache.shared());
-    metrics::start(&Server::bind(at), usual_design()?, shared, Arc::clone(running))
 }

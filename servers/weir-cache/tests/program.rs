@@ -9,7 +9,7 @@ use redis_protocol::resp2::types::OwnedFrame;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::Path,
+    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
 };
 
@@ -72,15 +72,7 @@ fn a_signal_ends_it_in_order_and_metrics_are_served() {
     assert_eq!(client.say("SET a 1 EX 100"), ok());
     assert_eq!(client.say("GET a"), OwnedFrame::BulkString(b"1".to_vec()));
     let (at, path) = metrics.split_once('/').unwrap();
-    let scrape = |path: &str| {
-        let mut stream = TcpStream::connect(at).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = scrape(path);
+    let answer = scrape(at, path);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     for metric in [
         "weir_cache_keys 1",
@@ -92,19 +84,47 @@ fn a_signal_ends_it_in_order_and_metrics_are_served() {
     ] {
         assert!(answer.contains(&format!("\n{metric}\n")), "{metric} is missing in {answer}");
     }
-    assert!(scrape("").starts_with("HTTP/1.1 404 "));
+    assert!(scrape(at, "").starts_with("HTTP/1.1 404 "));
     drop(client);
     program.terminate();
     let said = program.end();
     assert_eq!(said, "1 clients, 1 keys, 1 hits, 0 misses, 0 expired, 0 evicted\n");
 }
 
+fn scrape(at: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// A folder for one test, removed with its content.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("weir-cache-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 #[test]
 fn one_takes_the_place_of_another_and_no_client_is_refused_or_cut_off() {
-    let folder = std::env::temp_dir().join(format!("weir-cache-next-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("next");
-    let flags = ["--hand-over", path.to_str().unwrap()];
+    let folder = Folder::new("next");
+    let flags = ["--hand-over", &folder.path("next")];
     let first = Program::start(&flags);
     let mut of_first = first.client();
     assert_eq!(of_first.say("INCR n"), number(1));
@@ -124,11 +144,24 @@ fn one_takes_the_place_of_another_and_no_client_is_refused_or_cut_off() {
     assert_eq!(second.client().say("INCR n"), number(1));
     second.terminate();
     second.end();
-    remove(&folder);
 }
 
-fn remove(folder: &Path) {
-    std::fs::remove_dir_all(folder).unwrap();
+#[test]
+fn metrics_are_handed_over_with_the_cache() {
+    let folder = Folder::new("metrics");
+    let flags = ["--hand-over", &folder.path("next"), "--metrics", "127.0.0.1:0"];
+    let mut first = Program::start(&flags);
+    let metrics = line(&mut first.lines, "metrics at http://");
+    assert_eq!(first.client().say("SET a 1"), ok());
+    let mut second = Program::start(&flags);
+    assert_eq!(second.address, first.address);
+    assert_eq!(line(&mut second.lines, "metrics at http://"), metrics);
+    first.end();
+    let (at, path) = metrics.split_once('/').unwrap();
+    let answer = scrape(at, path);
+    assert!(answer.contains("\nweir_cache_keys 0\n"), "{answer}");
+    second.terminate();
+    second.end();
 }
 
 #[test]
