@@ -331,11 +331,14 @@ fn offer(path: &Path, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> R
 /// How often a cache that accepts no more is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long it serves on at least: its threads may have been about to accept a client.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// Waits until all clients have gone, for so long at most, or until told to end.
 fn finish(running: &Running, events: &mpsc::Receiver<Event>, longest: Duration) {
-    let by = Instant::now() + longest;
-    while running.is_running() && running.open() > 0 && Instant::now() < by {
-        if matches!(events.recv_timeout(LOOK), Ok(Event::Signal)) {
+    let began = Instant::now();
+    while began.elapsed() < SETTLING || running.open() > 0 && began.elapsed() < longest {
+        if matches!(events.recv_timeout(LOOK), Ok(Event::Signal)) || !running.is_running() {
             break;
         }
     }

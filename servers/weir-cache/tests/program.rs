@@ -4,13 +4,15 @@
 
 mod common;
 
-use common::{Client, PATIENCE, number, ok};
+use common::{Client, PATIENCE, number, ok, text};
 use redis_protocol::resp2::types::OwnedFrame;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    thread,
 };
 
 struct Program {
@@ -144,6 +146,53 @@ fn one_takes_the_place_of_another_and_no_client_is_refused_or_cut_off() {
     assert_eq!(second.client().say("INCR n"), number(1));
     second.terminate();
     second.end();
+}
+
+/// Clients come all the time, and the cache is replaced several times: each client that was accepted is answered.
+#[test]
+fn clients_that_come_while_it_is_replaced_are_answered() {
+    const RESTARTS: usize = 3;
+    let folder = Folder::new("restart");
+    let flags = ["--hand-over", &folder.path("next")];
+    let mut server = Program::start(&flags);
+    let address = server.address.clone();
+    let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let _over = Over(&over);
+                while !over.load(SeqCst) {
+                    let stream = TcpStream::connect(&address).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let mut client = Client::new(stream);
+                    assert_eq!(client.say("ECHO hello"), text("hello"));
+                    answered.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for _ in 0..RESTARTS {
+            let before = answered.load(SeqCst);
+            while answered.load(SeqCst) < before + 20 {
+                assert!(!over.load(SeqCst), "a client was not answered");
+                thread::yield_now();
+            }
+            let next = Program::start(&flags);
+            assert_eq!(next.address, address);
+            std::mem::replace(&mut server, next).end();
+        }
+    });
+    server.terminate();
+    server.end();
+}
+
+/// Ends what goes on beside, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 #[test]
