@@ -93,13 +93,13 @@ struct Args {
     metrics: Option<SocketAddr>,
 
     /// Replace the weir-cache that was started with the same path, and be replaced by the next one: it takes over the
-    /// listening sockets (--bind and the address of --metrics count for the first one only), and the other ends when its clients have gone. No connection
-    /// is refused or lost; keys are not taken over. The path is one for a Unix socket, in a folder that nobody else may
-    /// write to.
+    /// listening sockets (--bind and the address of --metrics count for the first one only), and the other ends when its
+    /// clients have gone, or after --finish, when it cuts off those that stay. No client that connects meanwhile is
+    /// refused; keys are not taken over. The path is one for a Unix socket, in a folder that nobody else may write to.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
 
-    /// How long a cache that was replaced serves its clients on, in seconds.
+    /// How long a cache that was replaced serves its clients on, in seconds: then those that are left are cut off.
     #[arg(long, default_value_t = 30)]
     finish: u64,
 }
