@@ -77,7 +77,7 @@ struct Args {
     subscriptions: usize,
 
     /// Close clients that are silent for so many seconds; 0 for never.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     idle: u64,
 
     /// Parts of the map, each with a lock of its own, 1 to 64 [default: 1 where there is one core, otherwise 8 for each].
@@ -100,7 +100,7 @@ struct Args {
     hand_over: Option<PathBuf>,
 
     /// How long a cache that was replaced serves its clients on, in seconds: then those that are left are cut off.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     finish: u64,
 }
 

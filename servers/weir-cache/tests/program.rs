@@ -221,6 +221,8 @@ fn wrong_flags_say_what_to_do() {
         (&["--shards", "65"], "1 to 64"),
         (&["--design", "nonsense"], "epoll"),
         (&["--bind", "127.0.0.1"], "--bind"),
+        (&["--finish", "86401"], "86400"),
+        (&["--idle", "86401"], "86400"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-cache"));
         let output = command.args(flags).output().unwrap();
