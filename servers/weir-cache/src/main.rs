@@ -4,7 +4,7 @@ use clap::Parser;
 use socket2::{Domain, SockRef, Type};
 use std::{
     net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::{Arc, mpsc},
     thread,
@@ -197,11 +197,13 @@ fn serve(args: &Args) -> Result<(), Error> {
         metrics::start(&server, usual_design()?, shared, Arc::clone(&running))
     });
     let scraped = scraped.transpose()?;
+    // Where a successor could not reach this one, it does not begin.
+    let offered = args.hand_over.as_deref().map(Offer::at).transpose()?;
     if let Some(before) = before {
         before.serving()?;
     }
-    if let Some(path) = &args.hand_over {
-        offer(path, kept, sender)?;
+    if let Some(offered) = offered {
+        offer(offered, kept, sender)?;
     }
     for address in running.local_addresses() {
         println!("listens on {address}");
@@ -212,6 +214,9 @@ fn serve(args: &Args) -> Result<(), Error> {
     let event = loop {
         match events.recv().unwrap_or(Event::Signal) {
             Event::Woken if running.is_running() => {}
+            Event::NotOffered(error) => {
+                eprintln!("weir-cache: it cannot be replaced any more: {error}");
+            }
             event => break event,
         }
     };
@@ -235,10 +240,7 @@ fn serve(args: &Args) -> Result<(), Error> {
         counts.expired,
         counts.evicted
     );
-    match event {
-        Event::NotOffered(error) => Err(error),
-        _ => report.failure.map_or(Ok(()), Err),
-    }
+    report.failure.map_or(Ok(()), Err)
 }
 
 fn settings(args: &Args) -> Result<Settings, Error> {
@@ -315,8 +317,7 @@ fn server_by(sockets: Vec<Inherited>, keeps: bool) -> Result<Server, Error> {
 }
 
 /// Offers the sockets to a successor, on a thread of its own, which ends with the program.
-fn offer(path: &Path, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> Result<(), Error> {
-    let offer = Offer::at(path)?;
+fn offer(offer: Offer, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> Result<(), Error> {
     let offering = move || {
         let event = match offer.hand_over(&sockets) {
             Ok(()) => Event::Replaced,
