@@ -4,7 +4,9 @@
 //! does not read can take up is bounded.
 //!
 //! A client that has subscribed is sent everything by its handle, its own replies, too, so that they stand among what is
-//! published in the order in which both came about.
+//! published in the order in which both came about. So they count as messages that it does not read, too. Once its last
+//! subscription has ended and all that was left with the handle has gone out, it is as any other again: until then nothing
+//! more is carried out for it.
 
 use crate::{
     Shared,
@@ -21,7 +23,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
-use weir::tcp::{Asks, Handler, Mail, Output, Reason};
+use weir::tcp::{Asks, Handler, Mail, Output};
 
 /// A connection's client.
 pub struct Client {
@@ -34,9 +36,10 @@ pub struct Client {
     parser: Parser,
     /// What was received and not carried out.
     input: Vec<u8>,
-    /// Replies that there was no room for.
+    /// Replies that there was no room for; those before `waiting_from` have gone out.
     waiting: Vec<u8>,
-    /// Once it has subscribed, for good.
+    waiting_from: usize,
+    /// Once it has subscribed, until it has no subscription any more and nothing waits with its handle.
     subscriber: Option<Arc<Subscriber>>,
     channels: HashSet<Box<[u8]>>,
     /// Nothing more is carried out.
@@ -68,6 +71,7 @@ impl Client {
             parser: Parser::default(),
             input: Vec::new(),
             waiting: Vec::new(),
+            waiting_from: 0,
             subscriber: None,
             channels: HashSet::new(),
             quits: false,
@@ -147,6 +151,20 @@ impl Client {
         all.iter().for_each(|channel| self.unsubscribe(Some(channel), replies));
     }
 
+    /// Whether its last subscription has ended, and what it was sent by its handle is still to go out.
+    fn is_leaving(&self) -> bool {
+        self.subscriber.is_some() && self.channels.is_empty()
+    }
+
+    /// Forgets its handle, if it is leaving and nothing waits there: nobody else sends by it.
+    fn leave(&mut self) {
+        let most = self.shared.settings.output_bytes;
+        let is_read = |it: &Arc<Subscriber>| !it.too_slow.load(Relaxed) && it.handle.room() == most;
+        if self.channels.is_empty() && self.subscriber.as_ref().is_some_and(is_read) {
+            self.subscriber = None;
+        }
+    }
+
     /// Sends replies, which are in `out`, as far as there is room: what is left waits.
     fn send(&mut self, out: &mut Vec<u8>, output: &mut Output<'_>) {
         if out.is_empty() {
@@ -172,6 +190,13 @@ impl Client {
         let mut parser = mem::take(&mut self.parser);
         let (mut done, mut count) = (0, 0);
         while !self.quits && self.waiting.is_empty() {
+            if self.is_leaving() {
+                self.send(&mut out, output);
+                self.leave();
+                if self.is_leaving() {
+                    break;
+                }
+            }
             let rest = &input[done..];
             match parser.next(rest, shared.settings.command_bytes) {
                 Ok(Some(bytes)) => {
@@ -231,6 +256,8 @@ impl Client {
     fn settle(&mut self, output: &mut Output<'_>) {
         if (self.quits || self.ended) && self.waiting.is_empty() {
             match &self.subscriber {
+                // What it has asked for behind that is carried out first.
+                Some(_) if self.is_leaving() => {}
                 // Behind what it was sent.
                 Some(subscriber) => subscriber.handle.close(),
                 None => output.finish(),
@@ -256,11 +283,12 @@ impl Handler for Client {
         if self.waiting.is_empty() {
             return;
         }
-        let fit = self.waiting.len().min(output.room());
-        let _ = output.send(&self.waiting[..fit]);
-        self.waiting.drain(..fit);
-        if self.waiting.is_empty() {
-            self.waiting = Vec::new();
+        let left = &self.waiting[self.waiting_from..];
+        let fit = left.len().min(output.room());
+        let _ = output.send(&left[..fit]);
+        self.waiting_from += fit;
+        if self.waiting_from == self.waiting.len() {
+            (self.waiting, self.waiting_from) = (Vec::new(), 0);
             self.go_on(output);
         }
         self.settle(output);
@@ -274,7 +302,22 @@ impl Handler for Client {
         }
         // What it was told before it subscribed goes first.
         if self.waiting.is_empty() {
+            let had_any = !mail.bytes().is_empty();
             mail.send(output);
+            if let Some(subscriber) = &self.subscriber
+                && self.channels.is_empty()
+                && mail.bytes().is_empty()
+                && !output.is_finished()
+            {
+                if had_any {
+                    // What this call brought counts as waiting until its end: so it goes on in a call of its own.
+                    let _ = subscriber.handle.wake();
+                } else {
+                    self.subscriber = None;
+                    self.go_on(output);
+                    return self.settle(output);
+                }
+            }
             mail.finish(output);
         }
         self.over |= output.is_finished();
@@ -287,7 +330,9 @@ impl Handler for Client {
     }
 
     fn on_stop(&mut self, output: &mut Output<'_>) {
-        self.subscriber = None;
+        // What was published to it before is still sent, and nothing more.
+        self.shared.channels.leave(&self.channels, self.id);
+        self.ended = true;
         self.settle(output);
     }
 
@@ -299,8 +344,11 @@ impl Handler for Client {
             ..Asks::NOTHING
         }
     }
+}
 
-    fn on_close(&mut self, _: &Reason) {
+/// However it goes, also by a panic, after which its handler is not told that it is closed.
+impl Drop for Client {
+    fn drop(&mut self) {
         self.shared.channels.leave(&self.channels, self.id);
         self.shared.clients.fetch_sub(1, Relaxed);
     }

@@ -4,7 +4,7 @@ use clap::Parser;
 use socket2::{Domain, SockRef, Type};
 use std::{
     net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::{Arc, mpsc},
     thread,
@@ -77,7 +77,7 @@ struct Args {
     subscriptions: usize,
 
     /// Close clients that are silent for so many seconds; 0 for never.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     idle: u64,
 
     /// Parts of the map, each with a lock of its own, 1 to 64 [default: 1 where there is one core, otherwise 8 for each].
@@ -93,14 +93,14 @@ struct Args {
     metrics: Option<SocketAddr>,
 
     /// Replace the weir-cache that was started with the same path, and be replaced by the next one: it takes over the
-    /// listening sockets (--bind counts for the first one only), and the other ends when its clients have gone. No connection
-    /// is refused or lost; keys are not taken over. The path is one for a Unix socket, in a folder that nobody else may
-    /// write to.
+    /// listening sockets (--bind and the address of --metrics count for the first one only), and the other ends when its
+    /// clients have gone, or after --finish, when it cuts off those that stay. No client that connects meanwhile is
+    /// refused; keys are not taken over. The path is one for a Unix socket, in a folder that nobody else may write to.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
 
-    /// How long a cache that was replaced serves its clients on, in seconds.
-    #[arg(long, default_value_t = 30)]
+    /// How long a cache that was replaced serves its clients on, in seconds: then those that are left are cut off.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     finish: u64,
 }
 
@@ -158,14 +158,24 @@ fn serve(args: &Args) -> Result<(), Error> {
     let design = args.design.as_deref().map_or_else(usual_design, AnyDesign::parse)?;
     design.availability()?;
     let mut before = args.hand_over.as_deref().map(take_over).transpose()?.flatten();
-    let mut sockets = match &mut before {
+    let given = match &mut before {
         Some(before) => before.sockets(),
         None => inherited::from_service_manager()?,
     };
+    let (of_metrics, mut sockets): (Vec<_>, Vec<_>) =
+        given.into_iter().partition(|given| given.name == METRICS);
     if sockets.is_empty() && args.hand_over.is_some() {
-        sockets = addresses(args).into_iter().map(listen).collect::<Result<_, _>>()?;
+        let own = addresses(args).into_iter().map(|address| listen(NAME, address));
+        sockets = own.collect::<Result<_, _>>()?;
     }
-    let kept = sockets.iter().map(Inherited::try_clone).collect::<Result<Vec<_>, _>>()?;
+    // One that was handed over listens already, at the address of the first one.
+    let metrics = args.metrics.map(|address| match of_metrics.into_iter().next() {
+        Some(given) => Ok(given),
+        None => listen(METRICS, address),
+    });
+    let metrics = metrics.transpose()?;
+    let kept = sockets.iter().chain(&metrics).map(Inherited::try_clone);
+    let kept = kept.collect::<Result<Vec<_>, _>>()?;
     let server = match sockets.is_empty() {
         true => server_at(&addresses(args)),
         false => server_by(sockets, args.hand_over.is_some())?,
@@ -181,12 +191,19 @@ fn serve(args: &Args) -> Result<(), Error> {
     running.on_end(Waker::new(told(|| Event::Woken)));
     let heeding = ctrlc::set_handler(told(|| Event::Signal));
     heeding.map_err(|e| Error::io("heeding signals", std::io::Error::other(e)))?;
-    let scraped = args.metrics.map(|at| serve_metrics(at, &cache, &running)).transpose()?;
+    let scraped = metrics.map(|socket| {
+        let server = server_by(vec![socket], args.hand_over.is_some())?;
+        let shared = Arc::clone(cache.shared());
+        metrics::start(&server, usual_design()?, shared, Arc::clone(&running))
+    });
+    let scraped = scraped.transpose()?;
+    // Where a successor could not reach this one, it does not begin.
+    let offered = args.hand_over.as_deref().map(Offer::at).transpose()?;
     if let Some(before) = before {
         before.serving()?;
     }
-    if let Some(path) = &args.hand_over {
-        offer(path, kept, sender)?;
+    if let Some(offered) = offered {
+        offer(offered, kept, sender)?;
     }
     for address in running.local_addresses() {
         println!("listens on {address}");
@@ -197,15 +214,20 @@ fn serve(args: &Args) -> Result<(), Error> {
     let event = loop {
         match events.recv().unwrap_or(Event::Signal) {
             Event::Woken if running.is_running() => {}
+            Event::NotOffered(error) => {
+                eprintln!("weir-cache: it cannot be replaced any more: {error}");
+            }
             event => break event,
         }
     };
     if matches!(event, Event::Replaced) {
         running.end_accepting()?;
+    }
+    // Whoever scrapes from now on reaches the successor, if there is one. With its end nobody else has the server.
+    drop(scraped);
+    if matches!(event, Event::Replaced) {
         finish(&running, &events, Duration::from_secs(args.finish));
     }
-    // With its end nobody else has the server.
-    drop(scraped);
     let running = Arc::into_inner(running).expect("who serves metrics has gone");
     let report = running.stop();
     let counts = cache.shared().store.counts();
@@ -218,10 +240,7 @@ fn serve(args: &Args) -> Result<(), Error> {
         counts.expired,
         counts.evicted
     );
-    match event {
-        Event::NotOffered(error) => Err(error),
-        _ => report.failure.map_or(Ok(()), Err),
-    }
+    report.failure.map_or(Ok(()), Err)
 }
 
 fn settings(args: &Args) -> Result<Settings, Error> {
@@ -254,8 +273,12 @@ fn addresses(args: &Args) -> Vec<SocketAddr> {
     }
 }
 
+/// What the sockets are called where they are handed over, and the one for metrics.
+const NAME: &str = "resp";
+const METRICS: &str = "metrics";
+
 /// A socket of one's own that a successor may take over.
-fn listen(address: SocketAddr) -> Result<Inherited, Error> {
+fn listen(name: &str, address: SocketAddr) -> Result<Inherited, Error> {
     let bound = (|| {
         let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         #[cfg(unix)]
@@ -265,7 +288,7 @@ fn listen(address: SocketAddr) -> Result<Inherited, Error> {
         Ok(TcpListener::from(socket))
     })();
     let listener = bound.map_err(|source| Error::Bind { address, source })?;
-    Ok(Inherited { name: "resp".into(), socket: Socket::Listener(listener) })
+    Ok(Inherited { name: name.into(), socket: Socket::Listener(listener) })
 }
 
 /// A server at these addresses.
@@ -294,8 +317,7 @@ fn server_by(sockets: Vec<Inherited>, keeps: bool) -> Result<Server, Error> {
 }
 
 /// Offers the sockets to a successor, on a thread of its own, which ends with the program.
-fn offer(path: &Path, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> Result<(), Error> {
-    let offer = Offer::at(path)?;
+fn offer(offer: Offer, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> Result<(), Error> {
     let offering = move || {
         let event = match offer.hand_over(&sockets) {
             Ok(()) => Event::Replaced,
@@ -310,17 +332,15 @@ fn offer(path: &Path, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> R
 /// How often a cache that accepts no more is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long it serves on at least: its threads may have been about to accept a client.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// Waits until all clients have gone, for so long at most, or until told to end.
 fn finish(running: &Running, events: &mpsc::Receiver<Event>, longest: Duration) {
-    let by = Instant::now() + longest;
-    while running.is_running() && running.open() > 0 && Instant::now() < by {
-        if matches!(events.recv_timeout(LOOK), Ok(Event::Signal)) {
+    let began = Instant::now();
+    while began.elapsed() < SETTLING || running.open() > 0 && began.elapsed() < longest {
+        if matches!(events.recv_timeout(LOOK), Ok(Event::Signal)) || !running.is_running() {
             break;
         }
     }
-}
-
-fn serve_metrics(at: SocketAddr, cache: &Cache, running: &Arc<Running>) -> Result<Running, Error> {
-    let shared = Arc::clone(cache.shared());
-    metrics::start(&Server::bind(at), usual_design()?, shared, Arc::clone(running))
 }

@@ -1,7 +1,7 @@
 //! Metrics in the text format of Prometheus, over HTTP.
 
 use crate::Shared;
-use std::{fmt::Write, sync::Arc};
+use std::{fmt::Write, sync::Arc, time::Duration};
 use weir::{
     Error,
     tcp::{Handler, Limits, Output, Running, Server, Startable},
@@ -20,7 +20,13 @@ pub fn start(
     shared: Arc<Shared>,
     served: Arc<Running>,
 ) -> Result<Running, Error> {
-    let limits = Limits { connections: 64, idle: Limits::default().silent, ..Limits::default() };
+    let limits = Limits {
+        connections: 64,
+        idle: Limits::default().silent,
+        // A scraper that does not read does not hold up the end.
+        stop: Duration::from_secs(1),
+        ..Limits::default()
+    };
     server.clone().limits(limits).start(design, move |_peer| Scrape {
         request: Vec::new(),
         shared: Arc::clone(&shared),

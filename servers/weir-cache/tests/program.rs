@@ -4,13 +4,15 @@
 
 mod common;
 
-use common::{Client, PATIENCE, number, ok};
+use common::{Client, PATIENCE, number, ok, text};
 use redis_protocol::resp2::types::OwnedFrame;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::Path,
+    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    thread,
 };
 
 struct Program {
@@ -72,15 +74,7 @@ fn a_signal_ends_it_in_order_and_metrics_are_served() {
     assert_eq!(client.say("SET a 1 EX 100"), ok());
     assert_eq!(client.say("GET a"), OwnedFrame::BulkString(b"1".to_vec()));
     let (at, path) = metrics.split_once('/').unwrap();
-    let scrape = |path: &str| {
-        let mut stream = TcpStream::connect(at).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = scrape(path);
+    let answer = scrape(at, path);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     for metric in [
         "weir_cache_keys 1",
@@ -92,19 +86,47 @@ fn a_signal_ends_it_in_order_and_metrics_are_served() {
     ] {
         assert!(answer.contains(&format!("\n{metric}\n")), "{metric} is missing in {answer}");
     }
-    assert!(scrape("").starts_with("HTTP/1.1 404 "));
+    assert!(scrape(at, "").starts_with("HTTP/1.1 404 "));
     drop(client);
     program.terminate();
     let said = program.end();
     assert_eq!(said, "1 clients, 1 keys, 1 hits, 0 misses, 0 expired, 0 evicted\n");
 }
 
+fn scrape(at: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// A folder for one test, removed with its content.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("weir-cache-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 #[test]
 fn one_takes_the_place_of_another_and_no_client_is_refused_or_cut_off() {
-    let folder = std::env::temp_dir().join(format!("weir-cache-next-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("next");
-    let flags = ["--hand-over", path.to_str().unwrap()];
+    let folder = Folder::new("next");
+    let flags = ["--hand-over", &folder.path("next")];
     let first = Program::start(&flags);
     let mut of_first = first.client();
     assert_eq!(of_first.say("INCR n"), number(1));
@@ -124,11 +146,71 @@ fn one_takes_the_place_of_another_and_no_client_is_refused_or_cut_off() {
     assert_eq!(second.client().say("INCR n"), number(1));
     second.terminate();
     second.end();
-    remove(&folder);
 }
 
-fn remove(folder: &Path) {
-    std::fs::remove_dir_all(folder).unwrap();
+/// Clients come all the time, and the cache is replaced several times: each client that was accepted is answered.
+#[test]
+fn clients_that_come_while_it_is_replaced_are_answered() {
+    const RESTARTS: usize = 3;
+    let folder = Folder::new("restart");
+    let flags = ["--hand-over", &folder.path("next")];
+    let mut server = Program::start(&flags);
+    let address = server.address.clone();
+    let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let _over = Over(&over);
+                while !over.load(SeqCst) {
+                    let stream = TcpStream::connect(&address).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let mut client = Client::new(stream);
+                    assert_eq!(client.say("ECHO hello"), text("hello"));
+                    answered.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for _ in 0..RESTARTS {
+            let before = answered.load(SeqCst);
+            while answered.load(SeqCst) < before + 20 {
+                assert!(!over.load(SeqCst), "a client was not answered");
+                thread::yield_now();
+            }
+            let next = Program::start(&flags);
+            assert_eq!(next.address, address);
+            std::mem::replace(&mut server, next).end();
+        }
+    });
+    server.terminate();
+    server.end();
+}
+
+/// Ends what goes on beside, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+#[test]
+fn metrics_are_handed_over_with_the_cache() {
+    let folder = Folder::new("metrics");
+    let flags = ["--hand-over", &folder.path("next"), "--metrics", "127.0.0.1:0"];
+    let mut first = Program::start(&flags);
+    let metrics = line(&mut first.lines, "metrics at http://");
+    assert_eq!(first.client().say("SET a 1"), ok());
+    let mut second = Program::start(&flags);
+    assert_eq!(second.address, first.address);
+    assert_eq!(line(&mut second.lines, "metrics at http://"), metrics);
+    first.end();
+    let (at, path) = metrics.split_once('/').unwrap();
+    let answer = scrape(at, path);
+    assert!(answer.contains("\nweir_cache_keys 0\n"), "{answer}");
+    second.terminate();
+    second.end();
 }
 
 #[test]
@@ -139,6 +221,8 @@ fn wrong_flags_say_what_to_do() {
         (&["--shards", "65"], "1 to 64"),
         (&["--design", "nonsense"], "epoll"),
         (&["--bind", "127.0.0.1"], "--bind"),
+        (&["--finish", "86401"], "86400"),
+        (&["--idle", "86401"], "86400"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-cache"));
         let output = command.args(flags).output().unwrap();
