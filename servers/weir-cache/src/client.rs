@@ -4,7 +4,9 @@
 //! does not read can take up is bounded.
 //!
 //! A client that has subscribed is sent everything by its handle, its own replies, too, so that they stand among what is
-//! published in the order in which both came about.
+//! published in the order in which both came about. So they count as messages that it does not read, too. Once its last
+//! subscription has ended and all that was left with the handle has gone out, it is as any other again: until then nothing
+//! more is carried out for it.
 
 use crate::{
     Shared,
@@ -36,7 +38,7 @@ pub struct Client {
     input: Vec<u8>,
     /// Replies that there was no room for.
     waiting: Vec<u8>,
-    /// Once it has subscribed, for good.
+    /// Once it has subscribed, until it has no subscription any more and nothing waits with its handle.
     subscriber: Option<Arc<Subscriber>>,
     channels: HashSet<Box<[u8]>>,
     /// Nothing more is carried out.
@@ -147,6 +149,20 @@ impl Client {
         all.iter().for_each(|channel| self.unsubscribe(Some(channel), replies));
     }
 
+    /// Whether its last subscription has ended, and what it was sent by its handle is still to go out.
+    fn is_leaving(&self) -> bool {
+        self.subscriber.is_some() && self.channels.is_empty()
+    }
+
+    /// Forgets its handle, if it is leaving and nothing waits there: nobody else sends by it.
+    fn leave(&mut self) {
+        let most = self.shared.settings.output_bytes;
+        let is_read = |it: &Arc<Subscriber>| !it.too_slow.load(Relaxed) && it.handle.room() == most;
+        if self.channels.is_empty() && self.subscriber.as_ref().is_some_and(is_read) {
+            self.subscriber = None;
+        }
+    }
+
     /// Sends replies, which are in `out`, as far as there is room: what is left waits.
     fn send(&mut self, out: &mut Vec<u8>, output: &mut Output<'_>) {
         if out.is_empty() {
@@ -172,6 +188,13 @@ impl Client {
         let mut parser = mem::take(&mut self.parser);
         let (mut done, mut count) = (0, 0);
         while !self.quits && self.waiting.is_empty() {
+            if self.is_leaving() {
+                self.send(&mut out, output);
+                self.leave();
+                if self.is_leaving() {
+                    break;
+                }
+            }
             let rest = &input[done..];
             match parser.next(rest, shared.settings.command_bytes) {
                 Ok(Some(bytes)) => {
@@ -231,6 +254,8 @@ impl Client {
     fn settle(&mut self, output: &mut Output<'_>) {
         if (self.quits || self.ended) && self.waiting.is_empty() {
             match &self.subscriber {
+                // What it has asked for behind that is carried out first.
+                Some(_) if self.is_leaving() => {}
                 // Behind what it was sent.
                 Some(subscriber) => subscriber.handle.close(),
                 None => output.finish(),
@@ -274,7 +299,22 @@ impl Handler for Client {
         }
         // What it was told before it subscribed goes first.
         if self.waiting.is_empty() {
+            let had_any = !mail.bytes().is_empty();
             mail.send(output);
+            if let Some(subscriber) = &self.subscriber
+                && self.channels.is_empty()
+                && mail.bytes().is_empty()
+                && !output.is_finished()
+            {
+                if had_any {
+                    // What this call brought counts as waiting until its end: so it goes on in a call of its own.
+                    let _ = subscriber.handle.wake();
+                } else {
+                    self.subscriber = None;
+                    self.go_on(output);
+                    return self.settle(output);
+                }
+            }
             mail.finish(output);
         }
         self.over |= output.is_finished();

@@ -174,6 +174,92 @@ fn what_is_published_reaches_all_in_order_among_their_own_replies() {
     }
 }
 
+/// Bytes that wait for clients to read them.
+fn unsent(served: &common::Served) -> u64 {
+    let counters = served.running.counters();
+    counters.bytes_queued.saturating_sub(counters.bytes_sent)
+}
+
+/// Reads as much as is expected, and compares it.
+fn expect(client: &mut Client<TcpStream>, expected: &str) {
+    let mut got = vec![0; expected.len()];
+    client.stream.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), expected);
+}
+
+#[test]
+fn one_that_has_no_subscription_left_may_choose_the_protocol_and_subscribe_anew() {
+    for design in each_design() {
+        let served = serve(Settings::default(), Clock::steady(), design);
+        // Each reply by itself, and all in one go.
+        for is_pipeline in [false, true] {
+            let mut client = served.client();
+            let hello = format!(
+                "%7\r\n$6\r\nserver\r\n$10\r\nweir-cache\r\n$7\r\nversion\r\n${}\r\n{}\r\n$5\r\nproto\r\n:3\r\n\
+                 $2\r\nid\r\n:{}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n\
+                 $7\r\nmodules\r\n*0\r\n",
+                env!("CARGO_PKG_VERSION").len(),
+                env!("CARGO_PKG_VERSION"),
+                1 + u64::from(is_pipeline),
+            );
+            let steps = [
+                ("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"),
+                ("UNSUBSCRIBE", "*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"),
+                ("HELLO 3", &hello),
+                ("SUBSCRIBE c", ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"),
+                ("PUBLISH c hi", ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n:1\r\n"),
+                ("UNSUBSCRIBE c", ">3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"),
+                ("GET x", "_\r\n"),
+                ("QUIT", "+OK\r\n"),
+            ];
+            if is_pipeline {
+                let (lines, replies): (Vec<_>, Vec<_>) = steps.into_iter().unzip();
+                client.stream.write_all((lines.join("\r\n") + "\r\n").as_bytes()).unwrap();
+                expect(&mut client, &replies.concat());
+            } else {
+                for (line, reply) in steps {
+                    client.stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+                    expect(&mut client, reply);
+                }
+            }
+            assert_eq!(client.next(), None);
+        }
+        served.end();
+    }
+}
+
+#[test]
+fn one_that_was_a_subscriber_is_no_slow_one() {
+    for design in each_design() {
+        let name = design.about().name;
+        let settings = Settings { output_bytes: 10_000, ..Settings::default() };
+        let served = serve_with_small_buffers(settings, design);
+        let mut client = served.client();
+        let value = "v".repeat(50_000);
+        assert_eq!(client.ask(&["SET", "k", &value]), ok());
+        const ASKED: usize = 200;
+        let mut pipeline = wire(&["SUBSCRIBE", "c"]);
+        pipeline.extend(wire(&["UNSUBSCRIBE"]));
+        pipeline.extend(wire(&["GET", "k"]).repeat(ASKED));
+        pipeline.extend(wire(&["SUBSCRIBE", "c"]));
+        client.stream.write_all(&pipeline).unwrap();
+        // The replies do not fit anywhere while nobody reads.
+        until(|| unsent(&served) >= 10_000);
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        let told =
+            |what, count| Some(OwnedFrame::Array(vec![text(what), text("c"), number(count)]));
+        assert_eq!(client.next(), told("subscribe", 1), "{name}");
+        assert_eq!(client.next(), told("unsubscribe", 0), "{name}");
+        for index in 0..ASKED {
+            assert_eq!(client.next(), Some(text(&value)), "{index} on {name}");
+        }
+        assert_eq!(client.next(), told("subscribe", 1), "{name}");
+        assert_eq!(client.next(), None, "{name}");
+        assert_eq!(served.cache.shared().channels.too_slow.load(Relaxed), 0);
+        served.end();
+    }
+}
+
 #[test]
 fn a_subscriber_that_does_not_read_is_closed_and_harms_nobody() {
     for design in each_design() {
@@ -324,11 +410,6 @@ fn a_stop_answers_what_has_come() {
 fn the_third_version_of_the_protocol_is_spoken() {
     let served = usual();
     let mut client = served.client();
-    let expect = |client: &mut Client<TcpStream>, expected: &str| {
-        let mut got = vec![0; expected.len()];
-        client.stream.read_exact(&mut got).unwrap();
-        assert_eq!(String::from_utf8_lossy(&got), expected);
-    };
     client.send(&["HELLO", "4"]);
     expect(&mut client, "-NOPROTO unsupported protocol version\r\n");
     client.send(&["HELLO", "3"]);
