@@ -23,7 +23,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
-use weir::tcp::{Asks, Handler, Mail, Output, Reason};
+use weir::tcp::{Asks, Handler, Mail, Output};
 
 /// A connection's client.
 pub struct Client {
@@ -339,8 +339,11 @@ impl Handler for Client {
             ..Asks::NOTHING
         }
     }
+}
 
-    fn on_close(&mut self, _: &Reason) {
+/// However it goes, also by a panic, after which its handler is not told that it is closed.
+impl Drop for Client {
+    fn drop(&mut self) {
         self.shared.channels.leave(&self.channels, self.id);
         self.shared.clients.fetch_sub(1, Relaxed);
     }
