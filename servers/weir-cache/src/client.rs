@@ -327,7 +327,9 @@ impl Handler for Client {
     }
 
     fn on_stop(&mut self, output: &mut Output<'_>) {
-        self.subscriber = None;
+        // What was published to it before is still sent, and nothing more.
+        self.shared.channels.leave(&self.channels, self.id);
+        self.ended = true;
         self.settle(output);
     }
 

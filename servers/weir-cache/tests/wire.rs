@@ -297,6 +297,43 @@ fn a_subscriber_that_does_not_read_is_closed_and_harms_nobody() {
 }
 
 #[test]
+fn a_stop_sends_what_was_published() {
+    for design in each_design() {
+        let name = design.about().name;
+        let settings = Settings { output_bytes: 50_000, ..Settings::default() };
+        let served = serve_with_small_buffers(settings, design);
+        let (mut slow, mut publisher) = (served.client(), served.client());
+        slow.say("SUBSCRIBE news");
+        let content = |index: usize| format!("{index:05000}");
+        let length = wire(&["message", "news", &content(0)]).len() as u64;
+        let queued = || served.running.counters().bytes_queued;
+        let is_full = || unsent(&served) >= 50_000;
+        let mut published = 0;
+        let mut publish = || {
+            assert_eq!(publisher.ask(&["PUBLISH", "news", &content(published)]), number(1));
+            published += 1;
+        };
+        // Until its output is full, and a little more, which waits in its inbox.
+        while !is_full() {
+            let before = queued();
+            publish();
+            until(|| queued() >= before + length || is_full());
+        }
+        (0..3).for_each(|_| publish());
+        std::thread::scope(|scope| {
+            scope.spawn(|| served.end());
+            assert_eq!(publisher.next(), None, "{name}");
+            for index in 0..published {
+                let message = vec![text("message"), text("news"), text(&content(index))];
+                assert!(slow.next() == Some(OwnedFrame::Array(message)), "{index} on {name}");
+            }
+            assert_eq!(slow.next(), None, "{name}");
+            drop((slow, publisher));
+        });
+    }
+}
+
+#[test]
 fn keys_expire_by_the_clock_alone_also_those_that_nobody_asks_for() {
     let time = Arc::new(AtomicU64::new(0));
     let served = serve(Settings::default(), Clock::Set(Arc::clone(&time)), each_design().remove(0));
