@@ -36,8 +36,9 @@ pub struct Client {
     parser: Parser,
     /// What was received and not carried out.
     input: Vec<u8>,
-    /// Replies that there was no room for.
+    /// Replies that there was no room for; those before `waiting_from` have gone out.
     waiting: Vec<u8>,
+    waiting_from: usize,
     /// Once it has subscribed, until it has no subscription any more and nothing waits with its handle.
     subscriber: Option<Arc<Subscriber>>,
     channels: HashSet<Box<[u8]>>,
@@ -70,6 +71,7 @@ impl Client {
             parser: Parser::default(),
             input: Vec::new(),
             waiting: Vec::new(),
+            waiting_from: 0,
             subscriber: None,
             channels: HashSet::new(),
             quits: false,
@@ -281,11 +283,12 @@ impl Handler for Client {
         if self.waiting.is_empty() {
             return;
         }
-        let fit = self.waiting.len().min(output.room());
-        let _ = output.send(&self.waiting[..fit]);
-        self.waiting.drain(..fit);
-        if self.waiting.is_empty() {
-            self.waiting = Vec::new();
+        let left = &self.waiting[self.waiting_from..];
+        let fit = left.len().min(output.room());
+        let _ = output.send(&left[..fit]);
+        self.waiting_from += fit;
+        if self.waiting_from == self.waiting.len() {
+            (self.waiting, self.waiting_from) = (Vec::new(), 0);
             self.go_on(output);
         }
         self.settle(output);
