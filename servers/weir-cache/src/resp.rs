@@ -217,7 +217,7 @@ pub struct Replies<'a> {
     pub out: &'a mut Vec<u8>,
     /// In the third version of the protocol.
     pub is_resp3: bool,
-    /// Most bytes.
+    /// Most bytes that `out` may have, what stood there before included.
     pub most: usize,
     /// There would have been more.
     pub overflowed: bool,

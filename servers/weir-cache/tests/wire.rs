@@ -399,6 +399,12 @@ fn what_goes_beyond_a_limit_is_told_so_and_closed() {
     let mut third = String::new();
     served.client().stream.read_to_string(&mut third).unwrap();
     assert!(third.starts_with("weir: refused: "), "{third}");
+    // Several that are not, together longer than one may be.
+    client.stream.write_all(&wire(&["MGET", "k", "k", "k"]).repeat(3)).unwrap();
+    for _ in 0..3 {
+        let three = vec![text(&"v".repeat(900)); 3];
+        assert_eq!(client.next(), Some(OwnedFrame::Array(three)));
+    }
     // A reply that is too long: it is cut off, or does not come at all.
     client.send(&["MGET", "k", "k", "k", "k"]);
     let mut cut = Vec::new();
