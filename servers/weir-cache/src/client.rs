@@ -202,7 +202,9 @@ impl Client {
                 Ok(Some(bytes)) => {
                     let arguments = parser.arguments(rest);
                     if !arguments.is_empty() {
-                        let (is_resp3, most) = (self.is_resp3, shared.settings.reply_bytes);
+                        let is_resp3 = self.is_resp3;
+                        // Replies to others may stand before it.
+                        let most = out.len().saturating_add(shared.settings.reply_bytes);
                         let replies = Replies { out: &mut out, is_resp3, most, overflowed: false };
                         let mut context =
                             Context { client: self, arguments, replies, now: &now, output };

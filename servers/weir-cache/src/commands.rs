@@ -105,8 +105,7 @@ impl Context<'_, '_> {
         }
         if !command.while_subscribed && !self.replies.is_resp3 && self.client.has_subscribed() {
             return self.replies.error(&format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed \
-                 in this context",
+                "ERR Can't execute '{}': only SUBSCRIBE / UNSUBSCRIBE / PING / QUIT are allowed in this context",
                 lower()
             ));
         }

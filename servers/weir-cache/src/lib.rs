@@ -7,7 +7,7 @@
 //!
 //! # if AnyDesign::parse("blocking").unwrap().availability().is_err() { return }
 //! let server = Server::bind("127.0.0.1:0".parse().unwrap());
-//! let cache = Cache::new(Settings::default(), Clock::steady());
+//! let cache = Cache::new(Settings::default(), Clock::steady()).unwrap();
 //! let running = cache.start(&server, AnyDesign::parse("blocking").unwrap()).unwrap();
 //! let mut client = std::net::TcpStream::connect(running.local_addresses()[0]).unwrap();
 //! client.write_all(b"SET greeting hello\r\nGET greeting\r\n").unwrap();
@@ -116,7 +116,10 @@ const SWEPT: usize = 2000;
 
 impl Cache {
     /// An empty one.
-    pub fn new(settings: Settings, clock: Clock) -> Self {
+    ///
+    /// # Errors
+    /// What the system answered when the thread that looks for keys that have expired was to start.
+    pub fn new(settings: Settings, clock: Clock) -> Result<Self, weir::Error> {
         let store = Store::new(settings.shards, settings.memory_bytes, settings.eviction);
         let shared = Arc::new(Shared {
             settings,
@@ -130,8 +133,9 @@ impl Cache {
             ends: AtomicBool::new(false),
         });
         let its = Arc::clone(&shared);
-        let sweeper = thread::Builder::new().name("sweeper".into()).spawn(move || sweep(&its)).ok();
-        Self { shared, sweeper }
+        let sweeper = thread::Builder::new().name("sweeper".into()).spawn(move || sweep(&its));
+        let sweeper = sweeper.map_err(|e| weir::Error::io("starting a thread", e))?;
+        Ok(Self { shared, sweeper: Some(sweeper) })
     }
 
     /// What its clients have in common.

@@ -181,7 +181,7 @@ fn serve(args: &Args) -> Result<(), Error> {
         false => server_by(sockets, args.hand_over.is_some())?,
     };
     let server = server.buffer_bytes(args.buffer);
-    let cache = Cache::new(settings(args)?, Clock::steady());
+    let cache = Cache::new(settings(args)?, Clock::steady())?;
     let running = Arc::new(cache.start(&server, design)?);
     let (sender, events) = mpsc::channel();
     let told = |event: fn() -> Event| {

@@ -62,7 +62,7 @@ impl Parser {
         debug_assert!(most <= MOST_BYTES, "places are in 4 bytes");
         let found = match input.first() {
             None => return Ok(None),
-            Some(b'*') => self.array(input)?,
+            Some(b'*') => self.array(input, most)?,
             Some(_) => self.inline(input)?,
         };
         match found {
@@ -84,7 +84,7 @@ impl Parser {
         (self.missing, self.at) = (None, 0);
     }
 
-    fn array(&mut self, input: &[u8]) -> Result<Option<usize>, Malformed> {
+    fn array(&mut self, input: &[u8], most: usize) -> Result<Option<usize>, Malformed> {
         let missing = match self.missing {
             Some(missing) => missing,
             None => {
@@ -107,6 +107,10 @@ impl Parser {
             }
             let Some((bytes, behind)) = length(rest)? else { return Ok(None) };
             let end = behind + bytes + 2;
+            // It is not waited for.
+            if self.at + end > most {
+                return Err(Malformed::TooLong(most));
+            }
             if rest.len() < end {
                 return Ok(None);
             }
@@ -217,7 +221,7 @@ pub struct Replies<'a> {
     pub out: &'a mut Vec<u8>,
     /// In the third version of the protocol.
     pub is_resp3: bool,
-    /// Most bytes.
+    /// Most bytes that `out` may have, what stood there before included.
     pub most: usize,
     /// There would have been more.
     pub overflowed: bool,
@@ -380,6 +384,7 @@ mod tests {
             (b"*1\r\n$18446744073709551616\r\n", Malformed::Length),
             (&[b'*'; LONGEST_LINE + 2], Malformed::Line),
             (&[b'a'; LONGEST_LINE + 2], Malformed::Line),
+            (b"*1\r\n$1000\r\n", Malformed::TooLong(1010)),
             (b"*1\r\n$1000\r\n0123456789", Malformed::TooLong(20)),
             (b"*1\r\n$9\r\n012345678\r\n", Malformed::TooLong(18)),
         ] {

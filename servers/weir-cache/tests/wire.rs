@@ -174,6 +174,12 @@ fn what_is_published_reaches_all_in_order_among_their_own_replies() {
     }
 }
 
+/// Bytes that wait for clients to read them.
+fn unsent(served: &common::Served) -> u64 {
+    let counters = served.running.counters();
+    counters.bytes_queued.saturating_sub(counters.bytes_sent)
+}
+
 /// Reads as much as is expected, and compares it.
 fn expect(client: &mut Client<TcpStream>, expected: &str) {
     let mut got = vec![0; expected.len()];
@@ -238,7 +244,7 @@ fn one_that_was_a_subscriber_is_no_slow_one() {
         pipeline.extend(wire(&["SUBSCRIBE", "c"]));
         client.stream.write_all(&pipeline).unwrap();
         // The replies do not fit anywhere while nobody reads.
-        until(|| served.running.counters().pauses > 0);
+        until(|| unsent(&served) >= 10_000);
         client.stream.shutdown(Shutdown::Write).unwrap();
         let told =
             |what, count| Some(OwnedFrame::Array(vec![text(what), text("c"), number(count)]));
@@ -301,10 +307,7 @@ fn a_stop_sends_what_was_published() {
         let content = |index: usize| format!("{index:05000}");
         let length = wire(&["message", "news", &content(0)]).len() as u64;
         let queued = || served.running.counters().bytes_queued;
-        let is_full = || {
-            let counters = served.running.counters();
-            counters.bytes_queued.saturating_sub(counters.bytes_sent) >= 50_000
-        };
+        let is_full = || unsent(&served) >= 50_000;
         let mut published = 0;
         let mut publish = || {
             assert_eq!(publisher.ask(&["PUBLISH", "news", &content(published)]), number(1));
@@ -396,6 +399,12 @@ fn what_goes_beyond_a_limit_is_told_so_and_closed() {
     let mut third = String::new();
     served.client().stream.read_to_string(&mut third).unwrap();
     assert!(third.starts_with("weir: refused: "), "{third}");
+    // Several that are not, together longer than one may be.
+    client.stream.write_all(&wire(&["MGET", "k", "k", "k"]).repeat(3)).unwrap();
+    for _ in 0..3 {
+        let three = vec![text(&"v".repeat(900)); 3];
+        assert_eq!(client.next(), Some(OwnedFrame::Array(three)));
+    }
     // A reply that is too long: it is cut off, or does not come at all.
     client.send(&["MGET", "k", "k", "k", "k"]);
     let mut cut = Vec::new();

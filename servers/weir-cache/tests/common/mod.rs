@@ -54,7 +54,7 @@ pub fn serve_with_small_buffers(settings: Settings, design: AnyDesign) -> Served
 }
 
 fn serve_on(server: Server, settings: Settings, clock: Clock, design: AnyDesign) -> Served {
-    let cache = Cache::new(settings, clock);
+    let cache = Cache::new(settings, clock).unwrap();
     let running = cache.start(&server, design).unwrap();
     Served { cache, running }
 }
