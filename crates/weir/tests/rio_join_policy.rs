@@ -291,7 +291,7 @@ fn the_spin_bound_is_tunable(b: Bench) {
     });
     assert!(shown, "it never polled, or never stopped polling");
     let error = b.server.tune("spin", LONGEST_US + 1).unwrap_err().to_string();
-    assert!(error.contains("0 to 1000000"), "{error}");
+    assert!(error.contains("0us to 1000000us"), "{error}");
     drop(b.stop());
 }
 
