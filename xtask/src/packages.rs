@@ -140,7 +140,9 @@ fn compile(folder: &Path, packed: &[PathBuf], target: &Path) -> anyhow::Result<(
 }
 
 pub fn cargo(words: &[&str]) -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
+    // By its name: rustup's then has all that it starts use one toolchain, also rustc in the folder of a dependency that
+    // names another for itself.
+    let mut cargo = Command::new("cargo");
     cargo.args(words);
     cargo
 }
