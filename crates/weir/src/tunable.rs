@@ -24,7 +24,7 @@ pub enum Unit {
     Microseconds,
     /// true or false.
     Flag,
-    /// How long datagrams may gather, and how many of them: as 200us,64, or none ([`Gather::packed`] is what is kept).
+    /// How long datagrams may gather, and how many of them: as 200us,64, or none (`Gather::packed` is what is kept).
     Gather,
 }
 

@@ -6,7 +6,7 @@
 //! process id and waited for. Its standard input is a pipe that nobody writes to: when this
 //! process dies in whatever way, the pipe closes, and a child that watches it ends too.
 //!
-//! A child may run at another host ([`Remote`], [`crate::hosts`]): the conversation is the same.
+//! A child may run at another host (`Remote`, [`crate::hosts`]): the conversation is the same.
 
 mod command;
 mod exit;

@@ -1,6 +1,6 @@
 //! What every rank but 0 does: it starts the children that rank 0 asks for, and relays what they say.
 //!
-//! It starts nothing but weir's own servers and generators ([`super::permit`]), and as many at a time as there may be.
+//! It starts nothing but weir's own servers and generators (`permit`), and as many at a time as there may be.
 //! When rank 0 is gone, or says that it is over, all of them are ended.
 
 use std::collections::{HashMap, VecDeque};

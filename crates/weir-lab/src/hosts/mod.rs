@@ -4,7 +4,7 @@
 //! for, and nothing but weir's own servers and generators, relays their lines both ways, and reads what its host counts.
 //! A child at another host is a [`Child`](crate::child::Child) like any other, with the same conversation.
 //!
-//! First all meet ([`meet`]): an address of the server's host is found which every generator can reach. That is the only
+//! First all meet (`meet`): an address of the server's host is found which every generator can reach. That is the only
 //! one that anything is sent to: each agent has connected to it itself, and was answered by the rank that serves.
 
 pub mod agent;
