@@ -13,6 +13,8 @@ mod exit;
 mod interrupt;
 mod limit;
 mod runner;
+#[cfg(all(test, unix))]
+pub(crate) mod script;
 
 pub use command::CommandLine;
 pub use exit::Exit;
@@ -557,4 +559,4 @@ fn quoted(text: &str) -> String {
 
 #[cfg(all(test, unix))]
 #[path = "tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -16,7 +16,7 @@ fn within(milliseconds: u64) -> Instant {
 }
 
 /// Whether a process of that id exists and is not merely waiting to be collected.
-fn is_running(id: u32) -> bool {
+pub(crate) fn is_running(id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     !stat.is_empty() && !stat.contains(") Z ")
 }

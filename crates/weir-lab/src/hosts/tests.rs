@@ -1,11 +1,6 @@
 //! Ranks that are threads, and agents whose weir is a script.
 
-use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,39 +8,11 @@ use serde_json::{Value, json};
 use weir_load::ranks::memory::{self, InMemory};
 
 use super::*;
+use crate::child::script::Script;
+use crate::child::tests::is_running;
 use crate::child::{ChildError, CommandLine, Interrupt};
 
 const GENERATOR: &str = "the generator";
-
-/// A script in place of weir; removed when dropped.
-struct Script(PathBuf);
-
-impl Script {
-    /// `flood` is what it does when it is called so.
-    fn new(flood: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-hosts-test-{}-{number}.sh", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let text = format!("#!/bin/sh\ncase $1 in\nflood) {flood} ;;\nesac\n");
-        // Written by another process: see the tests of the children.
-        let mut writer = Command::new("/bin/sh")
-            .args(["-c", r#"cat > "$0" && chmod 700 "$0""#])
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        assert!(writer.wait().unwrap().success());
-        Self(path)
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).unwrap();
-    }
-}
 
 /// Rank 0 with its fleet, and agents at the others, of which rank 1 serves.
 struct Run {
@@ -58,12 +25,12 @@ struct Run {
 
 impl Run {
     fn of(ranks: usize, flood: &str) -> Self {
-        let script = Script::new(flood);
+        let script = Script::new(&[("flood", flood)]);
         let mut all = memory::ranks((0..ranks).map(|rank| format!("host{rank}")));
         let agents = all
             .drain(1..)
             .map(|rank| {
-                let program = script.0.clone();
+                let program = script.path().to_path_buf();
                 thread::spawn(move || agent::serve(&rank, program))
             })
             .collect();
@@ -76,7 +43,7 @@ impl Run {
 
     fn flood(&self, rank: usize) -> crate::child::Child {
         let host = self.fleet.hosts().generators.iter().find(|host| host.rank == rank).unwrap();
-        let command = CommandLine::new(&self._script.0)
+        let command = CommandLine::new(self._script.path())
             .arguments(["flood".into(), self.fleet.address().to_string()]);
         self.fleet.spawn(host, GENERATOR, &command, &self.interrupt).unwrap()
     }
@@ -92,11 +59,6 @@ impl Run {
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
-}
-
-fn is_running(id: u64) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    !stat.is_empty() && !stat.contains(") Z ")
 }
 
 #[test]
@@ -141,7 +103,7 @@ fn a_child_that_is_dropped_is_ended_at_its_host_and_so_are_all_at_the_end() {
     let run = Run::of(3, r#"echo $$; exec sleep 600"#);
     let mut first = run.flood(2);
     let mut second = run.flood(2);
-    let ids: Vec<u64> =
+    let ids: Vec<u32> =
         [&mut first, &mut second].map(|child| child.document("id", soon()).unwrap()).into();
     drop(first);
     while is_running(ids[0]) {
@@ -203,7 +165,7 @@ fn a_lost_rank_ends_all_and_is_named() {
 fn agents_end_when_rank_0_is_gone_and_nothing_is_left() {
     let run = Run::of(3, "echo $$; exec sleep 600");
     let mut child = run.flood(2);
-    let id: u64 = child.document("id", soon()).unwrap();
+    let id: u32 = child.document("id", soon()).unwrap();
     // Whoever the agents wait for does not answer any more.
     run.root.lose(0, "has ended");
     let Run { agents, fleet, .. } = run;

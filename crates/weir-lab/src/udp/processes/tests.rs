@@ -1,45 +1,11 @@
 //! Runs whose two children are played by a script.
 
-use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::child::script::Script;
 use crate::experiment::plan::Row;
 use crate::udp::plan::{Held, Rate};
-
-/// A script in place of the executable; removed when dropped.
-struct Script(PathBuf);
-
-impl Script {
-    /// `serve` and `flood` are what the script does when called so.
-    fn new(serve: &str, flood: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-lab-test-{}-{number}.sh", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let text = format!("#!/bin/sh\ncase $1 in\nserve) {serve} ;;\nflood) {flood} ;;\nesac\n");
-        // Written by another process: a child that some other test starts meanwhile would
-        // inherit our descriptor for a moment, and a file open for writing cannot be run.
-        let mut writer = Command::new("/bin/sh")
-            .args(["-c", r#"cat > "$0" && chmod 700 "$0""#])
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        assert!(writer.wait().unwrap().success());
-        Self(path)
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).unwrap();
-    }
-}
 
 const READY: &str = r#"echo '{"ready":{"addresses":["127.0.0.1:9"],"control":"127.0.0.1:10","settings":{"threads":"1"}}}'"#;
 const SERVED: &str =
@@ -51,11 +17,11 @@ fn bench(program: &Path) -> Processes {
 }
 
 fn run_with(serve: &str, flood: &str) -> Result<Made, RunError> {
-    let script = Script::new(serve, flood);
+    let script = Script::new(&[("serve", serve), ("flood", flood)]);
     let row = Row::parse("epoll").unwrap();
     let load = Load::saturation(64);
     let extent = Extent::Timed { warmup_ms: 0, run_ms: 10 };
-    bench(&script.0).run_once(&Run { row: &row, load: &load, extent })
+    bench(script.path()).run_once(&Run { row: &row, load: &load, extent })
 }
 
 fn failure(serve: &str, flood: &str) -> String {
@@ -78,9 +44,12 @@ fn both_reports_come_back() {
 #[test]
 fn a_server_that_crashes_in_its_check_is_quoted() {
     // Nobody listens where it says it does, and it has ended.
-    let script = Script::new(&format!("{READY}; echo ouch >&2; exit 101"), "exit 1");
+    let script = Script::new(&[
+        ("serve", &format!("{READY}; echo ouch >&2; exit 101")),
+        ("flood", "exit 1"),
+    ]);
     let row = Row::parse("epoll").unwrap();
-    let error = bench(&script.0).echo(&row, &Load::saturation(64)).unwrap_err().to_string();
+    let error = bench(script.path()).echo(&row, &Load::saturation(64)).unwrap_err().to_string();
     assert!(error.starts_with("the server ended with exit status: 101"), "{error}");
     assert!(error.contains("ouch"), "{error}");
 }
@@ -128,10 +97,11 @@ fn garbage_from_either_is_no_result() {
 
 #[test]
 fn calibration_takes_the_rate_that_was_sent() {
-    let script = Script::new("exit 1", FLOODED);
-    assert_eq!(bench(&script.0).calibrate(&Load::saturation(64)), Ok(3000.0));
-    let nothing = Script::new("exit 1", r#"echo '{"sent":0,"elapsed_ns":5}'"#);
-    let error = bench(&nothing.0).calibrate(&Load::saturation(64)).unwrap_err();
+    let script = Script::new(&[("serve", "exit 1"), ("flood", FLOODED)]);
+    assert_eq!(bench(script.path()).calibrate(&Load::saturation(64)), Ok(3000.0));
+    let nothing =
+        Script::new(&[("serve", "exit 1"), ("flood", r#"echo '{"sent":0,"elapsed_ns":5}'"#)]);
+    let error = bench(nothing.path()).calibrate(&Load::saturation(64)).unwrap_err();
     assert_eq!(error.to_string(), "the generator sent nothing");
 }
 
