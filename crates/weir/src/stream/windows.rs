@@ -7,7 +7,7 @@
 //! cannot wait like that: what a cancelled one has sent of its bytes nobody knows. So it is tried, and waits for
 //! room (FD_WRITE), as accepting waits for a connection.
 
-use super::{Accepted, Keepalive, Mode, StreamOptions, configure};
+use super::{Accepted, Keepalive, Mode, StreamOptions, UnixAddress, configure};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -54,6 +54,25 @@ use windows_sys::Win32::{
 #[cfg(test)]
 pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
     None::<(super::Stream, ())>
+}
+
+/// There are none here.
+#[derive(Debug)]
+pub enum UnixListener {}
+
+impl UnixListener {
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// There is none that could fail.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match *self {}
+    }
+}
+
+pub fn unix_availability() -> Result<(), Unavailable> {
+    Err(Unavailable::new("a Unix socket", "weir does not offer those of Windows")
+        .advise("use an address of TCP on loopback"))
 }
 
 /// A socket that listens.
@@ -106,6 +125,15 @@ impl Listener {
         let number = socket.as_raw_socket();
         let socket = RwLock::new(Some(socket));
         Ok(Self { socket, number, changes: Changes::default(), keepalive })
+    }
+
+    pub fn bind_unix(_: &UnixAddress, _: Option<u32>, _: StreamOptions) -> Result<Self, Error> {
+        unix_availability()?;
+        unreachable!("there are none")
+    }
+
+    pub fn adopt_unix(listener: UnixListener) -> Result<(Self, UnixAddress), Error> {
+        match listener {}
     }
 
     pub fn adopt(socket: Socket) -> Result<Self, Error> {
@@ -360,6 +388,11 @@ enum Received {
 
 impl Stream {
     /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
+    pub fn connect_unix(_: &UnixAddress, _: StreamOptions) -> io::Result<Accepted> {
+        let why = unix_availability().map_err(|why| why.to_string());
+        Err(io::Error::new(io::ErrorKind::Unsupported, why.err().unwrap_or_default()))
+    }
+
     pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         configure(&socket, options, keep_alive).map_err(|(_, e)| e)?;
