@@ -404,6 +404,13 @@ impl Stream {
         Ok(bytes.max(0) as usize)
     }
 
+    pub fn is_hung_up(&self) -> bool {
+        let mut entry = libc::pollfd { fd: self.fd(), events: 0, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        ready == 1 && entry.revents & libc::POLLHUP != 0
+    }
+
     pub fn received_in_all(&self) -> io::Result<u64> {
         if let Some(count) = &self.count {
             return count.in_all(self.fd(), || self.waiting());

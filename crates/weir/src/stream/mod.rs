@@ -396,6 +396,13 @@ impl Stream {
         self.native.socket().take_error().ok().flatten()
     }
 
+    /// Whether waits report it whatever they are asked for, though nothing has broken: both directions are over, as where the
+    /// other end of a Unix socket was closed (POLLHUP of poll(2)).
+    pub(crate) fn is_hung_up(&self, counters: &Counters) -> bool {
+        counters.kernel_entries.one();
+        self.native.is_hung_up()
+    }
+
     /// Has waits to receive and to send end with nothing after these times, each counted from its call; `None`
     /// for never, and zero for at once.
     ///
