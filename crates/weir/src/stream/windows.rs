@@ -71,8 +71,12 @@ impl UnixListener {
 }
 
 pub fn unix_availability() -> Result<(), Unavailable> {
-    Err(Unavailable::new("a Unix socket", "weir does not offer those of Windows")
-        .advise("use an address of TCP on loopback"))
+    Err(no_unix_sockets())
+}
+
+fn no_unix_sockets() -> Unavailable {
+    let why = Unavailable::new("a Unix socket", "weir does not offer those of Windows");
+    why.advise("use an address of TCP on loopback")
 }
 
 /// A socket that listens.
@@ -128,8 +132,7 @@ impl Listener {
     }
 
     pub fn bind_unix(_: &UnixAddress, _: Option<u32>, _: StreamOptions) -> Result<Self, Error> {
-        unix_availability()?;
-        unreachable!("there are none")
+        Err(no_unix_sockets().into())
     }
 
     pub fn adopt_unix(listener: UnixListener) -> Result<(Self, UnixAddress), Error> {
@@ -389,8 +392,7 @@ enum Received {
 impl Stream {
     /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
     pub fn connect_unix(_: &UnixAddress, _: StreamOptions) -> io::Result<Accepted> {
-        let why = unix_availability().map_err(|why| why.to_string());
-        Err(io::Error::new(io::ErrorKind::Unsupported, why.err().unwrap_or_default()))
+        Err(io::Error::new(io::ErrorKind::Unsupported, no_unix_sockets()))
     }
 
     pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {

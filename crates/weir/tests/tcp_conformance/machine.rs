@@ -1,7 +1,9 @@
 //! What the suite asks of the system about its own process, where the system tells (Linux).
 
 use std::{fs, io, net::TcpStream, path::Path};
-use weir::stream::{LocalPeer, UnixListener};
+use weir::stream::LocalPeer;
+#[cfg(target_os = "linux")]
+use weir::stream::UnixListener;
 
 /// Descriptors that the checks are left with: enough for 2000 connections with both ends in one
 /// process, and few enough to be used up by the check that does so.
@@ -88,17 +90,12 @@ pub fn listen_unix(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-#[cfg(not(target_os = "linux"))]
-pub fn listen_unix(_: &Path) -> io::Result<std::net::TcpListener> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// The rights to a file.
-pub fn mode(path: &Path) -> Option<u32> {
-    #[cfg(target_os = "linux")]
-    return std::os::unix::fs::MetadataExt::mode(&fs::metadata(path).ok()?).checked_rem(0o1000);
-    #[cfg(not(target_os = "linux"))]
-    return fs::metadata(path).ok().and(None);
+#[cfg(target_os = "linux")]
+pub fn mode(path: &Path) -> io::Result<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    fs::metadata(path).map(|found| found.mode() & 0o777)
 }
 
 /// Who this process is to the other end of a Unix socket.

@@ -131,6 +131,7 @@ impl Subject {
     }
 
     /// The same without a Unix socket beside.
+    #[cfg(target_os = "linux")]
     pub fn plain(&self) -> Self {
         Self { unix: false, ..self.clone() }
     }
