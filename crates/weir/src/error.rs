@@ -167,7 +167,7 @@ impl std::error::Error for Unavailable {}
 fn did_you_mean(name: &str, known: &str) -> String {
     // One slip in three letters, and one in a name that is as short as that.
     let most = (name.chars().count() / 3).max(1);
-    let slips = |other: &&str| strsim::damerau_levenshtein(name, other);
+    let slips = |other: &&str| strsim::osa_distance(name, other);
     let nearest = known.split(", ").min_by_key(slips).filter(|other| slips(other) <= most);
     nearest.map_or(String::new(), |nearest| format!(" (did you mean {nearest:?}?)"))
 }

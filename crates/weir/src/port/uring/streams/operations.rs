@@ -368,6 +368,11 @@ impl Outstanding for Operations {
     }
 
     #[inline]
+    fn to_start(&self) -> usize {
+        self.closing.len() + self.queued.len()
+    }
+
+    #[inline]
     fn finish(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
         match token.class() {
             ACCEPT => self.finish_accept(token, result, out),
