@@ -335,7 +335,7 @@ impl Processes {
             }
             match phase {
                 "settled" => {
-                    let start = Fleet::start_soon(&clocks);
+                    let start = clocks.start_soon();
                     for (host, client) in &mut clients {
                         let start_ns = start(host.rank, 0);
                         client.say(&json!({ "start_ns": start_ns }).to_string());
