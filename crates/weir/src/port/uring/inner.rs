@@ -213,7 +213,7 @@ impl<'a, O: Outstanding> At<'a, O> {
         }
         self.with(|state| {
             // A batch that waits to be submitted goes first, as in a take.
-            match state.closed || state.unsubmitted() >= self.port.submit_after {
+            match state.closed || state.would_submit() >= self.port.submit_after {
                 true => 0,
                 false => state.reap(out),
             }
@@ -235,7 +235,7 @@ impl<'a, O: Outstanding> At<'a, O> {
                 }
                 // What lies ready needs no entry, unless a batch waits to be submitted. What is to start is kept until
                 // then, since sends that wait together leave as one.
-                if state.unsubmitted() < self.port.submit_after {
+                if state.would_submit() < self.port.submit_after {
                     let taken = state.reap(out);
                     if taken > 0 {
                         return Next::Taken(taken);

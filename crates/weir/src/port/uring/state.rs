@@ -172,7 +172,7 @@ impl<O: Outstanding> PortState<O> {
 
     /// How many entries at least would be submitted next, those that are not in the queue yet included.
     #[inline]
-    pub(super) fn unsubmitted(&mut self) -> u32 {
+    pub(super) fn would_submit(&mut self) -> u32 {
         let waiting = self.operations.to_start() + self.returning.len() + self.cancels.len();
         self.submissions.pending().saturating_add(waiting as u32)
     }
