@@ -243,6 +243,7 @@ impl Sends {
             out.push(operation(token, socket, sockets[socket as usize].key, slice, outcome));
         }
     }
+
     /// Takes one that waits from the queue.
     pub(super) fn withdraw(&mut self, token: ring::Token) {
         self.queued.retain(|&queued| queued != token);
