@@ -72,8 +72,9 @@ pub fn pack(folder: &Path, names: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
         if to.exists() {
             fs::remove_dir_all(&to).with_context(|| format!("removing {}", to.display()))?;
         }
+        // Its files are of now, or cargo would not see that they have changed.
         let mut unpack = Command::new("tar");
-        unpack.arg("-xzf").arg(folder.join("package").join(format!("{name}.crate")));
+        unpack.arg("-xmzf").arg(folder.join("package").join(format!("{name}.crate")));
         run(unpack.arg("-C").arg(folder))?;
         Ok(to)
     });

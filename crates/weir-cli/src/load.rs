@@ -14,6 +14,7 @@ use std::{
 
 use clap::{Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+use weir::stream::UnixAddress;
 use weir_load::{
     Stop, StopReason,
     control::{ClientSettings, ControlClient, Key},
@@ -77,7 +78,8 @@ run here.";
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = LETTERS)]
 pub struct LoadTcp {
-    /// Address or name of the server, alone or with its port: 127.0.0.1, [::1]:5150, localhost:5150.
+    /// Address or name of the server, alone or with its port: 127.0.0.1, [::1]:5150, localhost:5150. Or a Unix socket:
+    /// unix:/run/example.sock, unix:@name.
     target: String,
 
     /// Port of the server [default: that of the target, or 5150].
@@ -378,6 +380,24 @@ fn parse_every(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The Unix socket that the target names, which is on this machine: so nothing that is about others goes with it.
+fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
+    let Some(path) = args.target.strip_prefix("unix:") else { return Ok(None) };
+    let given = [
+        ("--port", args.port.is_some()),
+        ("--control", args.control.is_some()),
+        ("--mpi", args.mpi),
+    ];
+    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+        let text = format!("{option} makes no sense with a Unix socket; leave it out");
+        return Err(Usage(text).into());
+    }
+    if path.is_empty() {
+        return Err(Usage("the target names no path behind unix:".into()).into());
+    }
+    Ok(Some(path.into()))
+}
+
 /// Where the server is: the target may name its port, as `weir serve tcp` prints it.
 fn server(target: &str, port: Option<u16>) -> anyhow::Result<SocketAddr> {
     let bare = target.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(target);
@@ -637,8 +657,14 @@ fn specify(args: &LoadTcp, host_agreed: bool) -> anyhow::Result<LoadSpec> {
     let of_all = |(once, each): (Duration, Duration)| {
         once.saturating_add(each.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)))
     };
+    let unix = unix(args)?;
+    let target = match unix {
+        Some(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        None => server(&args.target, args.port)?,
+    };
     let spec = LoadSpec {
-        target: server(&args.target, args.port)?,
+        target,
+        unix,
         host_agreed,
         connections: args.connections,
         blocks: args.blocks,

@@ -102,15 +102,25 @@ impl Together {
                         `mpirun -n 3 weir flood …  --mpi`; or leave --mpi out";
             return Err(Usage(text.into()).into());
         }
-        // Both would end this process before its report: mpirun says both when one of the ranks is gone.
+        let program = std::env::current_exe().context("cannot find the executable itself")?;
+        if !weir_mpi::is_worker() {
+            let mut again = Command::new(program);
+            again.args(std::env::args_os().skip(1));
+            let code = weir_mpi::guard::keep(again, |raise| {
+                ctrlc::set_handler(raise).map_err(std::io::Error::other)
+            });
+            // It has nothing of its own that is to be dropped.
+            std::process::exit(code.context("cannot start this command again")?.into());
+        }
+        // mpirun asks all to end when one of the ranks is gone, which is to be reported.
         let signals = Arc::new(Stop::new());
-        let raised = Arc::clone(&signals);
+        let (raised, told) = (Arc::clone(&signals), Arc::clone(&signals));
         ctrlc::set_handler(move || raised.request(StopReason::Asked))
             .context("cannot heed Ctrl-C")?;
-        let program = std::env::current_exe().context("cannot find the executable itself")?;
         let mut command = Command::new(program);
         command.arg(LINK);
         let mpi = Arc::new(Mpi::start(command)?);
+        mpi.heed_guard(move || told.request(StopReason::Asked))?;
         let ranks: Arc<dyn Ranks> = Arc::clone(&mpi) as _;
         Ok(Self { mpi, ranks, signals, planned: std::cell::Cell::new(false) })
     }
@@ -131,9 +141,7 @@ impl Together {
     /// Ends the run, when all has been told; gives whether all went well.
     pub fn end(&self) -> bool {
         // Only now, as others that end first would have mpirun end this one.
-        let heard = course::over(&*self.ranks);
-        let left = self.mpi.leave();
-        heard && left
+        course::over(&*self.ranks) && self.mpi.leave()
     }
 
     /// The ranks.

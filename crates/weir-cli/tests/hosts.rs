@@ -51,7 +51,7 @@ impl Hosts {
     fn tcp(&self) -> tcp::processes::Processes {
         let cores = || vec![];
         tcp::processes::Processes::new(program(), cores(), cores(), self.interrupt.clone(), None)
-            .over_hosts(Some(Arc::clone(&self.fleet)))
+            .at(Site::Hosts(Arc::clone(&self.fleet)))
     }
 
     /// Every agent ends in order.

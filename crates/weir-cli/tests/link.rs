@@ -208,6 +208,33 @@ fn designs_on_sockets_and_on_frames_are_compared_on_one_link() {
     assert!(saving["ratio"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{saving}");
 }
 
+/// Limits by address, which take as many addresses as on loopback, and others beside those that are measured.
+#[test]
+fn strategies_of_tcp_are_compared_on_a_link() {
+    let _alone = common::alone();
+    if let Err(unavailable) = std::thread::spawn(|| Link::make().map(drop)).join().unwrap() {
+        return common::cannot_run(&unavailable.to_string());
+    }
+    let words = ["compare", "tcp", "--on", "veth", "--strategies", "--mix", "silent", "-c", "8"];
+    let more = ["--others", "40", "--rounds", "2", "--json"];
+    let designs = ["--design", "epoll", "--design", "epoll --per-address 4"];
+    let run = output(&[&words[..], &more, &designs].concat());
+    let document = document(&run);
+    common::assert_compared(&run);
+    assert!(document["link"].as_str().is_some_and(|link| link.contains("veth")), "{document:#}");
+    let rows = document["results"].as_array().unwrap();
+    for row in rows {
+        assert_eq!(
+            (&row["status"], &row["conformance"]),
+            (&"ok".into(), &"passed".into()),
+            "{row:#}"
+        );
+    }
+    // 4 of each of the four addresses stay. One more or one less, and the row were invalid.
+    let limited = rows.iter().find(|row| row["name"] == "epoll --per-address 4").expect("the row");
+    assert_eq!(limited["runs"][0]["others"]["refused"], 40 - 4 * 4, "{limited:#}");
+}
+
 #[test]
 fn without_privilege_there_is_no_link_and_the_reason_is_said() {
     let mut command = weir(&["compare", "udp", "--on", "veth", "--quick", "-t", "2", "--json"]);

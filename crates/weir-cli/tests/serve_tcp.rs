@@ -271,15 +271,22 @@ fn numbers_that_make_no_sense_are_refused_as_they_were_given() {
 
 #[test]
 fn all_addresses_of_both_kinds_can_be_listened_on_at_one_port() {
-    let Ok(free) = std::net::TcpListener::bind("[::]:0") else {
-        return eprintln!("skipped: there is no IPv6 here");
-    };
-    let port = free.local_addr().expect("an address").port();
-    drop(free);
-    let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
-    let mut server = weir(&["serve", "tcp", "--bind", &v4, "--bind", &v6, "--end-with-input"]);
-    let server = server.stdin(Stdio::null()).output().expect("weir can be started");
-    assert_eq!(server.status.code(), Some(0), "{}", common::errors(&server));
+    // Another process may take the port meanwhile: then it is tried on another.
+    for tried in 1.. {
+        let Ok(free) = std::net::TcpListener::bind("[::]:0") else {
+            return eprintln!("skipped: there is no IPv6 here");
+        };
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
+        let mut server = weir(&["serve", "tcp", "--bind", &v4, "--bind", &v6, "--end-with-input"]);
+        let server = server.stdin(Stdio::null()).output().expect("weir can be started");
+        if server.status.code() == Some(0) {
+            return;
+        }
+        let errors = common::errors(&server);
+        assert!(tried < 5 && errors.contains("choose another port"), "{errors}");
+    }
 }
 
 /// What finds no descriptor for a group of its own is told so, and counted.
@@ -443,4 +450,67 @@ fn tls_is_spoken_with_clients_that_say_who_they_are() {
         assert_eq!((line.as_str(), client.wait().expect("it ends").success()), (back, says_who));
     }
     server.end();
+}
+
+/// A path that no other test has.
+fn any_path(name: &str) -> String {
+    let path = std::env::temp_dir().join(format!("weir-cli-{name}-{}.sock", std::process::id()));
+    path.to_str().expect("a name in ASCII").to_owned()
+}
+
+#[test]
+fn a_unix_socket_is_served_and_loaded() {
+    let path = any_path("served");
+    let serve =
+        ["serve", "tcp", "--json", "--echo", "--interval", "0", "--end-with-input", "--design"];
+    let flags = ["poll --threads 1", "--unix", &path, "--unix-mode", "600"];
+    if cfg!(windows) {
+        let refused = output(&[&serve[..], &flags].concat());
+        assert_eq!(refused.status.code(), Some(5));
+        assert!(common::errors(&refused).contains("Unix socket"), "{}", common::errors(&refused));
+        return;
+    }
+    let mut command = weir(&serve);
+    command.args(flags).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let server = Echo::of(&mut command);
+    let target = format!("unix:{path}");
+    assert_eq!(server.ready["ready"]["addresses"], serde_json::json!([]));
+    assert_eq!(server.ready["ready"]["unix"], serde_json::json!([target]));
+    // One is enough there.
+    let taken = output(&["serve", "tcp", "--unix", &path]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(
+        common::errors(&taken).contains("somebody listens there"),
+        "{}",
+        common::errors(&taken)
+    );
+    let loaded = output(&["load", "tcp", &target, "-c", "4", "-x", "100", "--json", "-i", "0"]);
+    assert_eq!(loaded.status.code(), Some(0), "{}", common::errors(&loaded));
+    assert_eq!(document(&loaded)["report"]["target"], target);
+    let report = server.end();
+    assert_eq!(report["counters"]["accepted"], 4, "{report}");
+    assert_eq!(report["counters"]["closed_finished"], 4, "{report}");
+    assert!(!std::path::Path::new(&path).exists());
+}
+
+#[test]
+fn what_makes_no_sense_with_a_unix_socket_is_told() {
+    let path = any_path("wrong");
+    let target = format!("unix:{path}");
+    let wrong: [(&[&str], i32, &str); 6] = [
+        (&["serve", "tcp", "--unix", &path, "--unix-mode", "999"], 2, "in octal"),
+        (&["serve", "tcp", "--unix-mode", "600"], 2, "--unix"),
+        (&["load", "tcp", "unix:"], 2, "no path"),
+        (&["load", "tcp", &target, "--port", "7"], 2, "leave it out"),
+        (&["load", "tcp", &target, "--control", "127.0.0.1:7"], 2, "leave it out"),
+        (&["serve", "tcp", "--unix", "/nonexistent/x.sock"], 1, "make it first"),
+    ];
+    for (words, code, text) in wrong {
+        if cfg!(windows) && code == 1 {
+            continue; // there are none
+        }
+        let told = output(words);
+        assert_eq!(told.status.code(), Some(code), "{words:?}: {}", common::errors(&told));
+        assert!(common::errors(&told).contains(text), "{words:?}: {}", common::errors(&told));
+    }
 }

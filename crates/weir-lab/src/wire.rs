@@ -23,8 +23,11 @@ pub struct ReadyLine {
 /// Where a server listens and with which settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Its UDP addresses; never empty.
+    /// Its addresses; empty only where it listens on Unix sockets alone.
     pub addresses: Vec<SocketAddr>,
+    /// The Unix sockets that it listens on: `unix:` and a path, or `@` and a name of the abstract namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unix: Vec<String>,
     /// Its control channel, if it has one.
     #[serde(default)]
     pub control: Option<SocketAddr>,

@@ -2,13 +2,19 @@
 //!
 //! Nothing here waits in MPI once all have joined: every operation is begun, and looked at again and again, between naps that
 //! grow while nothing happens. What was begun and is not over keeps its memory to the end of the process.
+//!
+//! A link whose rank has gone tells so and stays until rank 0 has reported it. One whose rank stands still when the run is to
+//! end kills it, since nobody else does.
 
 use std::{
     collections::VecDeque,
     ffi::c_int,
     fs::File,
-    io::{self, BufReader, BufWriter},
-    os::fd::FromRawFd,
+    io::{self, BufReader, BufWriter, Write as _},
+    os::{
+        fd::{AsRawFd as _, FromRawFd},
+        unix::process::parent_id,
+    },
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -23,7 +29,11 @@ use mpi::{
     ffi,
 };
 
-use crate::wire::{self, Frame, Joined, Kind, NOBODY};
+use crate::{
+    JOINED, TOLD,
+    guard::TOLD_WITHIN,
+    wire::{self, Frame, Joined, Kind, NOBODY},
+};
 
 /// How often a link says that it and its rank are alive.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
@@ -33,8 +43,12 @@ const SILENT_MAX: Duration = Duration::from_secs(5);
 const STILL_MAX: Duration = Duration::from_secs(1);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a link whose rank is gone tries to say so.
+/// How long a link whose rank is gone tries to say so at least; that of another rank than 0 stays until rank 0 has gone, too.
 const GOODBYE: Duration = Duration::from_millis(200);
+/// How long a link that ends without the others keeps its connection to mpirun, so that nobody is killed who still reports.
+const LINGER: Duration = Duration::from_secs(2);
+/// Where the process managers of MPICH say what descriptor is that connection (PMI-1 and PMI-2).
+const MANAGER_VARIABLE: &str = "PMI_FD";
 /// How long it looks without a pause after it was told what to do.
 const HOT: Duration = Duration::from_micros(300);
 /// The shortest and the longest pause after that.
@@ -46,11 +60,14 @@ const NAME_BYTES: usize = 256;
 /// Names the host in reports, where the system's own name says too little: in a container, or a network namespace.
 const HOST_VARIABLE: &str = "WEIR_HOST";
 
+/// What is said of a rank whose guard was killed.
+const UNGUARDED: &str = "was ended: the process that mpirun started is gone";
+
 const TAG_MESSAGE: c_int = 1;
 const TAG_BEAT: c_int = 2;
 
-/// Speaks MPI for the process that started this one, which gives orders on the standard input and hears on the standard
-/// output; gives the exit code.
+/// Speaks MPI for the process that started this one, which gives orders and hears on the socket that is the standard input;
+/// the standard output is that to the guard. Gives the exit code.
 pub fn serve() -> u8 {
     match run() {
         Ok(code) => code,
@@ -63,7 +80,8 @@ pub fn serve() -> u8 {
 
 fn run() -> Result<u8, String> {
     ignore_signals();
-    let output = own_output().map_err(|error| format!("no output: {error}"))?;
+    let own = own_output().map_err(|error| format!("no output: {error}"))?;
+    let (output, mut guard) = own;
     let (sender, orders) = mpsc::sync_channel(64);
     // Whether the end of the orders is looked for: not while all are joining, and leaving.
     let (serves, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -93,24 +111,47 @@ fn run() -> Result<u8, String> {
         .ok_or("it was initialized before this program asked for it")?;
     let mut link = Link::join(output)?;
     serves.store(true, SeqCst);
+    // A guard that is gone hears nothing.
+    let _ = guard.write_all(&[JOINED]);
     let outcome = link.serve(&orders);
-    serves.store(false, SeqCst);
-    let code = match outcome {
-        Ok(true) if is_over.load(SeqCst) => 1,
+    let _ = guard.write_all(&[TOLD]);
+    drop(guard);
+    match outcome {
         Ok(true) => {
-            // Waits for all ranks, which leave as well.
-            drop(universe);
-            return Ok(0);
+            serves.store(false, SeqCst);
+            if !is_over.load(SeqCst) {
+                // Waits for all ranks, which leave as well.
+                drop(universe);
+                return Ok(0);
+            }
         }
-        Ok(false) => 1,
+        Ok(false) => {}
         Err(why) => {
             eprintln!("weir: MPI: {why}");
-            let _ = link.say(Frame::new(Kind::Failed, NOBODY).with(why.into_bytes()));
-            1
+            link.say(Frame::new(Kind::Failed, NOBODY).with(why.into_bytes()));
         }
-    };
+    }
+    linger();
     // Leaving in order would wait for ranks that do not come; and what is under way still has its memory.
-    std::process::exit(code)
+    std::process::exit(1)
+}
+
+/// Lets go of everybody, and last of MPICH's process manager, which kills all ranks of its host when this connection breaks.
+fn linger() {
+    // SAFETY: it takes plain numbers.
+    unsafe { libc::shutdown(0, libc::SHUT_RDWR) };
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        for output in [1, 2] {
+            // SAFETY: both are open; what was at the second is closed.
+            unsafe { libc::dup2(null.as_raw_fd(), output) };
+        }
+    }
+    let manager = std::env::var(MANAGER_VARIABLE).ok().and_then(|number| number.parse().ok());
+    if let Some(fd) = manager {
+        let mut manager = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: it is given one such structure, and says so.
+        unsafe { libc::poll(&raw mut manager, 1, LINGER.as_millis() as c_int) };
+    }
 }
 
 /// The rank decides when to end, and may still have to say something.
@@ -121,16 +162,20 @@ fn ignore_signals() {
     }
 }
 
-/// The standard output, for frames alone: what a library prints goes to the standard error.
-fn own_output() -> io::Result<BufWriter<File>> {
-    // SAFETY: they take plain numbers; 1 and 2 are open.
-    let own = unsafe { libc::dup(1) };
-    // SAFETY: as above.
-    if own < 0 || unsafe { libc::dup2(2, 1) } < 0 {
-        return Err(io::Error::last_os_error());
+/// Where the rank hears, and where the guard does: what a library prints on the standard output goes to the standard error.
+fn own_output() -> io::Result<(BufWriter<File>, File)> {
+    let own = |descriptor| {
+        // SAFETY: it takes plain numbers, and fails if there is no such descriptor.
+        let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+        // SAFETY: it was just made, and nobody else has it.
+        (copy >= 0).then(|| unsafe { File::from_raw_fd(copy) }).ok_or_else(io::Error::last_os_error)
+    };
+    let (rank, guard) = (own(0)?, own(1)?);
+    // SAFETY: it takes plain numbers.
+    match unsafe { libc::dup2(2, 1) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok((BufWriter::new(rank), guard)),
     }
-    // SAFETY: it was just made, and nobody else has it.
-    Ok(BufWriter::new(unsafe { File::from_raw_fd(own) }))
 }
 
 /// What a call of MPI says.
@@ -243,6 +288,8 @@ struct Beat {
     asked_to_end: bool,
     /// The process has gone.
     is_gone: bool,
+    /// The process that mpirun started for it has gone.
+    is_unguarded: bool,
     /// How long ago the process said that it is alive, in ms.
     still_ms: u32,
     /// Collective calls that it has begun.
@@ -254,7 +301,8 @@ const BEAT_BYTES: usize = 16;
 impl Beat {
     fn to_bytes(self) -> [u8; BEAT_BYTES] {
         let mut bytes = [0; BEAT_BYTES];
-        (bytes[0], bytes[1]) = (self.asked_to_end.into(), self.is_gone.into());
+        bytes[..3]
+            .copy_from_slice(&[self.asked_to_end, self.is_gone, self.is_unguarded].map(u8::from));
         bytes[4..8].copy_from_slice(&self.still_ms.to_le_bytes());
         bytes[8..].copy_from_slice(&self.begun.to_le_bytes());
         bytes
@@ -266,6 +314,7 @@ impl Beat {
         Some(Self {
             asked_to_end: flags[0] != 0,
             is_gone: flags[1] != 0,
+            is_unguarded: flags[2] != 0,
             still_ms: u32::from_le_bytes(*still),
             begun: u64::from_le_bytes(begun.try_into().ok()?),
         })
@@ -304,6 +353,11 @@ struct Link {
     ending: Option<(Instant, Instant)>,
     is_lost_told: bool,
     is_rank_gone: bool,
+    /// It has gone in its own time.
+    has_parted: bool,
+    is_unguarded: bool,
+    /// The process that works.
+    rank_process: u32,
     /// Since when something is waited for.
     waiting: Option<Instant>,
 }
@@ -354,22 +408,25 @@ impl Link {
             ending: None,
             is_lost_told: false,
             is_rank_gone: false,
+            has_parted: false,
+            is_unguarded: false,
+            rank_process: parent_id(),
             waiting: None,
         };
         let joined = serde_json::to_vec(&Joined { rank, hosts, library });
         let joined = joined.map_err(|error| error.to_string())?;
-        link.say(Frame::new(Kind::Ready, NOBODY).with(joined))?;
+        link.say(Frame::new(Kind::Ready, NOBODY).with(joined));
         Ok(link)
     }
 
-    fn say(&mut self, frame: Frame) -> Result<(), String> {
-        wire::write(&mut self.output, &frame)
-            .map_err(|error| format!("the rank does not listen: {error}"))
+    /// Tells the rank. One that does not listen has gone.
+    fn say(&mut self, frame: Frame) {
+        self.is_rank_gone |= wire::write(&mut self.output, &frame).is_err();
     }
 
     /// Serves until the run is over: gives whether it is over in order.
     fn serve(&mut self, orders: &Receiver<Frame>) -> Result<bool, String> {
-        let mut goodbye = None;
+        let mut goodbye: Option<Instant> = None;
         loop {
             let now = Instant::now();
             let nap = match self.waiting {
@@ -379,7 +436,8 @@ impl Link {
             };
             let order = match (nap.is_zero(), self.is_rank_gone) {
                 (_, true) => {
-                    thread::sleep(NAP.0);
+                    let is_new = goodbye.is_none_or(|since| since.elapsed() < GOODBYE);
+                    thread::sleep(if is_new { NAP.0 } else { NAP.1 });
                     None
                 }
                 (true, false) => match orders.try_recv() {
@@ -403,16 +461,19 @@ impl Link {
                 },
             };
             if let Some(order) = order {
-                if order.kind == Kind::Leave {
-                    return self.flush().map(|()| true);
+                match order.kind {
+                    Kind::Leave => return self.flush().map(|()| true),
+                    Kind::Part => (self.is_rank_gone, self.has_parted) = (true, true),
+                    _ => self.obey(order)?,
                 }
-                self.obey(order)?;
             }
             if self.is_rank_gone {
                 if goodbye.is_none() {
                     self.beat_all();
                 }
-                if Instant::now() >= *goodbye.get_or_insert_with(|| Instant::now() + GOODBYE) {
+                let gone = goodbye.get_or_insert_with(Instant::now).elapsed();
+                let is_reported = self.has_parted || self.rank == 0 || self.peers[0].beat.is_gone;
+                if gone >= TOLD_WITHIN || gone >= GOODBYE && is_reported {
                     return Ok(false);
                 }
             }
@@ -438,6 +499,13 @@ impl Link {
         let until = Instant::now() + Duration::from_millis(within_ms.into());
         match kind {
             Kind::Tick => self.ticked = Instant::now(),
+            Kind::Unguarded => {
+                self.is_unguarded = true;
+                self.beat_all();
+                if self.rank == 0 {
+                    self.lose(0, UNGUARDED.into());
+                }
+            }
             Kind::Expect => self.waiting = Some(Instant::now()),
             Kind::AskToEnd => {
                 self.asked_to_end = true;
@@ -651,12 +719,12 @@ impl Link {
             match self.advance(collective)? {
                 Ok(bytes) => {
                     self.waiting = None;
-                    self.say(Frame::new(Kind::Done, NOBODY).with(bytes))?;
+                    self.say(Frame::new(Kind::Done, NOBODY).with(bytes));
                 }
                 Err(collective) => {
                     self.collective = Some((collective, until));
                     if Instant::now() >= until {
-                        self.too_late()?;
+                        self.too_late();
                     }
                 }
             }
@@ -669,18 +737,18 @@ impl Link {
         self.beat()?;
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
-            self.look()?;
+            self.look();
         }
         Ok(())
     }
 
     /// The collective call is given up; its memory stays, as MPI may still write to it.
-    fn too_late(&mut self) -> Result<(), String> {
+    fn too_late(&mut self) {
         self.collective = None;
         self.waiting = None;
         let behind = |rank: &usize| self.peers[*rank].beat.begun < self.begun;
         let who = self.watched().find(behind).map_or(NOBODY, |rank| rank as u32);
-        self.say(Frame::new(Kind::Late, who))
+        self.say(Frame::new(Kind::Late, who));
     }
 
     /// Those whose death is looked for: rank 0 looks at all, and all at rank 0.
@@ -700,6 +768,7 @@ impl Link {
         let beat = Beat {
             asked_to_end: self.asked_to_end,
             is_gone: self.is_rank_gone,
+            is_unguarded: self.is_unguarded,
             still_ms: u32::try_from(self.ticked.elapsed().as_millis()).unwrap_or(u32::MAX),
             begun: self.begun,
         };
@@ -734,7 +803,7 @@ impl Link {
                     TAG_BEAT => self.heard(from, Beat::of(&came.into_memory()))?,
                     _ => {
                         self.waiting = self.collective.as_ref().and(self.waiting);
-                        self.say(Frame::new(Kind::Message, from as u32).with(came.into_memory()))?;
+                        self.say(Frame::new(Kind::Message, from as u32).with(came.into_memory()));
                     }
                 }
             }
@@ -781,20 +850,28 @@ impl Link {
         let Some(beat) = beat else { return Err(format!("rank {from} says what no link says")) };
         self.peers[from].beat = beat;
         if beat.is_gone {
-            self.lose(from, "was ended: its process is gone".into())?;
+            self.lose(from, "was ended: its process is gone".into());
+        }
+        if beat.is_unguarded {
+            self.lose(from, UNGUARDED.into());
         }
         if beat.asked_to_end && !self.asked_to_end {
             self.asked_to_end = true;
             // Rank 0 carries it on to all, and the others answer.
             self.beat_all();
-            self.say(Frame::new(Kind::AskedToEnd, NOBODY))?;
+            self.say(Frame::new(Kind::AskedToEnd, NOBODY));
         }
         Ok(())
     }
 
-    /// Looks whether all that are watched are still there.
-    fn look(&mut self) -> Result<(), String> {
+    /// Looks whether all that are watched are still there, and whether the own rank is.
+    fn look(&mut self) {
         let now = Instant::now();
+        let is_over = self.asked_to_end || self.is_unguarded || self.peers[0].beat.is_gone;
+        if is_over && self.ticked.elapsed() >= SILENT_MAX && parent_id() == self.rank_process {
+            // SAFETY: it takes plain numbers. Who has ended, and is not waited for, is not meant by the number of another.
+            unsafe { libc::kill(self.rank_process as libc::pid_t, libc::SIGKILL) };
+        }
         for rank in self.watched() {
             let peer = &self.peers[rank];
             let still = Duration::from_millis(peer.beat.still_ms.into());
@@ -819,15 +896,13 @@ impl Link {
                 return self.lose(rank, why);
             }
         }
-        Ok(())
     }
 
-    fn lose(&mut self, rank: usize, why: String) -> Result<(), String> {
+    fn lose(&mut self, rank: usize, why: String) {
         // The first one is why the others go.
-        if std::mem::replace(&mut self.is_lost_told, true) {
-            return Ok(());
+        if !std::mem::replace(&mut self.is_lost_told, true) {
+            self.say(Frame::new(Kind::Lost, rank as u32).with(why.into_bytes()));
         }
-        self.say(Frame::new(Kind::Lost, rank as u32).with(why.into_bytes()))
     }
 }
 

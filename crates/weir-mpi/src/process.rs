@@ -2,16 +2,19 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, BufReader, BufWriter},
-    process::{Child, Command, Stdio},
+    io::{self, BufReader, BufWriter, Read},
+    process::{Child, Command},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
 use weir_load::ranks::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, OUT_OF_STEP, Ranks};
 
-use crate::wire::{self, Frame, Joined, Kind, NOBODY};
+use crate::{
+    SIGNAL,
+    wire::{self, Frame, Joined, Kind, NOBODY},
+};
 
 /// How long MPI may take to bring all ranks together: some hosts are slow to start a process.
 const JOIN_WITHIN: Duration = Duration::from_secs(60);
@@ -19,12 +22,16 @@ const JOIN_WITHIN: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long leaving MPI may take, which waits for all ranks.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a link may take to say that it will say nothing more.
+const PART_WITHIN: Duration = Duration::from_secs(1);
 /// How long a link that has nothing more to say may take to end, and how often that is looked at.
 const END_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(5));
 /// How often a rank says to its link that it is alive.
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// The most messages of one rank that are not received yet.
 const UNREAD_MAX: usize = 4096;
+/// The most bytes of all ranks that are not received yet.
+const UNREAD_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
 
 /// Why there are no ranks.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +49,8 @@ struct State {
     joined: Option<Joined>,
     /// By sender.
     mailboxes: Vec<VecDeque<Vec<u8>>>,
+    /// Bytes in all of them.
+    unread_bytes: usize,
     /// What came of the collective call.
     outcome: Option<Result<Vec<u8>, Lost>>,
     lost: Option<Lost>,
@@ -68,7 +77,8 @@ impl Shared {
     }
 }
 
-/// A rank that MPI started. Dropped without [`leave`](Self::leave), its link is ended, which mpirun takes for a failure.
+/// A rank that MPI started. Dropped without [`leave`](Self::leave), its link ends without the others, which mpirun takes for
+/// a failure.
 pub struct Mpi {
     rank: usize,
     hosts: Vec<String>,
@@ -79,7 +89,6 @@ pub struct Mpi {
     link: Mutex<Child>,
     /// Dropping it ends the thread that ticks.
     ticking: Option<mpsc::Sender<()>>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Mpi {
@@ -88,18 +97,16 @@ impl Mpi {
     ///
     /// # Errors
     /// If that fails.
-    pub fn start(mut command: Command) -> Result<Self, StartError> {
-        let mut link = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let output = link.stdout.take().expect("it is piped");
-        let input = link.stdin.take().expect("it is piped");
+    pub fn start(command: Command) -> Result<Self, StartError> {
+        let (link, output, input) = spawn(command)?;
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let (ticking, tick) = mpsc::channel();
         let heard = Arc::clone(&shared);
-        let listening = thread::Builder::new()
+        thread::Builder::new()
             .name("weir MPI".into())
             .spawn(move || listen(&mut BufReader::new(output), &heard))?;
         let (orders, told) = mpsc::channel::<Frame>();
-        let telling = thread::Builder::new().name("weir MPI".into()).spawn(move || {
+        thread::Builder::new().name("weir MPI".into()).spawn(move || {
             let mut input = BufWriter::new(input);
             // If the link takes nothing more, its output ends, and that is heard.
             while let Ok(frame) = told.recv()
@@ -107,7 +114,7 @@ impl Mpi {
             {}
         })?;
         let ticks = orders.clone();
-        let ticker = thread::Builder::new().name("weir MPI".into()).spawn(move || {
+        thread::Builder::new().name("weir MPI".into()).spawn(move || {
             while tick.recv_timeout(TICK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if ticks.send(Frame::new(Kind::Tick, NOBODY)).is_err() {
                     return;
@@ -122,7 +129,6 @@ impl Mpi {
             orders: Some(orders),
             link: Mutex::new(link),
             ticking: Some(ticking),
-            threads: vec![listening, telling, ticker],
         };
         let joined = mpi.joined()?;
         (mpi.rank, mpi.hosts, mpi.library) = (joined.rank, joined.hosts, joined.library);
@@ -139,6 +145,29 @@ impl Mpi {
             (None, Some(why)) => Err(StartError::Join(why.clone())),
             (None, None) => Err(StartError::Join(format!("it took more than {JOIN_WITHIN:?}"))),
         }
+    }
+
+    /// Waits for what the [guard](crate::guard) says, and calls `asked` each time that mpirun asks this rank to end, also by
+    /// ending the guard.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn heed_guard(&self, asked: impl Fn() + Send + 'static) -> Result<(), StartError> {
+        let orders = self.orders.clone();
+        thread::Builder::new().name("weir guard".into()).spawn(move || {
+            let (mut guard, mut word) = (io::stdin().lock(), [0]);
+            while guard.read_exact(&mut word).is_ok() {
+                if word[0] == SIGNAL {
+                    asked();
+                }
+            }
+            if let Some(orders) = orders {
+                // Without a link there is nobody to be told.
+                let _ = orders.send(Frame::new(Kind::Unguarded, NOBODY));
+            }
+            asked();
+        })?;
+        Ok(())
     }
 
     /// The MPI, in its own words.
@@ -236,16 +265,48 @@ impl Mpi {
 impl Drop for Mpi {
     fn drop(&mut self) {
         drop(self.ticking.take());
+        // It has its last words to say, and may have others to wait for.
+        let has_parted = self.tell(Frame::new(Kind::Part, NOBODY)).is_ok() && {
+            let is_there = |state: &mut State| state.gone.is_none();
+            let state = self.shared.state();
+            drop(self.shared.changed.wait_timeout_while(state, PART_WITHIN, is_there));
+            self.shared.state().gone.is_some()
+        };
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may have ended by itself; else nobody can be waited for.
-        let _ = link.kill();
-        let _ = link.wait();
-        drop(link);
-        drop(self.orders.take());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        if has_parted {
+            let _ = link.try_wait();
+        } else {
+            // It is stopped, or hangs in MPI. It may have ended by itself.
+            let _ = link.kill();
+            let _ = link.wait();
         }
+        drop(link);
+        // The one that heeds the guard has its own sender, and waits for what may never come.
+        drop(self.orders.take());
     }
+}
+
+/// Starts the link, with a channel to and from it. It has the standard input of this process as its output, where the guard
+/// hears from it.
+#[cfg(unix)]
+fn spawn(mut command: Command) -> io::Result<(Child, impl Read + Send, impl io::Write + Send)> {
+    use std::os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    };
+    let (own, its) = UnixStream::pair()?;
+    let guard = io::stdin().as_fd().try_clone_to_owned()?;
+    let link = command.stdin(OwnedFd::from(its)).stdout(guard).spawn()?;
+    Ok((link, own.try_clone()?, own))
+}
+
+#[cfg(not(unix))]
+fn spawn(mut command: Command) -> io::Result<(Child, impl Read + Send, impl io::Write + Send)> {
+    use std::process::Stdio;
+    let mut link = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let output = link.stdout.take().expect("it is piped");
+    let input = link.stdin.take().expect("it is piped");
+    Ok((link, output, input))
 }
 
 /// Takes what the link says, to its last word.
@@ -283,14 +344,20 @@ impl State {
                 Err(error) => self.gone = Some(error.to_string()),
             },
             Kind::Message => {
-                if let Some(mailbox) = rank.and_then(|rank| self.mailboxes.get_mut(rank)) {
-                    mailbox.push_back(bytes);
-                    if mailbox.len() > UNREAD_MAX {
-                        mailbox.pop_front();
-                        let why = format!("sends more than is read: {UNREAD_MAX} messages wait");
-                        let host = host(self, rank);
-                        self.lost.get_or_insert(Lost { rank, host, why });
-                    }
+                let Some(mailbox) = rank.and_then(|rank| self.mailboxes.get_mut(rank)) else {
+                    return;
+                };
+                self.unread_bytes += bytes.len();
+                mailbox.push_back(bytes);
+                if mailbox.len() > UNREAD_MAX || self.unread_bytes > UNREAD_BYTES_MAX {
+                    let dropped = mailbox.pop_front().map_or(0, |bytes| bytes.len());
+                    self.unread_bytes -= dropped;
+                    let why = format!(
+                        "sends more than is read: {UNREAD_MAX} messages, or {} MiB, wait",
+                        UNREAD_BYTES_MAX >> 20
+                    );
+                    let host = host(self, rank);
+                    self.lost.get_or_insert(Lost { rank, host, why });
                 }
             }
             Kind::Done => self.outcome = Some(Ok(bytes)),
@@ -388,6 +455,7 @@ impl Ranks for Mpi {
         let waited = self.shared.changed.wait_timeout_while(state, left, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = state.mailboxes[from].pop_front() {
+            state.unread_bytes -= bytes.len();
             return Ok(bytes);
         }
         if let Some(lost) = state.lost.clone().filter(|lost| lost.rank == Some(from)) {
@@ -414,5 +482,32 @@ impl Ranks for Mpi {
 
     fn is_asked_to_end(&self) -> bool {
         self.shared.state().asked_to_end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(count: usize, bytes: usize) -> State {
+        let joined = Joined { rank: 0, hosts: vec!["a".into(), "b".into()], library: "".into() };
+        let joined = serde_json::to_vec(&joined).unwrap();
+        let mut state = State::default();
+        state.hear(Frame::new(Kind::Ready, NOBODY).with(joined));
+        for _ in 0..count {
+            state.hear(Frame::new(Kind::Message, 1).with(vec![0; bytes]));
+        }
+        state
+    }
+
+    #[test]
+    fn who_sends_more_than_is_read_is_named() {
+        let state = heard(UNREAD_MAX, 1);
+        assert_eq!((state.lost, state.unread_bytes), (None, UNREAD_MAX));
+        for state in [heard(UNREAD_MAX + 1, 1), heard(17, MESSAGE_BYTES_MAX)] {
+            let lost = state.lost.unwrap().to_string();
+            assert!(lost.starts_with("rank 1 on b sends more than is read"), "{lost}");
+            assert!(state.unread_bytes <= UNREAD_BYTES_MAX);
+        }
     }
 }

@@ -34,6 +34,10 @@ pub enum Kind {
     Tick,
     /// The run is over, and all ranks are there: leave MPI in order.
     Leave,
+    /// The run is over, and not all are there: end without them.
+    Part,
+    /// The process that mpirun started has gone.
+    Unguarded,
     // Of the link.
     /// It has joined, and the bytes are [`Joined`].
     Ready,
@@ -52,7 +56,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Send,
         Self::Expect,
         Self::Broadcast,
@@ -62,6 +66,8 @@ impl Kind {
         Self::AskToEnd,
         Self::Tick,
         Self::Leave,
+        Self::Part,
+        Self::Unguarded,
         Self::Ready,
         Self::Message,
         Self::Done,

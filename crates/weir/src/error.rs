@@ -5,6 +5,7 @@
 #[cfg_attr(windows, path = "error/windows.rs")]
 mod native;
 
+use crate::stream::UnixAddress;
 use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 /// An error of the library. Its text says what was wrong, what caused it and what to do.
@@ -17,6 +18,14 @@ pub enum Error {
         /// The address asked for.
         address: SocketAddr,
         /// What the operating system answered.
+        source: io::Error,
+    },
+    /// A Unix socket could not be bound.
+    #[error("cannot bind {address}: {source}{}", advice_for_bind_unix(.source))]
+    BindUnix {
+        /// The address asked for.
+        address: UnixAddress,
+        /// What the operating system answered, or what is wrong with the address.
         source: io::Error,
     },
     /// A design, provider or option cannot be used here.
@@ -158,7 +167,7 @@ impl std::error::Error for Unavailable {}
 fn did_you_mean(name: &str, known: &str) -> String {
     // One slip in three letters, and one in a name that is as short as that.
     let most = (name.chars().count() / 3).max(1);
-    let slips = |other: &&str| strsim::damerau_levenshtein(name, other);
+    let slips = |other: &&str| strsim::osa_distance(name, other);
     let nearest = known.split(", ").min_by_key(slips).filter(|other| slips(other) <= most);
     nearest.map_or(String::new(), |nearest| format!(" (did you mean {nearest:?}?)"))
 }
@@ -179,6 +188,20 @@ fn advice_for_bind(source: &io::Error, address: &SocketAddr) -> String {
         }
         _ => advised(source),
     }
+}
+
+fn advice_for_bind_unix(source: &io::Error) -> String {
+    let advice = match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            "somebody listens there: choose another path, or end the program that does"
+        }
+        io::ErrorKind::NotFound => "its folder does not exist: make it first",
+        io::ErrorKind::PermissionDenied => {
+            "this user may not write to its folder: choose another one"
+        }
+        _ => return advised(source),
+    };
+    format!("; {advice}")
 }
 
 /// The advice for an answer of the system, to be put behind it.

@@ -41,6 +41,14 @@ struct Args {
     #[arg(short, long, conflicts_with = "bind")]
     port: Option<u16>,
 
+    /// Path of a Unix socket to listen on, too (`redis-cli -s PATH`).
+    #[arg(long, value_name = "PATH", conflicts_with = "hand_over")]
+    unixsocket: Option<PathBuf>,
+
+    /// Mode of its file, in octal, such as 700: who may write may connect [default: as the umask says].
+    #[arg(long, value_name = "MODE", value_parser = parse_mode, requires = "unixsocket")]
+    unixsocketperm: Option<u32>,
+
     /// Design with its options, as `weir designs` lists them [default: the first of epoll, port and blocking that this
     /// system has].
     #[arg(long)]
@@ -102,6 +110,14 @@ struct Args {
     /// How long a cache that was replaced serves its clients on, in seconds: then those that are left are cut off.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     finish: u64,
+}
+
+/// The mode of a file, in octal.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("allowed: 0 to 777, in octal".into()),
+    }
 }
 
 /// Bytes, as 65536, 64k, 16m or 1g.
@@ -180,7 +196,13 @@ fn serve(args: &Args) -> Result<(), Error> {
         true => server_at(&addresses(args)),
         false => server_by(sockets, args.hand_over.is_some())?,
     };
-    let server = server.buffer_bytes(args.buffer);
+    let mut server = server.buffer_bytes(args.buffer);
+    if let Some(path) = &args.unixsocket {
+        server = server.and_bind_unix(path);
+    }
+    if let Some(mode) = args.unixsocketperm {
+        server = server.unix_mode(mode);
+    }
     let cache = Cache::new(settings(args)?, Clock::steady())?;
     let running = Arc::new(cache.start(&server, design)?);
     let (sender, events) = mpsc::channel();
@@ -206,6 +228,9 @@ fn serve(args: &Args) -> Result<(), Error> {
         offer(offered, kept, sender)?;
     }
     for address in running.local_addresses() {
+        println!("listens on {address}");
+    }
+    for address in running.unix_addresses() {
         println!("listens on {address}");
     }
     if let Some(scraped) = &scraped {

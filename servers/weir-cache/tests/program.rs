@@ -9,6 +9,7 @@ use redis_protocol::resp2::types::OwnedFrame;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -91,6 +92,29 @@ fn a_signal_ends_it_in_order_and_metrics_are_served() {
     program.terminate();
     let said = program.end();
     assert_eq!(said, "1 clients, 1 keys, 1 hits, 0 misses, 0 expired, 0 evicted\n");
+}
+
+#[test]
+fn a_unix_socket_is_served_beside() {
+    let folder = Folder::new("unix");
+    let path = folder.0.join("cache.sock");
+    let name = path.to_str().unwrap();
+    let mut program = Program::start(&["--unixsocket", name, "--unixsocketperm", "700"]);
+    assert_eq!(line(&mut program.lines, "listens on unix:"), name);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(program.client().say("SET a 1"), ok());
+    let stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut local = Client::new(stream);
+    assert_eq!(local.say("GET a"), OwnedFrame::BulkString(b"1".to_vec()));
+    drop(local);
+    // Redis's own client, where there is one.
+    if let Ok(said) = Command::new("redis-cli").args(["-s", name, "GET", "a"]).output() {
+        assert_eq!(said.stdout, b"1\n");
+    }
+    program.terminate();
+    assert!(program.end().contains(" 1 keys, "));
+    assert!(!path.exists());
 }
 
 fn scrape(at: &str, path: &str) -> String {

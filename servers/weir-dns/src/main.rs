@@ -321,6 +321,7 @@ impl Sockets {
                 Socket::Listener(socket) if name == METRICS => of_metrics = Some(socket),
                 Socket::Datagrams(socket) => datagrams.push(socket),
                 Socket::Listener(socket) => listeners.push(socket),
+                Socket::UnixListener(_) => bail!("socket {name:?} is a Unix socket: DNS has none"),
             }
         }
         let metrics = match (metrics, of_metrics) {

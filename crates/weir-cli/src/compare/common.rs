@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::experiment::results::Results;
@@ -24,6 +24,16 @@ use crate::serve::performance::parse_interval;
 /// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
 pub(super) const ALL_STANDARD_S: u64 = 133;
 pub(super) const ALL_QUICK_S: u64 = 75;
+
+/// Where server and generator meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum On {
+    /// On the loopback device.
+    Loopback,
+    /// On a pair of network devices between two network namespaces, created for the comparison and removed
+    /// after it; needs root.
+    Veth,
+}
 
 /// Options that every comparison has, with the same meaning.
 #[derive(Debug, Clone, PartialEq, Args)]

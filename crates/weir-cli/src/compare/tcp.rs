@@ -1,6 +1,7 @@
 //! `weir compare tcp`: every design of TCP that can run here, under the same load, side by side.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, builder::PossibleValue};
@@ -19,11 +20,12 @@ use weir_lab::tcp::processes::Processes;
 use weir_lab::tcp::results::Results;
 use weir_lab::tcp::rows::{self, title};
 use weir_lab::tcp::strategies;
+use weir_lab::udp::link::{Link, Site};
 use weir_load::quantity::{parse_count, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::common::{CommonArgs, OfAll, Planned, depth};
+use super::common::{CommonArgs, OfAll, On, Planned, depth};
 use super::context::Context;
 use super::hosts::HostArgs;
 use super::part::Part;
@@ -161,6 +163,10 @@ pub struct TcpArgs {
     #[arg(long, visible_alias = "generator-cpu")]
     client_cpu: Option<Cores>,
 
+    /// Where server and client meet. Such figures are compared only with each other.
+    #[arg(long, value_enum, default_value_t = On::Loopback)]
+    on: On,
+
     #[command(flatten)]
     pub(super) hosts: HostArgs,
 
@@ -207,6 +213,9 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     if args.hosts.mpi {
         can_be_over_hosts(args)?;
     }
+    if args.on == On::Veth {
+        can_be_on_a_link(args)?;
+    }
     let fleet = args.hosts.meet(context.ranks(), &args.server_cpu, &args.client_cpu, 1)?;
     let hosts = fleet.as_ref().map(|fleet| fleet.hosts());
     let (server_cores, client_cores) = match hosts {
@@ -252,8 +261,17 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     planned.make(|results, settings, making| {
         let (interrupt, display) = (making.interrupt.clone(), &mut making.display);
         let mut bench = Processes::new(program, server_cores, client_cores, interrupt, making.tell)
-            .logging_performance(args.common.logged_every())
-            .over_hosts(fleet.clone());
+            .logging_performance(args.common.logged_every());
+        if args.on == On::Veth {
+            // This thread is at the client's end of it from now on.
+            let link = Link::make().map_err(weir::Error::from)?;
+            link.give_clients_addresses().map_err(weir::Error::from)?;
+            results.own.link = Some(link.describe().into());
+            bench = bench.at(Site::Link(link));
+        }
+        if let Some(fleet) = &fleet {
+            bench = bench.at(Site::Hosts(Arc::clone(fleet)));
+        }
         experiment::run(&mut bench, results, settings, &mut |progress| {
             display.show(&progress, title)
         });
@@ -276,8 +294,33 @@ fn can_be_over_hosts(args: &TcpArgs) -> Result<(), Failure> {
              addresses of loopback): leave them out, or --mpi",
         ),
     ];
-    match refused.into_iter().find(|(is_asked, _)| *is_asked) {
-        Some((_, why)) => Err(Failure::usage(why)),
+    refuse(&refused)
+}
+
+/// Whether everything that was asked for can be had on a link.
+fn can_be_on_a_link(args: &TcpArgs) -> Result<(), Failure> {
+    refuse(&[
+        (
+            args.hosts.mpi,
+            "--on veth makes a link within one machine, and with --mpi server and clients are on hosts of their own: leave \
+             one of the two out",
+        ),
+        (
+            args.has_peers(),
+            "--peer and --peers start programs that have no control channel, without which nothing but loopback is loaded: \
+             compare with them without --on veth",
+        ),
+        (
+            args.classic,
+            "--classic searches for the most connections with the addresses of loopback: leave it out, or --on veth",
+        ),
+    ])
+}
+
+/// Refuses the first of these that was asked for.
+fn refuse(refused: &[(bool, &str)]) -> Result<(), Failure> {
+    match refused.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, why)) => Err(Failure::usage(*why)),
         None => Ok(()),
     }
 }
@@ -477,6 +520,23 @@ mod tests {
         assert!(mixes(&["-c", "1,2"]).unwrap_err().message.contains("give one"));
         let rows = rows(&args(&["--strategies", "--quick"]), 1).unwrap();
         assert!(rows.iter().any(|row| title(row) == "epoll --active 100"));
+    }
+
+    #[test]
+    fn what_a_link_has_not_is_refused_with_the_reason() {
+        let refused = |more: &[&str]| {
+            let words = [&["--on", "veth"], more].concat();
+            can_be_on_a_link(&args(&words)).map_err(|failure| failure.message)
+        };
+        assert!(refused(&[]).is_ok() && refused(&["--strategies"]).is_ok());
+        for (words, said) in [
+            (&["--mpi"][..], "leave one of the two out"),
+            (&["--peer", "go=x {port}"], "no control channel"),
+            (&["--classic"], "leave it out, or --on veth"),
+        ] {
+            let why = refused(words).expect_err("it has not");
+            assert!(why.contains(said), "{why}");
+        }
     }
 
     #[test]

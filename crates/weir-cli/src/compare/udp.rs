@@ -23,8 +23,8 @@ use weir_lab::udp::rows::{self, Breadth};
 use weir_load::stamp::STAMP_BYTES;
 
 pub use self::options::UdpArgs;
-use self::options::{Joins, LinkSpeed, On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
-use super::common::{Planned, depth};
+use self::options::{Joins, LinkSpeed, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
+use super::common::{On, Planned, depth};
 use super::context::Context;
 use super::part::Part;
 use crate::cores;

@@ -670,7 +670,9 @@ fn announce(
     let control = control.map(ControlServer::local_address);
     if args.json {
         let (addresses, settings) = (watch.addresses().to_vec(), settings.clone());
-        print_document(&wire::ReadyLine { ready: wire::Ready { addresses, control, settings } })?;
+        print_document(&wire::ReadyLine {
+            ready: wire::Ready { addresses, unix: vec![], control, settings },
+        })?;
     } else {
         announce_in_words(args, watch, settings, control);
     }

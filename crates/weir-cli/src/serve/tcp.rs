@@ -7,7 +7,7 @@ mod report;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -17,7 +17,7 @@ use clap::Args;
 use weir::counters::os::{KernelEntries, Sampler, TcpEnds};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE};
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
-use weir::stream::{Keepalive, StreamOptions};
+use weir::stream::{self, Keepalive, StreamOptions};
 use weir::tcp::{
     AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, ThreadNow, WhenFull,
 };
@@ -49,13 +49,23 @@ pub struct ServeTcp {
 
     /// Address and port to listen on; repeatable. Port 0 takes any free one. [::] alone serves IPv4 too
     /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
-    /// that.
-    #[arg(long, default_value = "127.0.0.1:5150")]
+    /// that [default: 127.0.0.1:5150, where neither --port nor --unix is given].
+    #[arg(long)]
     bind: Vec<SocketAddr>,
 
     /// Port of 127.0.0.1 to listen on, instead of --bind; several with commas.
     #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
     port: Vec<u16>,
+
+    /// Path of a Unix socket to listen on, besides --bind or --port if they are given; repeatable. Its file is made, and
+    /// removed at the end; one that was left by a server that has gone is replaced. @NAME is a name of the abstract
+    /// namespace.
+    #[arg(long, value_name = "PATH")]
+    unix: Vec<PathBuf>,
+
+    /// Mode of the files of --unix, in octal, such as 660: who may write may connect [default: as the umask says].
+    #[arg(long, value_name = "MODE", value_parser = parse_mode, requires = "unix")]
+    unix_mode: Option<u32>,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
     /// nothing else is measured. It needs root.
@@ -284,12 +294,24 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
     let design = AnyDesign::parse(asked)?;
     let name = design.about().name.to_owned();
     design.availability().map_err(weir::Error::from)?;
-    let bind = bound(&args.bind, &args.port);
-    let (first, others) =
-        bind.split_first().ok_or_else(|| Failure::usage("no address to listen on"))?;
+    if !args.unix.is_empty() {
+        stream::unix_availability().map_err(weir::Error::from)?;
+    }
+    let mut bind = bound(&args.bind, &args.port);
+    if bind.is_empty() && args.unix.is_empty() {
+        bind.push(USUAL_ADDRESS);
+    }
+    let mut addresses = bind.into_iter();
+    let mut paths = args.unix.iter();
+    let server = match (addresses.next(), paths.next()) {
+        (Some(address), None) => Server::bind(address),
+        (Some(address), Some(path)) => Server::bind(address).and_bind_unix(path),
+        (None, Some(path)) => Server::bind_unix(path),
+        (None, None) => return Err(Failure::usage("no address to listen on")),
+    };
     let connections = args.connections_max;
     let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
-    let mut server = Server::bind(*first)
+    let mut server = server
         .buffer_bytes(args.buffer)
         .stream_options(StreamOptions {
             no_delay: !args.delay,
@@ -311,8 +333,10 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
             stop: args.stop_time,
             ..Limits::default()
         });
-    for address in others {
-        server = server.and_bind(*address);
+    server = addresses.fold(server, Server::and_bind);
+    server = paths.fold(server, Server::and_bind_unix);
+    if let Some(mode) = args.unix_mode {
+        server = server.unix_mode(mode);
     }
     let handlers = handler::handlers(args.work, args.echo);
     let running = server.start(design, filters(args)?.handlers(handlers))?;
@@ -325,6 +349,18 @@ fn usual_design() -> String {
     const USUAL: [&str; 2] = ["epoll", "port"];
     let runs = |name: &&str| AnyDesign::parse(name).is_ok_and(|it| it.availability().is_ok());
     USUAL.into_iter().find(runs).unwrap_or("blocking").into()
+}
+
+/// Where it listens unless told otherwise.
+const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5150);
+
+/// The mode of a file, in octal.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    match u32::from_str_radix(digits, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(format!("{text} is no mode of a file; allowed: 0 to 777, in octal")),
+    }
 }
 
 /// The default of an active set, as text.
@@ -452,11 +488,15 @@ fn announce(
     let addresses = running.local_addresses().to_vec();
     if args.json {
         let control = control.map(ControlServer::local_address);
-        let ready = wire::Ready { addresses, control, settings };
+        let unix = running.unix_addresses().iter().map(ToString::to_string).collect();
+        let ready = wire::Ready { addresses, unix, control, settings };
         super::print_document(&wire::ReadyLine { ready })?;
     } else {
         crate::print(&text::settings(&settings));
         for address in addresses {
+            crate::print(&format!("listens on: {address}\n"));
+        }
+        for address in running.unix_addresses() {
             crate::print(&format!("listens on: {address}\n"));
         }
         if let Some(control) = control {

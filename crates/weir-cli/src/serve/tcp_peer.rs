@@ -83,7 +83,12 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     until_it_accepts(&mut child, address)?;
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
-    let ready = wire::Ready { addresses: vec![address], control: None, settings: BTreeMap::new() };
+    let ready = wire::Ready {
+        addresses: vec![address],
+        unix: vec![],
+        control: None,
+        settings: BTreeMap::new(),
+    };
     match args.json {
         true => super::print_document(&wire::ReadyLine { ready })?,
         false => {

@@ -30,8 +30,10 @@ const LIVELY: Duration = Duration::from_millis(50);
 const EVENTS_WAITING: usize = 1024;
 /// How long an agent may take for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long before they begin generators are told when, so that all have heard of it.
-pub(crate) const LEAD_NS: u64 = 30_000_000;
+/// How long before they begin generators are told when, so that all have heard of it: so many times what it took to ask all
+/// agents something and to hear of all, and no less and no more than these.
+const LEAD_TIMES: u32 = 3;
+const LEAD: (Duration, Duration) = (Duration::from_millis(30), Duration::from_secs(2));
 /// How long a comparison that was interrupted waits for what may have ended it: MPI's own signal comes a little before the
 /// loss of a rank is seen, and little time is left for the report.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
@@ -55,8 +57,30 @@ pub struct Fleet {
 /// What the thread is to do.
 enum Work {
     Order(usize, Order),
-    Clocks(SyncSender<Result<Vec<Offset>, String>>),
+    Clocks(SyncSender<Result<Clocks, String>>),
     Goodbye,
+}
+
+/// How the clocks of the ranks stand, and how long before a start they are told.
+pub(crate) struct Clocks {
+    offsets: Vec<Offset>,
+    lead: Duration,
+}
+
+impl std::ops::Deref for Clocks {
+    type Target = [Offset];
+
+    fn deref(&self) -> &[Offset] {
+        &self.offsets
+    }
+}
+
+impl Clocks {
+    /// When generators begin that are told now, by the clock of each rank.
+    pub(crate) fn start_soon(&self) -> impl Fn(usize, u64) -> u64 {
+        let start_ns = now_ns() + self.lead.as_nanos() as u64;
+        move |rank, later_ns| self.offsets[rank].there(start_ns + later_ns)
+    }
 }
 
 struct Shared {
@@ -212,21 +236,15 @@ impl Fleet {
     ///
     /// # Errors
     /// If a rank is lost.
-    pub(crate) fn clocks(&self) -> Result<Vec<Offset>, ChildError> {
+    pub(crate) fn clocks(&self) -> Result<Clocks, ChildError> {
         let (sender, answer) = sync_channel(1);
         let _ = self.orders.send(Work::Clocks(sender));
         match answer.recv_timeout(2 * ANSWER_WITHIN) {
-            Ok(Ok(offsets)) => Ok(offsets),
+            Ok(Ok(clocks)) => Ok(clocks),
             Ok(Err(why)) => Err(failed(why)),
             Err(_) if self.lost().is_some() => Err(ChildError::Interrupted),
             Err(_) => Err(failed("the clocks of the ranks could not be compared".into())),
         }
-    }
-
-    /// When generators begin that are told now, by the clock of each rank.
-    pub(crate) fn start_soon(offsets: &[Offset]) -> impl Fn(usize, u64) -> u64 {
-        let start_ns = now_ns() + LEAD_NS;
-        move |rank, later_ns| offsets[rank].there(start_ns + later_ns)
     }
 
     /// Begins to measure what all hosts do.
@@ -450,9 +468,10 @@ fn end(ended: &Mutex<Option<(Exit, String)>>, exit: Exit, stderr: String) {
 fn compare_clocks(
     ranks: &dyn Ranks,
     shared: &Shared,
-    answer: &SyncSender<Result<Vec<Offset>, String>>,
+    answer: &SyncSender<Result<Clocks, String>>,
 ) -> Result<(), Lost> {
-    let until = Instant::now() + ANSWER_WITHIN;
+    let asked = Instant::now();
+    let until = asked + ANSWER_WITHIN;
     for rank in 1..ranks.count() {
         ranks.send(rank, &write(&Order::Clock))?;
     }
@@ -464,7 +483,8 @@ fn compare_clocks(
             }
         }
     }
-    let offsets = offsets(ranks, until)?;
-    let _ = answer.try_send(offsets.ok_or_else(|| "only rank 0 can compare clocks".into()));
+    let lead = (LEAD_TIMES * asked.elapsed()).clamp(LEAD.0, LEAD.1);
+    let clocks = offsets(ranks, until)?.map(|offsets| Clocks { offsets, lead });
+    let _ = answer.try_send(clocks.ok_or_else(|| "only rank 0 can compare clocks".into()));
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ use super::{Host, Hosts, Link};
 const MEET_WITHIN: Duration = Duration::from_secs(60);
 /// How long a connection to an address may take that may not be reachable.
 const REACH_WITHIN: Duration = Duration::from_secs(2);
+/// Most that are answered at a time; more are sent away, who are none of the run.
+const MOST_ANSWERS: usize = 1024;
 /// Most addresses of a server's host that are tried.
 const MOST_ADDRESSES: usize = 32;
 
@@ -206,39 +209,53 @@ fn preference(link: &Link) -> (bool, std::cmp::Reverse<u64>, bool) {
 
 /// Answers whoever connects, until `f` has returned.
 fn answering<R>(listening: Vec<(TcpListener, Offer)>, f: impl FnOnce() -> R) -> R {
+    let is_over = AtomicBool::new(false);
+    let at_once = AtomicUsize::new(0);
     thread::scope(|scope| {
         let mut wake = vec![];
         for (listener, offer) in listening {
             wake.push(offer.at);
+            let (is_over, at_once) = (&is_over, &at_once);
             scope.spawn(move || {
                 for stream in listener.incoming() {
-                    // Whoever cannot be answered was not, and knows it. The last one is ourselves.
-                    let Ok(mut stream) = stream else { return };
-                    let _ = stream.set_read_timeout(Some(REACH_WITHIN));
-                    let mut word = [0];
-                    if stream.read_exact(&mut word).is_err() {
-                        continue;
-                    }
-                    if word == [END] {
+                    // The last one is ourselves.
+                    let Ok(stream) = stream else { return };
+                    if is_over.load(Ordering::SeqCst) {
                         return;
                     }
-                    let _ = stream.write_all(offer.number.as_bytes());
+                    if at_once.fetch_add(1, Ordering::SeqCst) >= MOST_ANSWERS {
+                        at_once.fetch_sub(1, Ordering::SeqCst);
+                        continue;
+                    }
+                    // One that is slow keeps nobody waiting.
+                    let number = offer.number.clone();
+                    scope.spawn(move || {
+                        answer(stream, &number);
+                        at_once.fetch_sub(1, Ordering::SeqCst);
+                    });
                 }
             });
         }
         let result = f();
+        is_over.store(true, Ordering::SeqCst);
         for at in wake {
-            if let Ok(mut stream) = TcpStream::connect_timeout(&at, REACH_WITHIN) {
-                let _ = stream.write_all(&[END]);
-            }
+            // If it fails nobody listens there.
+            let _ = TcpStream::connect_timeout(&at, REACH_WITHIN);
         }
         result
     })
 }
 
-/// What is said to a listener: that it shall answer, or end.
+/// Answers one. Whoever cannot be answered was not, and knows it.
+fn answer(mut stream: TcpStream, number: &str) {
+    let _ = stream.set_read_timeout(Some(REACH_WITHIN));
+    if stream.read_exact(&mut [0]).is_ok() {
+        let _ = stream.write_all(number.as_bytes());
+    }
+}
+
+/// What is said to a listener.
 const ANSWER: u8 = 1;
-const END: u8 = 0;
 
 /// Tries to reach each of these, all at once.
 fn reach(offers: &[Offer]) -> Reach {

@@ -138,7 +138,7 @@ fn clocks_are_compared_and_hosts_measured_while_children_run() {
     let mut child = run.flood(3);
     let clocks = run.fleet.clocks().unwrap();
     assert_eq!(clocks.len(), 4);
-    for clock in &clocks {
+    for clock in clocks.iter() {
         assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "one machine: {clock:?}");
     }
     child.say("1");

@@ -4,14 +4,17 @@
 //! it listens; the client connects to it, says when all connections stand, when it begins to measure and
 //! when it ends, and the server is told so. Each answer has a deadline; a child that misses it is ended.
 //!
+//! On a link of its own ([`crate::udp::link`]) the server runs at its end, and the client has the consent of its control
+//! channel, as it needs it for everything but loopback.
+//!
 //! Over hosts ([`crate::hosts`]) there is a client at each of several, which share the connections. Each holds the consent of
 //! the server's control channel, and all are measured from one time on, by the clock of each.
 
 mod mixes;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -31,6 +34,7 @@ use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::experiment::course::{Bench, RunError};
 use crate::experiment::plan::Row;
 use crate::hosts::{Fleet, Host, Readings};
+use crate::udp::link::{self, Site};
 use crate::udp::sample::divide;
 use crate::wire::{Failure, ReadyLine};
 
@@ -77,8 +81,8 @@ pub struct Processes {
     server_cores: Vec<usize>,
     client_cores: Vec<usize>,
     runner: Runner,
-    /// The hosts, where there are several.
-    fleet: Option<Arc<Fleet>>,
+    /// Where server and client meet.
+    site: Site,
     /// The engine of the client under each load, in its first run.
     engines: Mutex<Vec<(Load, String)>>,
 }
@@ -94,22 +98,19 @@ impl Processes {
         tell: Option<fn(&str)>,
     ) -> Self {
         let runner = Runner::new(program, interrupt, tell);
-        Self { server_cores, client_cores, runner, fleet: None, engines: Mutex::default() }
+        let site = Site::Loopback { has_ipv6: false };
+        Self { server_cores, client_cores, runner, site, engines: Mutex::default() }
     }
 
-    /// The same over hosts.
-    pub fn over_hosts(self, fleet: Option<Arc<Fleet>>) -> Self {
-        Self { fleet, ..self }
-    }
-
-    /// The address that servers listen on.
-    fn address(&self) -> IpAddr {
-        self.fleet.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), |fleet| fleet.address())
+    /// The same where server and client meet elsewhere. On a link, the calling thread must be at the client's end of
+    /// it.
+    pub fn at(self, site: Site) -> Self {
+        Self { site, ..self }
     }
 
     /// The hosts of the clients, where there are several.
     fn clients(&self) -> &[Host] {
-        self.fleet.as_ref().map_or(&[], |fleet| &fleet.hosts().generators)
+        self.site.fleet().map_or(&[], |fleet| &fleet.hosts().generators)
     }
 
     /// Starts a client: of several the one at that host.
@@ -118,7 +119,7 @@ impl Processes {
         host: Option<&Host>,
         command: &CommandLine,
     ) -> Result<Child, ChildError> {
-        match self.fleet.as_ref().zip(host) {
+        match self.site.fleet().zip(host) {
             Some((fleet, host)) => self.runner.spawn_at(fleet, host, CLIENT, command),
             None => self.runner.spawn(CLIENT, command),
         }
@@ -159,7 +160,7 @@ impl Processes {
                 command.arguments(["tcp-peer".to_owned(), "--command".into(), of_peer.to_string()])
             }
         };
-        let any_port = SocketAddr::new(self.address(), 0);
+        let any_port = SocketAddr::new(self.site.server(), 0);
         command
             .option("--bind", Some(any_port))
             .option("--control", (!any_port.ip().is_loopback()).then_some(any_port))
@@ -202,13 +203,17 @@ impl Processes {
     /// The command of the client of a check.
     fn client_of_check(&self, row: &Row, target: Target) -> CommandLine {
         // Each from an address of its own, and with less under way, where there is a limit on either. Only loopback has
-        // so many addresses.
-        let is_limited =
-            !of_server(row).is_empty() && target.at.is_ipv4() && target.at.ip().is_loopback();
+        // so many addresses, and a link of its own.
+        let has_many = target.at.is_ipv4() && target.at.ip().is_loopback();
+        let is_limited = !of_server(row).is_empty() && (has_many || self.site.link().is_some());
         let outstanding = if is_limited { CHECK_OUTSTANDING / 2 } else { CHECK_OUTSTANDING };
         self.client(target)
             .option("-c", Some(CHECK_CONNECTIONS))
             .option("--sources", is_limited.then_some(CHECK_CONNECTIONS))
+            .option(
+                "--first-source",
+                self.site.link().filter(|_| is_limited).map(|_| link::CLIENTS),
+            )
             .option("-b", Some(format!("{}-{}", CHECK_BYTES.0, CHECK_BYTES.1)))
             .option("-o", Some(outstanding))
             .option("-x", Some(CHECK_MESSAGES))
@@ -225,9 +230,9 @@ impl Processes {
 
     /// Starts a server and waits until it listens. Gives also where, and with which settings.
     fn start(&self, command: &CommandLine) -> Result<(Child, Target, ReadyLine), ChildError> {
-        let mut server = match &self.fleet {
+        let mut server = match self.site.fleet() {
             Some(fleet) => self.runner.spawn_at(fleet, &fleet.hosts().server, SERVER, command)?,
-            None => self.runner.spawn(SERVER, command)?,
+            None => self.site.at_server(|| self.runner.spawn(SERVER, command))?,
         };
         let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
         match line.ready.addresses.first().copied() {
@@ -330,7 +335,7 @@ impl Processes {
             }
             match phase {
                 "settled" => {
-                    let start = Fleet::start_soon(&clocks);
+                    let start = clocks.start_soon();
                     for (host, client) in &mut clients {
                         let start_ns = start(host.rank, 0);
                         client.say(&json!({ "start_ns": start_ns }).to_string());
@@ -392,7 +397,7 @@ impl Processes {
     }
 
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
-        if let Some(fleet) = &self.fleet {
+        if let Some(fleet) = self.site.fleet() {
             return self.try_run_together(fleet, run);
         }
         if let Some(mix) = &run.load.mix {
@@ -659,7 +664,7 @@ fn under_load_only(
 impl Bench<Tcp> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
         // Whether the kernel of another host can is not known here.
-        self.fleet.is_none() && self.runner.count_entries(on)
+        self.site.fleet().is_none() && self.runner.count_entries(on)
     }
 
     fn elapsed_s(&self) -> f64 {
@@ -671,7 +676,7 @@ impl Bench<Tcp> for Processes {
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
-        if self.fleet.is_some() {
+        if self.site.fleet().is_some() {
             return None; // no cache is common to two hosts
         }
         let (server, client) = (*self.server_cores.first()?, *self.client_cores.first()?);

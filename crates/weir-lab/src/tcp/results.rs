@@ -26,6 +26,9 @@ pub struct Tcp {
     /// Where server and clients ran; `None` on one machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Hosts>,
+    /// What link server and client had of their own; `None` on loopback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// How many descriptors a process may have, if that is known and limited.
     #[serde(skip)]
     pub descriptors: Option<u64>,

@@ -402,7 +402,7 @@ impl Processes {
                 let at = |error: ChildError| error.at(&host.to_string());
                 is_ready(ready.map_err(at)?).map_err(at)?;
             }
-            let start = Fleet::start_soon(&clocks);
+            let start = clocks.start_soon();
             for ((generator, host), later_ns) in generators.iter_mut().zip(hosts).zip(&later_ns) {
                 let start_ns = start(host.rank, *later_ns);
                 generator.say(&json!({ "start_ns": start_ns }).to_string());

@@ -2,6 +2,7 @@
 //! what each rank did, at rank 0.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -15,18 +16,19 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use weir::counters::os::Sampler;
 
 use super::{
-    LATE, Lost, Ranks,
+    LATE, Lost, MESSAGE_BYTES_MAX, Ranks,
     clocks::{Offset, offsets},
+    tree,
 };
 use crate::{
     clock::now_ns,
     stop::{Stop, StopReason},
 };
 
-/// How long ahead of a start it is told, so that all have heard of it,
-const LEAD: Duration = Duration::from_millis(50);
-/// and for each rank besides.
-const LEAD_OF_EACH: Duration = Duration::from_millis(1);
+/// How long ahead of a start it is told, so that all have heard of it: so many times what it took to tell all something and to
+/// hear that they had it, and no less and no more than these.
+const LEAD_TIMES: u32 = 10;
+const LEAD: (Duration, Duration) = (Duration::from_millis(30), Duration::from_secs(2));
 /// How long a rank may take to hear what rank 0 tells at once.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 /// How long it may take to add up what all did, and to tell it.
@@ -61,6 +63,8 @@ pub struct Course {
     own: Offset,
     /// Of all clocks.
     offsets: Vec<Offset>,
+    /// How long ahead of a start it is told.
+    lead: Duration,
     /// How many starts there were, and when the last one was to be, on the clock of rank 0.
     starts: AtomicU32,
     start_ns: AtomicU64,
@@ -164,7 +168,10 @@ impl Course {
         let until = Instant::now() + HEARD_WITHIN;
         let measured = offsets(&*ranks, until)?;
         let told = serde_json::to_vec(&measured).expect("numbers only");
+        let telling = Instant::now();
         let told = ranks.broadcast(0, told, until)?;
+        ranks.barrier(until)?;
+        let lead = (LEAD_TIMES * telling.elapsed()).clamp(LEAD.0, LEAD.1);
         let offsets: Option<Vec<Offset>> = serde_json::from_slice(&told).unwrap_or_default();
         let offsets = offsets.filter(|all| all.len() == ranks.count()).ok_or_else(|| Lost {
             rank: Some(0),
@@ -174,6 +181,7 @@ impl Course {
         Ok(Self {
             own: offsets[ranks.rank()],
             offsets,
+            lead,
             ranks,
             starts: AtomicU32::new(0),
             start_ns: AtomicU64::new(0),
@@ -201,8 +209,7 @@ impl Course {
     /// Who did not come; or that the run is to end.
     pub fn start(&self, within: Duration) -> Result<u64, Lost> {
         self.together(|ranks| ranks.barrier(Instant::now() + within))?;
-        let lead = LEAD + LEAD_OF_EACH * self.ranks.count() as u32;
-        let start_ns = now_ns() + lead.as_nanos() as u64;
+        let start_ns = now_ns() + self.lead.as_nanos() as u64;
         let told = start_ns.to_le_bytes().to_vec();
         let until = Instant::now() + HEARD_WITHIN;
         let told = self.together(|ranks| ranks.broadcast(0, told, until))?;
@@ -282,15 +289,79 @@ impl Course {
         ending.by
     }
 
-    /// The next message of a rank. It is waited for as long as that rank is there, unless the run is to end.
-    fn receive(&self, from: usize) -> Result<Vec<u8>, Lost> {
+    /// What a rank and all below it say, as far as it has come when the run is to end before its time: from then on each
+    /// tells rank 0 itself.
+    fn collect(&self, said: Vec<u8>) -> BTreeMap<usize, Vec<u8>> {
+        let (own, count) = (self.ranks.rank(), self.ranks.count());
+        let mut all = BTreeMap::from([(own, said)]);
+        for child in tree::children(own, count) {
+            while !tree::below(child, count).iter().all(|rank| all.contains_key(rank)) {
+                if self.look().is_some() {
+                    return all;
+                }
+                match self.ranks.receive(child, Instant::now() + LOOK_EVERY) {
+                    Ok(records) => all.extend(read_records(&records)),
+                    Err(lost) if lost.why == LATE => {}
+                    // Rank 0 sees it, and ends the run.
+                    Err(_) => thread::yield_now(),
+                }
+            }
+        }
+        all
+    }
+
+    /// The same at rank 0, from all ranks themselves, where the run is to end before its time; and why some said nothing.
+    fn collect_from_each(&self, all: &mut BTreeMap<usize, Vec<u8>>) -> BTreeMap<usize, Lost> {
+        let mut missing = BTreeMap::new();
+        let count = self.ranks.count();
         loop {
             let by = self.look();
-            let soon = Instant::now() + LOOK_EVERY;
-            let received = self.ranks.receive(from, by.map_or(soon, |by| by.min(soon)));
-            match received {
+            for rank in 1..count {
+                match self.ranks.receive(rank, Instant::now()) {
+                    Ok(records) => all.extend(read_records(&records)),
+                    Err(lost) => drop(missing.insert(rank, lost)),
+                }
+            }
+            missing.retain(|rank, _| !all.contains_key(rank));
+            let waited_for = missing.iter().find(|(_, lost)| lost.why == LATE);
+            let Some((rank, _)) = waited_for.filter(|_| by.is_none_or(|by| Instant::now() < by))
+            else {
+                return missing;
+            };
+            if let Ok(records) = self.ranks.receive(*rank, Instant::now() + LOOK_EVERY) {
+                all.extend(read_records(&records));
+            }
+        }
+    }
+
+    /// Tells rank 0 what this rank and those below it say, and waits for its order; none if it does not come.
+    fn tell(&self, mut all: BTreeMap<usize, Vec<u8>>) -> Option<Vec<u8>> {
+        let (own, count) = (self.ranks.rank(), self.ranks.count());
+        let above = tree::parent(own)?;
+        let is_early = self.look().is_some();
+        send_records(&*self.ranks, if is_early { 0 } else { above }, &all);
+        let mut is_told = is_early || above == 0;
+        loop {
+            let by = self.look();
+            if by.is_some() && !is_told {
+                // Who was told may be lost.
+                send_records(&*self.ranks, 0, &all);
+                is_told = true;
+            }
+            if by.is_some() {
+                // What comes late from below.
+                for child in tree::children(own, count) {
+                    if let Ok(records) = self.ranks.receive(child, Instant::now()) {
+                        all = read_records(&records);
+                        send_records(&*self.ranks, 0, &all);
+                    }
+                }
+            }
+            match hear(&*self.ranks, LOOK_EVERY) {
+                Ok(order) if ORDERS.contains(&order.as_slice()) => return Some(order),
+                Ok(_) => {}
                 Err(lost) if lost.why == LATE && by.is_none_or(|by| Instant::now() < by) => {}
-                received => return received,
+                Err(_) => return None,
             }
         }
     }
@@ -313,41 +384,48 @@ impl Course {
         let [begun, ended] = &self.calls;
         let steps = [&self.starts, begun, ended].map(|count| count.load(Relaxed));
         let said = Said { steps, outcome };
+        let bytes = serde_json::to_vec(&said).expect("it has no keys but texts");
+        let mut all = self.collect(bytes);
         if ranks.rank() != 0 {
-            let said = serde_json::to_vec(&said).expect("it has no keys but texts");
-            let _ = ranks.send(0, &said);
             // If rank 0 does not come there is nobody to tell.
-            if self.receive(0).is_ok_and(|order| order == SUM) {
+            if self.tell(all).is_some_and(|order| order == SUM) {
                 let _ = self.sum(counts);
             }
             return None;
         }
-        let steps = said.steps;
+        let is_early = all.len() < ranks.count();
+        let mut absent = match is_early {
+            true => self.collect_from_each(&mut all),
+            false => BTreeMap::new(),
+        };
         let mut each = vec![said];
         let mut missing: Vec<Option<Lost>> = vec![None];
         for rank in 1..ranks.count() {
-            let said = self.receive(rank).and_then(|said| {
-                serde_json::from_slice(&said).map_err(|error| Lost {
-                    rank: Some(rank),
-                    host: ranks.host(rank).into(),
-                    why: format!("said what cannot be read: {error}"),
-                })
-            });
+            let lost = |why: String| Lost { rank: Some(rank), host: ranks.host(rank).into(), why };
+            let said = match all.get(&rank) {
+                Some(said) => serde_json::from_slice(said)
+                    .map_err(|error| lost(format!("said what cannot be read: {error}"))),
+                None => Err(absent.remove(&rank).unwrap_or_else(|| lost(LATE.into()))),
+            };
             missing.push(said.as_ref().err().cloned());
             let nothing = || Failed { message: String::new() };
             each.push(said.unwrap_or_else(|_| Said { steps: [0; 3], outcome: Err(nothing()) }));
         }
         // Who gave up a start that was to come is not where the others are.
+        let steps = each[0].steps;
         let [_, begun, ended] = steps;
         let whole =
             begun == ended && each.iter().all(|said| said.steps == steps && said.outcome.is_ok());
         // Now, as who has heard the order may go.
         let lost = ranks.lost();
-        let order: &[u8] = if whole && lost.is_none() { SUM } else { &[] };
-        let told = (1..ranks.count()).try_for_each(|rank| match missing[rank] {
-            None => ranks.send(rank, order),
-            Some(_) => Ok(()),
-        });
+        let order = if whole && lost.is_none() { SUM } else { NOTHING };
+        let told = match is_early || order == NOTHING {
+            false => send_down(ranks, order),
+            true => (1..ranks.count()).try_for_each(|rank| match missing[rank] {
+                None => ranks.send(rank, order),
+                Some(_) => Ok(()),
+            }),
+        };
         let summed = match (order == SUM, told) {
             (true, Ok(())) => self.sum(counts),
             (true, Err(lost)) => Err(lost),
@@ -431,21 +509,92 @@ impl Course {
     }
 }
 
-/// The order to add the counts up.
+/// The order to add the counts up,
 const SUM: &[u8] = b"sum";
+/// or not.
+const NOTHING: &[u8] = b"nothing";
+const ORDERS: [&[u8]; 2] = [SUM, NOTHING];
+/// The last word of rank 0 where all are there,
+const TOGETHER: &[u8] = b"together";
+/// and where not.
+const APART: &[u8] = b"apart";
 
-/// Ends a run: rank 0 has told what came of it, and tells the others, who wait for that; gives whether they heard. So no rank
-/// goes, and has others ended, before there is a report.
+/// Ends a run: rank 0 has told what came of it, and tells the others, who wait for that. So no rank goes, and has others
+/// ended, before there is a report. Gives whether all are there, and can leave together.
 pub fn over(ranks: &dyn Ranks) -> bool {
-    if ranks.rank() != 0 {
-        let within = if ranks.is_asked_to_end() { 2 * ENDED_WITHIN } else { DONE_WITHIN };
-        return ranks.receive(0, Instant::now() + within).is_ok();
+    if ranks.rank() == 0 {
+        if ranks.lost().is_none() && !ranks.is_asked_to_end() {
+            return send_down(ranks, TOGETHER).is_ok();
+        }
+        let word = if ranks.lost().is_none() { TOGETHER } else { APART };
+        for rank in 1..ranks.count() {
+            // Whoever is lost needs no word.
+            let _ = ranks.send(rank, word);
+        }
+        return word == TOGETHER;
     }
-    for rank in 1..ranks.count() {
-        // Whoever is lost needs no word.
-        let _ = ranks.send(rank, &[]);
+    let within = if ranks.is_asked_to_end() { 2 * ENDED_WITHIN } else { DONE_WITHIN };
+    let until = Instant::now() + within;
+    loop {
+        match hear(ranks, LOOK_EVERY) {
+            Ok(word) if word == TOGETHER => return true,
+            Ok(word) if word == APART => return false,
+            // An order that came twice.
+            Ok(_) => {}
+            Err(lost) if lost.why == LATE && Instant::now() < until && ranks.lost().is_none() => {}
+            Err(_) => return false,
+        }
     }
-    true
+}
+
+/// Sends to all below, who send it on when they [`hear`] it.
+fn send_down(ranks: &dyn Ranks, word: &[u8]) -> Result<(), Lost> {
+    tree::children(ranks.rank(), ranks.count()).try_for_each(|child| ranks.send(child, word))
+}
+
+/// What rank 0 says to all: by the ranks in between, or itself.
+fn hear(ranks: &dyn Ranks, within: Duration) -> Result<Vec<u8>, Lost> {
+    let above = tree::parent(ranks.rank()).unwrap_or(0);
+    let heard = ranks.receive(above, Instant::now() + within);
+    let word = match (above, heard) {
+        (0, heard) => heard?,
+        (_, Ok(word)) => word,
+        (_, Err(_)) => ranks.receive(0, Instant::now())?,
+    };
+    // Whoever is lost needs no word.
+    let _ = send_down(ranks, &word);
+    Ok(word)
+}
+
+/// Bytes before each record: of which rank, and how many follow.
+const RECORD_HEAD_BYTES: usize = 12;
+
+/// Sends what ranks say to another one, in as few messages as may be.
+fn send_records(ranks: &dyn Ranks, to: usize, all: &BTreeMap<usize, Vec<u8>>) {
+    let mut message = Vec::new();
+    for (rank, said) in all {
+        if !message.is_empty() && message.len() + RECORD_HEAD_BYTES + said.len() > MESSAGE_BYTES_MAX
+        {
+            // If that one is lost, rank 0 ends the run, and is told itself.
+            let _ = ranks.send(to, &std::mem::take(&mut message));
+        }
+        message.extend((*rank as u32).to_le_bytes());
+        message.extend((said.len() as u64).to_le_bytes());
+        message.extend(said);
+    }
+    let _ = ranks.send(to, &message);
+}
+
+fn read_records(mut message: &[u8]) -> BTreeMap<usize, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    while let Some((rank, rest)) = message.split_first_chunk()
+        && let Some((length, rest)) = rest.split_first_chunk()
+        && let Some((said, rest)) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)
+    {
+        all.insert(u32::from_le_bytes(*rank) as usize, said.to_vec());
+        message = rest;
+    }
+    all
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod clocks;
 pub mod course;
 mod join;
 pub mod memory;
+mod tree;
 
 use std::{
     fmt,

@@ -7,7 +7,7 @@ use crate::{
     stop::{Stop, StopReason},
 };
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 use weir::counters::os::{Sampler, TcpEnds};
 
 /// Why a load ended: of several processes, the last of these. It is shown as the words that say so.
@@ -89,6 +89,23 @@ impl Holds {
             sockets: self.sockets.max(other.sockets),
             socket_bytes: self.socket_bytes.max(other.socket_bytes),
         }
+    }
+
+    /// Of processes on several hosts, each of which sees the sockets of its own.
+    pub(super) fn of_hosts<'a>(each: impl IntoIterator<Item = (&'a str, Self)>) -> Option<Self> {
+        let mut hosts = BTreeMap::<&str, Self>::new();
+        for (host, holds) in each {
+            hosts
+                .entry(host)
+                .and_modify(|of_host| *of_host = of_host.beside(holds))
+                .or_insert(holds);
+        }
+        let sum = |one: Option<u64>, another: Option<u64>| Some(one? + another?);
+        hosts.into_values().reduce(|one, another| Self {
+            resident_bytes: sum(one.resident_bytes, another.resident_bytes),
+            sockets: sum(one.sockets, another.sockets),
+            socket_bytes: sum(one.socket_bytes, another.socket_bytes),
+        })
     }
 }
 
@@ -300,5 +317,26 @@ impl Part {
         self.began_ns = self.began_ns.min(other.began_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.ended_by = self.ended_by.max(other.ended_by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_counted_once_on_a_host_and_added_up_over_hosts() {
+        let holds = |sockets| Holds {
+            resident_bytes: Some(1),
+            sockets: Some(sockets),
+            socket_bytes: Some(10 * sockets),
+        };
+        let all = Holds::of_hosts([("a", holds(3)), ("b", holds(5)), ("a", holds(4))]);
+        let expected = Holds { resident_bytes: Some(3), sockets: Some(9), socket_bytes: Some(90) };
+        assert_eq!(all, Some(expected));
+        let unknown = Holds { sockets: None, ..holds(3) };
+        let all = Holds::of_hosts([("a", holds(3)), ("b", unknown)]).unwrap();
+        assert_eq!((all.sockets, all.socket_bytes), (None, Some(60)));
+        assert_eq!(Holds::of_hosts([]), None);
     }
 }

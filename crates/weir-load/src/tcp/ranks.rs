@@ -15,7 +15,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, load_part};
+use super::{
+    Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, load_part, part::Holds,
+};
 use crate::{
     control::nonce,
     pacing::wait::Waiter,
@@ -187,6 +189,14 @@ pub fn load_of_ranks(
         return Ok(None);
     };
     let (failure, summed) = (gathered.failure.clone(), gathered.summed);
+    let holds: Option<Vec<_>> = gathered
+        .each
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, said)| Some((rank, said.as_ref().ok()?.as_ref()?)))
+        .map(|(rank, said)| Some((course.ranks().host(rank), said.part.holds?)))
+        .collect();
+    let holds = holds.and_then(Holds::of_hosts);
     let mut whole: Option<Part> = None;
     let report = course.report(gathered.map(|Said { part, figures }| {
         match &mut whole {
@@ -201,6 +211,7 @@ pub fn load_of_ranks(
         });
         return Err(LoadError::Ranks(why));
     };
+    whole.holds = holds;
     if summed {
         whole.put_latencies(&latencies);
     }

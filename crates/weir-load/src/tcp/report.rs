@@ -6,15 +6,14 @@ use crate::{
     ranks::course::{Figures, RanksReport},
 };
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
 
 /// What a load did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
     /// Run id.
     pub run: u32,
-    /// Where to.
-    pub target: SocketAddr,
+    /// Where to: an address and port, or `unix:` and a path.
+    pub target: String,
     /// Connections of each block.
     pub connections_per_block: u32,
     /// Blocks.
@@ -181,7 +180,7 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
     };
     let mut report = LoadReport {
         run: spec.run,
-        target: spec.target,
+        target: spec.destination(),
         connections_per_block: spec.connections,
         blocks: spec.blocks,
         processes: part.processes,

@@ -209,7 +209,7 @@ fn settings_with(
     let named = |(conduct, _): &&(Conduct, &str)| *conduct == spec.conduct;
     let (_, conduct) = Conduct::ALL.iter().find(named).expect("all are there");
     let mut settings = vec![
-        ("target", spec.target.to_string()),
+        ("target", spec.destination()),
         ("connections", format!("{} in {} blocks", spec.connections_in_all(), spec.blocks)),
         ("block interval", format!("{:?}", spec.block_interval)),
         (

@@ -8,6 +8,7 @@ use std::{
     path::PathBuf,
     time::Duration,
 };
+use weir::stream::{self, UnixAddress};
 
 /// The most threads of one load.
 pub const THREADS_MAX: usize = 64;
@@ -105,8 +106,11 @@ impl Share {
 /// What a load is to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadSpec {
-    /// The server, on a loopback address unless its host [agreed](Self::host_agreed).
+    /// The server, on a loopback address unless its host [agreed](Self::host_agreed); with [`unix`](Self::unix) that of
+    /// this machine, whatever the port.
     pub target: SocketAddr,
+    /// The Unix socket to connect to, instead of the target.
+    pub unix: Option<UnixAddress>,
     /// Whether the server's host takes part in the run, by a rank of it on which the target is one of the host's own addresses
     /// ([`why_not_agreed`](super::why_not_agreed)): nobody but whoever runs programs there can say so.
     pub host_agreed: bool,
@@ -183,6 +187,7 @@ impl LoadSpec {
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
+            unix: None,
             host_agreed: false,
             connections: 1,
             blocks: 1,
@@ -270,12 +275,23 @@ impl LoadSpec {
         self.block_interval.saturating_mul(self.blocks.saturating_sub(1))
     }
 
+    /// Where it goes, as it is written.
+    pub fn destination(&self) -> String {
+        match &self.unix {
+            Some(unix) => unix.to_string(),
+            None => self.target.to_string(),
+        }
+    }
+
     /// Whether it makes sense, and whether it may go where it should.
     ///
     /// # Errors
     /// What is wrong, and what would be right.
     pub fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: String| Err(LoadError::Spec(text));
+        if let (Some(unix), Err(why)) = (&self.unix, stream::unix_availability()) {
+            return wrong(format!("{unix}: {why}"));
+        }
         let target = self.target.ip().to_canonical();
         if target.is_unspecified() || target.is_multicast() {
             return wrong(format!("{target} is not the address of one machine; give a server's"));
@@ -283,7 +299,7 @@ impl LoadSpec {
         if !target.is_loopback() && !self.host_agreed {
             return Err(LoadError::NotLoopback { target });
         }
-        if self.target.port() == 0 {
+        if self.target.port() == 0 && self.unix.is_none() {
             return wrong("port 0 is not a port; give the one the server printed".into());
         }
         if self.sizes.most > MESSAGE_BYTES_MAX {
@@ -422,6 +438,11 @@ impl LoadSpec {
             ));
         }
         let target = self.target.ip();
+        if let Some(unix) = &self.unix {
+            return wrong(format!(
+                "source addresses (--sources) are of IPv4, and {unix} is not; leave them out"
+            ));
+        }
         if !target.is_ipv4() {
             return wrong(format!(
                 "source addresses (--sources) are of IPv4, and {target} is not; leave them out"

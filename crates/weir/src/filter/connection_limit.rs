@@ -3,6 +3,7 @@
 use super::Filter;
 use crate::{
     lifecycle::lock,
+    stream::LocalPeer,
     tcp::{Handler, Output, REFUSAL, passed_on},
 };
 use std::{
@@ -19,7 +20,8 @@ use std::{
 /// nothing of it.
 ///
 /// An address is a host's: of IPv6 the first 64 bits, since a host has all of those that differ
-/// behind them. [`Limits::connections`](crate::tcp::Limits::connections) stands before this filter, with
+/// behind them. Of the peers of Unix sockets, which have none, those of one user count as one, as far as
+/// [`LocalPeer`](crate::stream::LocalPeer) tells. [`Limits::connections`](crate::tcp::Limits::connections) stands before this filter, with
 /// less ceremony: it refuses before a handler is made.
 ///
 /// All connections of the server share one lock, which is taken when one comes and when it goes.
@@ -65,7 +67,7 @@ impl ConnectionLimit {
 
     fn admit(&self, peer: SocketAddr) -> Result<Ticket, String> {
         let Limits { in_all, per_address, .. } = *self.0;
-        let host = host(peer.ip());
+        let host = host(peer);
         let mut open = lock(&self.0.open);
         if open.count >= in_all {
             return Err(format!("there are {in_all} connections, the most that may be"));
@@ -73,7 +75,8 @@ impl ConnectionLimit {
         let of_host = open.by_address.get(&host).copied().unwrap_or(0);
         if of_host >= per_address {
             return Err(format!(
-                "there are {per_address} connections from your address, the most that may be"
+                "there are {per_address} connections from your {}, the most that may be",
+                if LocalPeer::of(peer).is_some() { "user" } else { "address" }
             ));
         }
         open.by_address.insert(host, of_host + 1);
@@ -84,8 +87,12 @@ impl ConnectionLimit {
 }
 
 /// What counts as one host.
-fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+fn host(peer: SocketAddr) -> IpAddr {
+    if let Some(LocalPeer { user, .. }) = LocalPeer::of(peer) {
+        // With bits that no host of IPv6 has here.
+        return IpAddr::V6(Ipv6Addr::from_bits(1 + u128::from(user)));
+    }
+    match peer.ip().to_canonical() {
         IpAddr::V6(address) => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
         }
@@ -152,11 +159,27 @@ mod tests {
 
     #[test]
     fn a_host_is_one_however_it_is_written() {
-        let host = |text: &str| host(text.parse().unwrap());
+        let host = |text: &str| host((text.parse::<IpAddr>().unwrap(), 80).into());
         assert_eq!(host("::ffff:192.0.2.1"), host("192.0.2.1"));
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:2"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
         assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
+    }
+
+    #[test]
+    fn users_of_unix_sockets_are_told_apart_and_none_is_a_host() {
+        let of = |user, process| host(LocalPeer { user, group: 7, process }.into());
+        assert_eq!(of(0, 1), of(0, 2));
+        assert_ne!(of(0, 1), of(1, 1));
+        for address in ["::", "::1", "0.0.0.0"] {
+            let peer = SocketAddr::from((address.parse::<IpAddr>().unwrap(), 80));
+            assert_ne!(host(peer), of(0, 1));
+        }
+        let limit = ConnectionLimit::new(9, 1);
+        let _one = limit.admit(LocalPeer { user: 5, group: 1, process: 1 }.into()).unwrap();
+        let why = limit.admit(LocalPeer { user: 5, group: 2, process: 2 }.into()).unwrap_err();
+        assert!(why.contains("from your user"), "{why}");
+        assert!(limit.admit(LocalPeer { user: 6, group: 1, process: 1 }.into()).is_ok());
     }
 
     #[test]

@@ -86,9 +86,11 @@ fn inherited(name: String, fd: OwnedFd) -> Result<Inherited, Error> {
     let socket = match kind {
         Type::DGRAM if is_ip => Socket::Datagrams(fd.into()),
         Type::STREAM if is_ip && listens => Socket::Listener(fd.into()),
+        Type::STREAM if domain == Domain::UNIX && listens => Socket::UnixListener(fd.into()),
         _ => {
-            let problem =
-                format!("socket {name:?} is neither a UDP socket nor a listening one of TCP");
+            let problem = format!(
+                "socket {name:?} is neither a UDP socket nor a listening one of TCP or of Unix"
+            );
             return Err(Error::option("sockets", problem));
         }
     };
@@ -253,6 +255,7 @@ fn pass(mut next: &UnixStream, sockets: &[Inherited]) -> io::Result<bool> {
         .map(|one| match &one.socket {
             Socket::Datagrams(socket) => socket.as_raw_fd(),
             Socket::Listener(socket) => socket.as_raw_fd(),
+            Socket::UnixListener(socket) => socket.as_raw_fd(),
         })
         .collect();
     let (parts, rights) = ([IoSlice::new(names.as_bytes())], [ControlMessage::ScmRights(&fds)]);
@@ -269,7 +272,11 @@ fn pass(mut next: &UnixStream, sockets: &[Inherited]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, UdpSocket};
+    use std::{
+        net::{TcpListener, UdpSocket},
+        os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
+        sync::atomic::AtomicUsize,
+    };
 
     /// A path of its own, which goes with this.
     struct Place(std::path::PathBuf);
@@ -289,9 +296,14 @@ mod tests {
     fn sockets() -> Vec<Inherited> {
         let udp = Socket::Datagrams(UdpSocket::bind("127.0.0.1:0").unwrap());
         let tcp = Socket::Listener(TcpListener::bind("[::1]:0").unwrap());
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let name = format!("weir-handed-over-{}-{number}", process::id());
+        let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap());
         vec![
             Inherited { name: "questions".into(), socket: udp },
             Inherited { name: String::new(), socket: tcp },
+            Inherited { name: "local".into(), socket: Socket::UnixListener(local.unwrap()) },
         ]
     }
 
@@ -299,6 +311,7 @@ mod tests {
         let address = |one: &Inherited| match &one.socket {
             Socket::Datagrams(socket) => format!("udp {}", socket.local_addr().unwrap()),
             Socket::Listener(socket) => format!("tcp {}", socket.local_addr().unwrap()),
+            Socket::UnixListener(socket) => format!("unix {:?}", socket.local_addr().unwrap()),
         };
         sockets.iter().map(|one| (one.name.clone(), address(one))).collect()
     }

@@ -1,7 +1,8 @@
 //! Sockets that come from somebody else: from the service manager that started this program, or from the one that it
 //! replaces.
 //!
-//! A server takes them by `from_std` ([`udp::Server::from_std`], [`tcp::Server::from_std`]).
+//! A server takes them by `from_std` ([`udp::Server::from_std`], [`tcp::Server::from_std`]), a Unix socket by
+//! [`tcp::Server::from_unix`].
 //!
 //! # What belongs to the socket
 //!
@@ -69,12 +70,13 @@
 //!
 //! [`udp::Server::from_std`]: crate::udp::Server::from_std
 //! [`tcp::Server::from_std`]: crate::tcp::Server::from_std
+//! [`tcp::Server::from_unix`]: crate::tcp::Server::from_unix
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
 
-use crate::{Error, wake::Waker};
+use crate::{Error, stream::UnixListener, wake::Waker};
 use std::{
     net::{TcpListener, UdpSocket},
     path::Path,
@@ -93,6 +95,8 @@ pub enum Socket {
     Datagrams(UdpSocket),
     /// A TCP socket that listens.
     Listener(TcpListener),
+    /// A Unix socket (SOCK_STREAM) that listens.
+    UnixListener(UnixListener),
 }
 
 /// A socket that somebody else had, and what he called it.
@@ -113,6 +117,7 @@ impl Inherited {
         let socket = match &self.socket {
             Socket::Datagrams(socket) => socket.try_clone().map(Socket::Datagrams),
             Socket::Listener(socket) => socket.try_clone().map(Socket::Listener),
+            Socket::UnixListener(socket) => socket.try_clone().map(Socket::UnixListener),
         };
         let socket = socket.map_err(|e| Error::io("duplicating a socket", e))?;
         Ok(Self { name: self.name.clone(), socket })
@@ -125,7 +130,7 @@ impl Inherited {
 ///
 /// # Errors
 /// [`Error::Option`] where they are described in a way that makes no sense, or one is neither a UDP socket nor a listening
-/// one of TCP.
+/// one of TCP or of Unix (SOCK_STREAM).
 pub fn from_service_manager() -> Result<Vec<Inherited>, Error> {
     native::from_service_manager()
 }

@@ -1,7 +1,6 @@
 //! Sockets that are bound already, on their way to where sockets are opened.
 
 use std::{
-    collections::BTreeMap,
     io,
     net::UdpSocket,
     sync::{
@@ -15,10 +14,11 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given(u64);
 
-static SOCKETS: Mutex<BTreeMap<u64, UdpSocket>> = Mutex::new(BTreeMap::new());
+/// With the number of each: as few as servers have.
+static SOCKETS: Mutex<Vec<(u64, UdpSocket)>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-fn sockets() -> MutexGuard<'static, BTreeMap<u64, UdpSocket>> {
+fn sockets() -> MutexGuard<'static, Vec<(u64, UdpSocket)>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -29,7 +29,9 @@ impl Given {
     /// What the system answered; [`io::ErrorKind::NotFound`] if nobody keeps it any more.
     #[allow(dead_code, reason = "not every system takes such sockets")]
     pub(super) fn socket(self) -> io::Result<UdpSocket> {
-        sockets().get(&self.0).ok_or(io::ErrorKind::NotFound)?.try_clone()
+        let sockets = sockets();
+        let found = sockets.iter().find(|(number, _)| *number == self.0);
+        found.ok_or(io::ErrorKind::NotFound)?.1.try_clone()
     }
 }
 
@@ -40,7 +42,7 @@ pub(crate) struct Keeping(Given);
 impl Keeping {
     pub(crate) fn new(socket: UdpSocket) -> Self {
         let number = NEXT.fetch_add(1, Relaxed);
-        sockets().insert(number, socket);
+        sockets().push((number, socket));
         Self(Given(number))
     }
 
@@ -51,7 +53,7 @@ impl Keeping {
 
 impl Drop for Keeping {
     fn drop(&mut self) {
-        sockets().remove(&self.0.0);
+        sockets().retain(|(number, _)| *number != self.0.0);
     }
 }
 

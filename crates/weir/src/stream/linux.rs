@@ -1,14 +1,25 @@
 //! accept4(2), recv(2), send(2).
 
-use super::{Accepted, Keepalive, Mode, StreamOptions, configure};
+#[path = "linux/local.rs"]
+mod local;
+
+pub use std::os::unix::net::UnixListener;
+
+use super::{Accepted, Keepalive, Mode, StreamOptions, UnixAddress, configure};
 use crate::{Error, Unavailable, counters::Counters, socket::native::Ending};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
     mem::offset_of,
     net::{Shutdown, SocketAddr},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::Arc,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+        linux::net::SocketAddrExt as _,
+    },
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -19,12 +30,31 @@ pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
     Some((Stream::adopt(ours.into()), theirs))
 }
 
+/// Always here.
+#[expect(clippy::unnecessary_wraps, reason = "as on every system")]
+pub fn unix_availability() -> Result<(), Unavailable> {
+    Ok(())
+}
+
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     /// Ends waits, where others go on listening.
     ending: Option<Ending>,
+    /// It is a Unix socket.
+    is_local: bool,
+    /// Accepting was ended: of a Unix socket that is not told where accepting does not wait.
+    ended: AtomicBool,
+    /// What goes with it.
+    file: Option<local::OwnFile>,
+}
+
+/// Where nobody else has it.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.file.iter().for_each(local::OwnFile::remove);
+    }
 }
 
 impl Listener {
@@ -59,7 +89,27 @@ impl Listener {
         socket.listen(backlog).map_err(|source| Error::Bind { address, source })?;
         // Accepting that waits asks for it by poll(2), so that waiting and trying need one socket.
         socket.set_nonblocking(true).map_err(refused("O_NONBLOCK"))?;
-        Ok(Self { socket, ending: None })
+        Ok(Self { socket, ending: None, is_local: false, ended: false.into(), file: None })
+    }
+
+    pub fn bind_unix(
+        address: &UnixAddress,
+        mode: Option<u32>,
+        options: StreamOptions,
+    ) -> Result<Self, Error> {
+        let (socket, file) = local::bind(address, mode, options)?;
+        Ok(Self { socket, ending: None, is_local: true, ended: false.into(), file })
+    }
+
+    pub fn adopt_unix(listener: UnixListener) -> Result<(Self, UnixAddress), Error> {
+        let own =
+            listener.local_addr().map_err(|e| Error::io("asking for the local address", e))?;
+        let abstract_name = || {
+            let name = own.as_abstract_name().unwrap_or_default();
+            UnixAddress::from(format!("@{}", name.escape_ascii()))
+        };
+        let address = own.as_pathname().map_or_else(abstract_name, UnixAddress::from);
+        Ok((Self::adopt(Socket::from(listener))?, address))
     }
 
     pub fn adopt(socket: Socket) -> Result<Self, Error> {
@@ -70,13 +120,26 @@ impl Listener {
             Err(e) => return Err(Error::io("SO_ACCEPTCONN", e)),
         }
         socket.set_nonblocking(true).map_err(|e| Error::io("O_NONBLOCK", e))?;
-        Ok(Self { socket, ending: None })
+        let domain = socket.domain().map_err(|e| Error::io("SO_DOMAIN", e))?;
+        Ok(Self {
+            socket,
+            ending: None,
+            is_local: domain == Domain::UNIX,
+            ended: false.into(),
+            file: None,
+        })
     }
 
     pub fn left_open(&self) -> Result<Self, Error> {
         let socket = self.socket.try_clone().map_err(|e| Error::io("dup", e))?;
         let ending = Ending::new().map_err(|e| Error::io("eventfd", e))?;
-        Ok(Self { socket, ending: Some(ending) })
+        Ok(Self {
+            socket,
+            ending: Some(ending),
+            is_local: self.is_local,
+            ended: false.into(),
+            file: None,
+        })
     }
 
     pub fn local_address(&self) -> io::Result<SocketAddr> {
@@ -86,6 +149,10 @@ impl Listener {
     pub fn granted(&self) -> Vec<(&'static str, String)> {
         let socket = &self.socket;
         let number = |value: io::Result<usize>| value.ok().map(|value| value.to_string());
+        if self.is_local {
+            let sends = number(socket.send_buffer_size());
+            return sends.map(|bytes| ("unix-send-buffer-bytes", bytes)).into_iter().collect();
+        }
         let obtained = [
             ("receive-buffer-bytes", number(socket.recv_buffer_size())),
             ("send-buffer-bytes", number(socket.send_buffer_size())),
@@ -108,7 +175,9 @@ impl Listener {
 
     pub fn accept(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Accepted>> {
         loop {
-            if self.ending.as_ref().is_some_and(Ending::is_over) {
+            if self.ending.as_ref().is_some_and(Ending::is_over)
+                || self.is_local && self.ended.load(SeqCst)
+            {
                 return Ok(None);
             }
             match self.accept_now() {
@@ -132,6 +201,9 @@ impl Listener {
         if let Some(ending) = &self.ending {
             return ending.end();
         }
+        // Who comes from here on is to find nobody rather than somebody who has just left.
+        self.file.iter().for_each(local::OwnFile::remove);
+        self.ended.store(true, SeqCst);
         // It ends the listening, and wakes whoever waits for it.
         let _ = self.socket.shutdown(Shutdown::Read);
     }
@@ -149,11 +221,19 @@ impl Listener {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a new descriptor, which nobody else owns.
-        let stream = Stream(unsafe { OwnedFd::from_raw_fd(fd) });
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: the kernel has written an address of this length.
         let peer = unsafe { SockAddr::new(storage, len) };
-        let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Accepted { stream: super::Stream { native: Arc::new(stream) }, peer })
+        match peer.as_socket() {
+            Some(peer) => Ok(Accepted { stream: Stream::adopt(fd), peer }),
+            None if self.is_local => Stream::adopt_unix(fd),
+            None => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Whether it is a Unix socket.
+    pub fn is_local(&self) -> bool {
+        self.is_local
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -187,7 +267,11 @@ fn keep_alive(socket: &Socket, asked: Keepalive) -> io::Result<()> {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Stream(OwnedFd);
+pub struct Stream {
+    fd: OwnedFd,
+    /// What a Unix socket has received, which its system does not count. By itself, so that one of TCP is no larger.
+    count: Option<Box<local::Count>>,
+}
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
@@ -212,16 +296,50 @@ impl Stream {
 
     /// A connection that was accepted by other means than [`Listener::accept`].
     pub fn adopt(fd: OwnedFd) -> super::Stream {
-        super::Stream { native: Arc::new(Self(fd)) }
+        super::Stream { native: Arc::new(Self { fd, count: None }) }
+    }
+
+    /// A connection of a Unix socket, and who is at its other end.
+    pub fn adopt_unix(fd: OwnedFd) -> io::Result<Accepted> {
+        let peer = local::peer(fd.as_raw_fd()).into();
+        let count = Some(Box::new(local::Count::of(fd.as_raw_fd())?));
+        let stream = super::Stream { native: Arc::new(Self { fd, count }) };
+        Ok(Accepted { stream, peer })
+    }
+
+    pub fn connect_unix(to: &UnixAddress, options: StreamOptions) -> io::Result<Accepted> {
+        Self::adopt_unix(local::connect(to, options)?)
+    }
+
+    /// Whether it is one of a Unix socket.
+    #[inline]
+    pub fn is_local(&self) -> bool {
+        self.count.is_some()
+    }
+
+    /// So many bytes were received from a Unix socket by other means than [`receive`](Self::receive), and are about to be
+    /// handled; no receive of it is under way.
+    #[inline]
+    pub fn delivered(&self, bytes: usize) {
+        if let Some(count) = &self.count {
+            count.delivered(self.fd(), bytes);
+        }
+    }
+
+    /// Bytes of a Unix socket that have come and were not [`delivered`](Self::delivered).
+    pub fn undelivered(&self) -> io::Result<usize> {
+        let Some(count) = &self.count else { return self.waiting() };
+        let left = self.received_in_all()?.saturating_sub(count.all_delivered());
+        Ok(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     #[inline]
     pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 
     pub fn socket(&self) -> SockRef<'_> {
-        SockRef::from(&self.0)
+        SockRef::from(&self.fd)
     }
 
     #[inline]
@@ -232,9 +350,13 @@ impl Stream {
         _: &Counters,
     ) -> io::Result<Option<usize>> {
         // SAFETY: the kernel writes at most as many bytes as the buffer has.
-        settled(|| unsafe {
+        let received = settled(|| unsafe {
             libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags(mode))
-        })
+        });
+        if let (Some(count), Ok(Some(bytes))) = (&self.count, &received) {
+            count.delivered(self.fd(), *bytes);
+        }
+        received
     }
 
     #[inline]
@@ -282,7 +404,17 @@ impl Stream {
         Ok(bytes.max(0) as usize)
     }
 
+    pub fn is_hung_up(&self) -> bool {
+        let mut entry = libc::pollfd { fd: self.fd(), events: 0, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        ready == 1 && entry.revents & libc::POLLHUP != 0
+    }
+
     pub fn received_in_all(&self) -> io::Result<u64> {
+        if let Some(count) = &self.count {
+            return count.in_all(self.fd(), || self.waiting());
+        }
         let (info, len) = tcp_info(self.fd())?;
         bytes_received(&info, len)
     }

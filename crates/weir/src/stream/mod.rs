@@ -1,4 +1,4 @@
-//! Plain stream sockets (TCP): listening, and connected.
+//! Plain stream sockets (TCP, and Unix sockets where the system has them): listening, and connected.
 //!
 //! What a file for an operating system must supply: `Listener` and `Stream` with the functions
 //! that are called here. No call makes a signal, and no program that is started inherits a socket.
@@ -12,8 +12,12 @@
 #[cfg_attr(windows, path = "windows.rs")]
 pub(crate) mod native;
 
+mod local;
 #[cfg(test)]
 mod tests;
+
+pub use local::{LocalPeer, UnixAddress};
+pub use native::UnixListener;
 
 /// Whether a call may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,15 +119,24 @@ fn configure<K>(
     keep_alive: impl FnOnce(&Socket, Keepalive) -> io::Result<K>,
 ) -> Result<Option<K>, (&'static str, io::Error)> {
     let refused = |what| move |e| (what, e);
-    if let Some(bytes) = options.receive_buffer_bytes {
-        socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
-    }
-    if let Some(bytes) = options.send_buffer_bytes {
-        socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
-    }
+    configure_buffers(socket, options)?;
     socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
     let kept_alive = options.keepalive.map(|asked| keep_alive(socket, asked)).transpose();
     kept_alive.map_err(refused("SO_KEEPALIVE"))
+}
+
+/// The part of it that is not TCP's alone.
+fn configure_buffers(
+    socket: &Socket,
+    options: StreamOptions,
+) -> Result<(), (&'static str, io::Error)> {
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes).map_err(|e| ("SO_RCVBUF", e))?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes).map_err(|e| ("SO_SNDBUF", e))?;
+    }
+    Ok(())
 }
 
 impl Default for StreamOptions {
@@ -148,11 +161,20 @@ pub fn availability() -> Result<(), Unavailable> {
     native::Listener::availability()
 }
 
+/// Whether Unix sockets can be listened on and connected to here.
+///
+/// # Errors
+/// Why they cannot.
+pub fn unix_availability() -> Result<(), Unavailable> {
+    native::unix_availability()
+}
+
 /// A socket that listens.
 #[derive(Debug, Clone)]
 pub struct Listener {
     native: Arc<native::Listener>,
     local_address: SocketAddr,
+    unix_address: Option<UnixAddress>,
 }
 
 /// What accepting brought.
@@ -160,7 +182,7 @@ pub struct Listener {
 pub struct Accepted {
     /// The connection.
     pub stream: Stream,
-    /// The other end.
+    /// The other end; of a Unix socket [who is there](LocalPeer).
     pub peer: SocketAddr,
 }
 
@@ -175,7 +197,39 @@ impl Listener {
         let local_address = native.local_address();
         let local_address =
             local_address.map_err(|e| Error::io("asking for the local address", e))?;
-        Ok(Self { native: Arc::new(native), local_address })
+        Ok(Self { native: Arc::new(native), local_address, unix_address: None })
+    }
+
+    /// Listens at this address of a Unix socket. The file is made with `mode`, or else as the process's umask says, and removed
+    /// when accepting is ended, or with the last clone, unless another one has taken its place by then. One that a program has
+    /// left there that listens no longer is replaced.
+    ///
+    /// # Errors
+    /// [`Error::BindUnix`] with the system's answer and what to do: somebody listens there, there is a file that is no socket,
+    /// its folder does not exist, the name is too long; [`Error::Io`]; [`Error::Unavailable`] where there are no Unix sockets.
+    pub fn bind_unix(
+        address: &UnixAddress,
+        mode: Option<u32>,
+        options: StreamOptions,
+    ) -> Result<Self, Error> {
+        let native = native::Listener::bind_unix(address, mode, options)?;
+        Ok(Self::of_unix(native, address.clone()))
+    }
+
+    fn of_unix(native: native::Listener, address: UnixAddress) -> Self {
+        // Which has none: that of a peer that nobody is.
+        let local_address = LocalPeer { user: u32::MAX, group: u32::MAX, process: 0 }.into();
+        Self { native: Arc::new(native), local_address, unix_address: Some(address) }
+    }
+
+    /// A Unix socket of the standard library's that listens already, as [`from_std`](Self::from_std) takes one of TCP. Its
+    /// file is left alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_unix(listener: UnixListener) -> Result<Self, Error> {
+        let (native, address) = native::Listener::adopt_unix(listener)?;
+        Ok(Self::of_unix(native, address))
     }
 
     /// A socket of the standard library's that listens already: inherited, or bound with options of its own. What is
@@ -187,7 +241,7 @@ impl Listener {
         let native = native::Listener::adopt(listener.into())?;
         let local_address =
             native.local_address().map_err(|e| Error::io("asking for the local address", e))?;
-        Ok(Self { native: Arc::new(native), local_address })
+        Ok(Self { native: Arc::new(native), local_address, unix_address: None })
     }
 
     /// The same socket, which goes on listening when [accepting is ended](Self::end_accepting) here: others have it, too.
@@ -196,12 +250,17 @@ impl Listener {
     /// [`Error::Io`] with what the operating system answered; [`Error::Unavailable`] where that cannot be.
     pub fn left_open(&self) -> Result<Self, Error> {
         let native = Arc::new(self.native.left_open()?);
-        Ok(Self { native, local_address: self.local_address })
+        Ok(Self { native, ..self.clone() })
     }
 
-    /// The address it listens on.
+    /// The address it listens on; of a Unix socket, which has none, one that nobody can connect to.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
+    }
+
+    /// Where a Unix socket listens.
+    pub fn unix_address(&self) -> Option<&UnixAddress> {
+        self.unix_address.as_ref()
     }
 
     /// What was obtained of what was asked of the socket, and so of those that it accepts: name and value.
@@ -251,6 +310,20 @@ impl Stream {
     ) -> io::Result<Self> {
         counters.kernel_entries.one();
         native::Stream::connect(to, options)
+    }
+
+    /// The same to a Unix socket. Where as many connections wait there as may this fails with
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock), and nothing says when one more may.
+    ///
+    /// # Errors
+    /// What the operating system answered, or that there are none here.
+    pub fn connect_unix(
+        to: &UnixAddress,
+        options: StreamOptions,
+        counters: &Counters,
+    ) -> io::Result<Accepted> {
+        counters.kernel_entries.one();
+        native::Stream::connect_unix(to, options)
     }
 
     /// Receives into `buffer`, which is not empty: how many bytes, 0 for the peer's end, `None`
@@ -323,6 +396,13 @@ impl Stream {
         self.native.socket().take_error().ok().flatten()
     }
 
+    /// Whether waits report it whatever they are asked for, though nothing has broken: both directions are over, as where the
+    /// other end of a Unix socket was closed (POLLHUP of poll(2)).
+    pub(crate) fn is_hung_up(&self, counters: &Counters) -> bool {
+        counters.kernel_entries.one();
+        self.native.is_hung_up()
+    }
+
     /// Has waits to receive and to send end with nothing after these times, each counted from its call; `None`
     /// for never, and zero for at once.
     ///
@@ -348,7 +428,8 @@ impl Stream {
     }
 
     /// Has the last clone's drop reset the connection instead of closing it in order: what was not
-    /// sent is lost, and the peer sees a reset.
+    /// sent is lost, and the peer sees a reset. A Unix socket has none: what was sent is with the peer, who sees an end behind
+    /// it, or a reset where something that he sent was not received.
     pub fn reset_when_closed(&self) {
         // It fails for no socket that is open.
         let _ = self.native.socket().set_linger(Some(Duration::ZERO));

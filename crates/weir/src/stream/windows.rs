@@ -7,7 +7,7 @@
 //! cannot wait like that: what a cancelled one has sent of its bytes nobody knows. So it is tried, and waits for
 //! room (FD_WRITE), as accepting waits for a connection.
 
-use super::{Accepted, Keepalive, Mode, StreamOptions, configure};
+use super::{Accepted, Keepalive, Mode, StreamOptions, UnixAddress, configure};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -54,6 +54,29 @@ use windows_sys::Win32::{
 #[cfg(test)]
 pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
     None::<(super::Stream, ())>
+}
+
+/// There are none here.
+#[derive(Debug)]
+pub enum UnixListener {}
+
+impl UnixListener {
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// There is none that could fail.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match *self {}
+    }
+}
+
+pub fn unix_availability() -> Result<(), Unavailable> {
+    Err(no_unix_sockets())
+}
+
+fn no_unix_sockets() -> Unavailable {
+    let why = Unavailable::new("a Unix socket", "weir does not offer those of Windows");
+    why.advise("use an address of TCP on loopback")
 }
 
 /// A socket that listens.
@@ -106,6 +129,14 @@ impl Listener {
         let number = socket.as_raw_socket();
         let socket = RwLock::new(Some(socket));
         Ok(Self { socket, number, changes: Changes::default(), keepalive })
+    }
+
+    pub fn bind_unix(_: &UnixAddress, _: Option<u32>, _: StreamOptions) -> Result<Self, Error> {
+        Err(no_unix_sockets().into())
+    }
+
+    pub fn adopt_unix(listener: UnixListener) -> Result<(Self, UnixAddress), Error> {
+        match listener {}
     }
 
     pub fn adopt(socket: Socket) -> Result<Self, Error> {
@@ -360,6 +391,10 @@ enum Received {
 
 impl Stream {
     /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
+    pub fn connect_unix(_: &UnixAddress, _: StreamOptions) -> io::Result<Accepted> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, no_unix_sockets()))
+    }
+
     pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         configure(&socket, options, keep_alive).map_err(|(_, e)| e)?;
@@ -631,6 +666,11 @@ impl Stream {
 
     /// The system's own count (SIO_TCP_INFO) is not everywhere. So what was received is counted here, and a
     /// receive that waits is taken back meanwhile, so that none has anything in its hands.
+    /// No wait reports what it was not asked for.
+    pub fn is_hung_up(&self) -> bool {
+        false
+    }
+
     pub fn received_in_all(&self) -> io::Result<u64> {
         let mut state = lock(&self.receiving.state);
         state.counting += 1;

@@ -12,7 +12,8 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 ///
 /// A panic closes the connection ([`Reason::Panicked`]); the server goes on.
 pub trait Handler: Send + 'static {
-    /// Called once, before anything else.
+    /// Called once, before anything else. A peer on a Unix socket has an address that only
+    /// [`LocalPeer::of`](crate::stream::LocalPeer::of) can read.
     fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
         let _ = (peer, output);
     }

@@ -13,7 +13,7 @@ use crate::{
     lifecycle::{Answers, failure_of, live, lock},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
-    stream::{Listener, StreamOptions},
+    stream::{Listener, StreamOptions, UnixAddress},
     tunable::Unit,
 };
 use std::{
@@ -27,10 +27,25 @@ use std::{
     time::Instant,
 };
 
+/// Where a server listens.
+pub(super) struct Endpoints {
+    pub(super) internet: Vec<SocketAddr>,
+    pub(super) unix: Vec<AtUnix>,
+    /// The mode of the files that are made for it.
+    pub(super) unix_mode: Option<u32>,
+}
+
+/// A Unix socket to listen on.
+#[derive(Debug, Clone)]
+pub(super) enum AtUnix {
+    Bound(UnixAddress),
+    /// It listens already.
+    Given(Listener),
+}
+
 /// A server to be started: where, with what limits, and who handles the connections.
 pub struct Job<H> {
-    /// The addresses to listen on.
-    pub endpoints: Vec<SocketAddr>,
+    endpoints: Endpoints,
     /// What is asked of the sockets.
     pub options: StreamOptions,
     /// Bytes received at a time, at most.
@@ -43,6 +58,7 @@ pub struct Job<H> {
     started: usize,
     ready: Answers,
     local_addresses: Vec<SocketAddr>,
+    unix_addresses: Vec<UnixAddress>,
     /// [`Listener::bind`], except in a test.
     bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
 }
@@ -99,14 +115,18 @@ impl<H: Handler> Server<H> {
 
 impl<H: Handler> Job<H> {
     pub(super) fn new(
-        endpoints: Vec<SocketAddr>,
+        endpoints: Endpoints,
         options: StreamOptions,
         buffer_bytes: usize,
         limits: Limits,
         make_handler: MakeHandler<H>,
         connecting: Option<Arc<Connecting>>,
-        given: Vec<Listener>,
+        mut given: Vec<Listener>,
     ) -> Self {
+        given.extend(endpoints.unix.iter().filter_map(|at| match at {
+            AtUnix::Given(listener) => Some(listener.clone()),
+            AtUnix::Bound(_) => None,
+        }));
         let server =
             Arc::new(Server { common: Arc::new(Common::new(limits, given)), make_handler });
         Self {
@@ -119,6 +139,7 @@ impl<H: Handler> Job<H> {
             started: 0,
             ready: Answers::default(),
             local_addresses: Vec::new(),
+            unix_addresses: Vec::new(),
             bind: Listener::bind,
         }
     }
@@ -146,7 +167,7 @@ impl<H: Handler> Job<H> {
     /// [`Error::Option`] where that is not one connection.
     pub fn limit_by_threads(&self, threads: u32, connections: u32) -> Result<(), Error> {
         // Beside them, those that accept, one for the times of all, one for those that are refused, and one that connects.
-        let others = self.endpoints.len() as u32 + 2 + u32::from(self.connects());
+        let others = self.listeners() + 2 + u32::from(self.connects());
         let of_system = process::threads_left()
             .map(|left| ThreadsLeft { count: left.count.saturating_sub(others), ..left });
         let asked = self.limits.threads.map(|count| {
@@ -190,33 +211,54 @@ impl<H: Handler> Job<H> {
         ))
     }
 
+    /// How many addresses there are to listen on.
+    pub fn listeners(&self) -> u32 {
+        (self.endpoints.internet.len() + self.endpoints.unix.len()) as u32
+    }
+
     /// Listens on each address, with one socket.
     ///
     /// # Errors
-    /// [`Error::Bind`], [`Error::Io`], [`Error::Unavailable`].
+    /// [`Error::Bind`], [`Error::BindUnix`], [`Error::Io`], [`Error::Unavailable`].
     pub fn listen(&mut self) -> Result<Vec<Listener>, Error> {
-        let listeners = self.listen_on(&self.endpoints, self.options)?;
+        let mut listeners = self.listen_on(&self.endpoints.internet, self.options)?;
+        listeners.extend(self.listen_on_unix()?);
         self.listens(&listeners);
         Ok(listeners)
     }
 
+    fn listen_on_unix(&self) -> Result<Vec<Listener>, Error> {
+        let Endpoints { unix, unix_mode, .. } = &self.endpoints;
+        let listen = |at: &AtUnix| match at {
+            AtUnix::Bound(address) => Listener::bind_unix(address, *unix_mode, self.options),
+            AtUnix::Given(listener) => Ok(listener.clone()),
+        };
+        unix.iter().map(listen).collect()
+    }
+
     /// Listens on each address with so many sockets that share it, one for each thread; those of one thread come
-    /// together. Where an address cannot be shared all threads have the same socket, and the settings in effect
-    /// say so.
+    /// together. Where an address cannot be shared, as none of a Unix socket can, all threads have the same socket, and the
+    /// settings in effect say so.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_shared(&mut self, threads: usize) -> Result<Vec<Vec<Listener>>, Error> {
-        if !self.server.given.is_empty() {
+        let for_all = match self.server.given.is_empty() {
+            false => Some("it was given"),
+            true => self.endpoints.internet.is_empty().then_some("a Unix socket has one"),
+        };
+        if let Some(why) = for_all {
             let listeners = self.listen()?;
-            self.state("sockets-per-address", "1 for all threads: it was given");
+            self.state("sockets-per-address", format!("1 for all threads: {why}"));
             return Ok(vec![listeners; threads]);
         }
         // A server that is there already must not be joined by accident.
         let alone = StreamOptions { reuse_port: false, ..self.options };
-        drop(self.listen_on(&self.endpoints, alone)?);
+        drop(self.listen_on(&self.endpoints.internet, alone)?);
         match self.listen_beside(threads) {
-            Ok(all) => {
+            Ok(mut all) => {
+                let unix = self.listen_on_unix()?;
+                all.iter_mut().for_each(|its| its.extend_from_slice(&unix));
                 self.listens(all.first().map_or(&[][..], Vec::as_slice));
                 Ok(all)
             }
@@ -231,7 +273,7 @@ impl<H: Handler> Job<H> {
 
     fn listen_beside(&self, sockets: usize) -> Result<Vec<Vec<Listener>>, Error> {
         let options = StreamOptions { reuse_port: true, ..self.options };
-        let mut addresses = self.endpoints.clone();
+        let mut addresses = self.endpoints.internet.clone();
         let mut all = Vec::new();
         for _ in 0..sockets {
             let listeners = self.listen_on(&addresses, options)?;
@@ -259,7 +301,10 @@ impl<H: Handler> Job<H> {
 
     /// The addresses that it listens on, and what was obtained for them.
     fn listens(&mut self, listeners: &[Listener]) {
-        self.local_addresses = listeners.iter().map(Listener::local_address).collect();
+        self.unix_addresses =
+            listeners.iter().filter_map(Listener::unix_address).cloned().collect();
+        let internet = listeners.iter().filter(|listener| listener.unix_address().is_none());
+        self.local_addresses = internet.map(Listener::local_address).collect();
         for (name, value) in listeners.iter().flat_map(Listener::granted) {
             self.state(name, value);
         }
@@ -332,12 +377,15 @@ impl<H: Handler> Job<H> {
         let first_error = self.ready.first_error_of(self.started);
         self.started = 0;
         let local_addresses = std::mem::take(&mut self.local_addresses);
-        let running = Running::new(Arc::clone(&self.server.common), local_addresses);
+        let unix_addresses = std::mem::take(&mut self.unix_addresses);
+        let running =
+            Running::new(Arc::clone(&self.server.common), local_addresses, unix_addresses);
         match first_error {
             None => {
                 event!(
                     INFO,
                     addresses = ?running.local_addresses(),
+                    unix_addresses = ?running.unix_addresses(),
                     settings = ?running.effective(),
                     "a server of TCP runs"
                 );

@@ -4,6 +4,7 @@ use super::common::{Common, Gone, ThreadFinal, ThreadNow};
 use crate::{
     Error,
     counters::{self, os::ThreadId, stream::Snapshot},
+    stream::UnixAddress,
     timer,
     tunable::Setting,
     wake::Waker,
@@ -18,6 +19,7 @@ use std::{
 pub struct Running {
     common: Arc<Common>,
     local_addresses: Vec<SocketAddr>,
+    unix_addresses: Vec<UnixAddress>,
 }
 
 /// What is left of a server that was stopped.
@@ -60,13 +62,23 @@ impl Final {
 }
 
 impl Running {
-    pub(super) fn new(common: Arc<Common>, local_addresses: Vec<SocketAddr>) -> Self {
-        Self { common, local_addresses }
+    pub(super) fn new(
+        common: Arc<Common>,
+        local_addresses: Vec<SocketAddr>,
+        unix_addresses: Vec<UnixAddress>,
+    ) -> Self {
+        Self { common, local_addresses, unix_addresses }
     }
 
-    /// The addresses it listens on, in the order asked for.
+    /// The addresses it listens on, in the order asked for; those of Unix sockets are
+    /// [by themselves](Self::unix_addresses).
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.local_addresses
+    }
+
+    /// The Unix sockets it listens on, in the order asked for.
+    pub fn unix_addresses(&self) -> &[UnixAddress] {
+        &self.unix_addresses
     }
 
     /// The settings in effect, asked for and obtained.

@@ -1,12 +1,14 @@
 //! The server as its user sees it.
 
 use super::{
-    ActiveSet, Connector, Design, Handler, Job, Limits, Running, Startable, connect::Connecting,
+    ActiveSet, Connector, Design, Handler, Job, Limits, Running, Startable,
+    connect::Connecting,
     handler::MakeHandler,
+    job::{AtUnix, Endpoints},
 };
 use crate::{
     Error,
-    stream::{Listener, StreamOptions},
+    stream::{self, Listener, StreamOptions, UnixAddress, UnixListener},
 };
 use std::{
     net::{SocketAddr, TcpListener},
@@ -16,10 +18,13 @@ use std::{
 
 /// A TCP server to be started.
 ///
-/// It listens where it is told to: use a loopback address unless others shall reach it.
+/// It listens where it is told to: use a loopback address unless others shall reach it, or a Unix socket
+/// ([`bind_unix`](Self::bind_unix)) where they are on the same machine.
 #[derive(Debug, Clone)]
 pub struct Server {
     endpoints: Vec<SocketAddr>,
+    unix: Vec<AtUnix>,
+    unix_mode: Option<u32>,
     options: StreamOptions,
     limits: Limits,
     buffer_bytes: usize,
@@ -45,8 +50,60 @@ const NEVER: &str = "never";
 impl Server {
     /// A server on this address; port 0 for one of the system's choice.
     pub fn bind(address: SocketAddr) -> Self {
+        Self::of(vec![address])
+    }
+
+    /// A server on a Unix socket (AF_UNIX, SOCK_STREAM): at a path, or at a name of the abstract namespace where it begins
+    /// with an `@` ([`UnixAddress`]). Starting it makes the file; one that was left there by a program that listens no longer is
+    /// replaced, and anything else is an error. When the server stops the file is removed, unless another one has taken its
+    /// place. Two servers that start at the same moment where such a file was left are not told from each other.
+    ///
+    /// Connections are served as those of TCP, by every design, under the same limits and filters; but
+    ///
+    /// - a peer has no address: handlers and filters are told one from which
+    ///   [`LocalPeer::of`](crate::stream::LocalPeer::of) makes out his user, group and process;
+    /// - all threads share one socket;
+    /// - there is no reset: a connection that is broken off looks to the peer as if it had ended, unless something that he
+    ///   sent was not received;
+    /// - of [`StreamOptions`] the sizes of the buffers and the backlog count.
+    ///
+    /// ```
+    /// use std::{io::{Read, Write}, net::SocketAddr};
+    /// use weir::{stream::{self, LocalPeer}, tcp::{Blocking, Output, Server}};
+    ///
+    /// # if stream::unix_availability().is_err() { return }
+    /// # fn connect(path: &std::path::Path) -> std::os::unix::net::UnixStream {
+    /// #     std::os::unix::net::UnixStream::connect(path).unwrap()
+    /// # }
+    /// let path = std::env::temp_dir().join(format!("example-{}.sock", std::process::id()));
+    /// let server = Server::bind_unix(&path)
+    ///     .unix_mode(0o600)
+    ///     .start(Blocking::default(), |peer: SocketAddr| {
+    ///         let user = LocalPeer::of(peer).map(|peer| peer.user);
+    ///         move |_: &mut [u8], output: &mut Output<'_>| {
+    ///             output.send(format!("you are user {user:?}").as_bytes()).unwrap();
+    ///             output.finish();
+    ///         }
+    ///     })
+    ///     .unwrap();
+    /// let mut client = connect(&path);
+    /// client.write_all(b"who am I?").unwrap();
+    /// let mut answer = String::new();
+    /// client.read_to_string(&mut answer).unwrap();
+    /// assert!(answer.starts_with("you are user Some("));
+    /// drop(client);
+    /// assert!(server.stop().failure.is_none());
+    /// assert!(!path.exists());
+    /// ```
+    pub fn bind_unix(address: impl Into<UnixAddress>) -> Self {
+        Self::of(vec![]).and_bind_unix(address)
+    }
+
+    fn of(endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            endpoints: vec![address],
+            endpoints,
+            unix: Vec::new(),
+            unix_mode: None,
             options: StreamOptions::default(),
             limits: Limits::default(),
             buffer_bytes: DEFAULT_BUFFER_BYTES,
@@ -90,6 +147,37 @@ impl Server {
     pub fn and_bind(mut self, address: SocketAddr) -> Self {
         self.endpoints.push(address);
         self
+    }
+
+    /// Listens on this Unix socket, too, as [`bind_unix`](Self::bind_unix) does.
+    pub fn and_bind_unix(mut self, address: impl Into<UnixAddress>) -> Self {
+        self.unix.push(AtUnix::Bound(address.into()));
+        self
+    }
+
+    /// Who may connect to the Unix sockets that it binds: the mode of their files, of which the right to write counts
+    /// (unix(7)), such as `0o660`. Otherwise the process's umask decides. An abstract name has none: anybody may connect.
+    pub fn unix_mode(mut self, mode: u32) -> Self {
+        self.unix_mode = Some(mode);
+        self
+    }
+
+    /// A server on a Unix socket that listens already, as [`from_std`](Self::from_std) makes one of TCP's. Its file is left
+    /// alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_unix(listener: UnixListener) -> Result<Self, Error> {
+        Self::of(vec![]).and_from_unix(listener)
+    }
+
+    /// Listens by this Unix socket, too, which listens already.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn and_from_unix(mut self, listener: UnixListener) -> Result<Self, Error> {
+        self.unix.push(AtUnix::Given(Listener::from_unix(listener)?));
+        Ok(self)
     }
 
     /// What is asked of the sockets.
@@ -220,12 +308,27 @@ impl Server {
                 format!("{bytes} is not allowed; allowed: 1 to {MOST_BUFFER_BYTES} bytes");
             return Err(Error::option("buffer", problem));
         }
-        let given = match self.keeps_listening {
-            true => self.given.iter().map(Listener::left_open).collect::<Result<_, _>>()?,
-            false => self.given.clone(),
+        let kept = |listener: &Listener| match self.keeps_listening {
+            true => listener.left_open(),
+            false => Ok(listener.clone()),
         };
+        let given = self.given.iter().map(kept).collect::<Result<_, _>>()?;
+        let unix = self.unix.iter().map(|at| match at {
+            AtUnix::Given(listener) => kept(listener).map(AtUnix::Given),
+            AtUnix::Bound(address) => {
+                stream::unix_availability()?;
+                Ok(AtUnix::Bound(address.clone()))
+            }
+        });
+        let unix = unix.collect::<Result<_, Error>>()?;
+        let endpoints =
+            Endpoints { internet: self.endpoints.clone(), unix, unix_mode: self.unix_mode };
+        if let Some(mode) = self.unix_mode.filter(|mode| *mode > 0o777) {
+            let problem = format!("{mode:o} is not allowed; allowed: 0 to 777, in octal");
+            return Err(Error::option("unix-mode", problem));
+        }
         let job = Job::new(
-            self.endpoints.clone(),
+            endpoints,
             self.options,
             self.buffer_bytes,
             self.limits,

@@ -20,6 +20,10 @@ use std::{
 /// A UDP server to be started.
 ///
 /// It listens where it is told to: use a loopback address unless others shall reach it.
+///
+/// Unix datagram sockets (AF_UNIX, SOCK_DGRAM) are not offered: a datagram's source is an address of the internet in all
+/// that its designs share, of a fixed size in the memory that registered I/O receives into; that of a Unix socket is a path
+/// of up to 108 bytes. [`tcp::Server::bind_unix`](crate::tcp::Server::bind_unix) serves Unix stream sockets.
 #[derive(Debug, Clone)]
 pub struct Server {
     endpoints: Vec<SocketAddr>,

@@ -275,7 +275,8 @@ fn pauses_and_breaks(subject: &Subject) -> Result<(), Skipped> {
     let address = client.address();
     client.reset();
     let how = log.wait_for_ending(address);
-    assert!(how == How::Failed || how == How::Finished && wine::RESETS.is_left_out(), "{how:?}");
+    let is_told = !wine::RESETS.is_left_out() && !subject.is_unix();
+    assert!(how == How::Failed || how == How::Finished && !is_told, "{how:?}");
     // Nobody asked again and again in between.
     let asked = server.counters().since(&before);
     assert!(asked.empty_receives + asked.batches.count() < 50, "{asked:?}");

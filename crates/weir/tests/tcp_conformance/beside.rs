@@ -2,11 +2,10 @@
 //! here, how soon is measured elsewhere.
 
 use super::{
-    client::{Client, clients},
+    client::{Client, clients, socket_to},
     support::*,
     wine,
 };
-use socket2::{Domain, SockAddr, Socket, Type};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::SocketAddr,
@@ -53,10 +52,10 @@ fn roomless() -> Server {
 
 /// Connects with as little room.
 fn connect(to: SocketAddr, seed: u64) -> Client {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let (socket, address) = socket_to(to);
     socket.set_recv_buffer_size(BUFFER).unwrap();
     socket.set_send_buffer_size(REQUESTS).unwrap();
-    socket.connect(&SockAddr::from(to)).unwrap_or_else(|e| panic!("connecting to {to}: {e}"));
+    socket.connect(&address).unwrap_or_else(|e| panic!("connecting to {to}: {e}"));
     Client::on(socket.into(), seed)
 }
 

@@ -1,10 +1,11 @@
 //! The other end: clients on plain sockets of the standard library, which verify every byte.
 
 use super::{
-    support::{PATIENCE, until},
+    machine,
+    support::{PATIENCE, unix_beside, until},
     wine,
 };
-use socket2::SockRef;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
@@ -87,19 +88,25 @@ impl Client {
     }
 
     pub fn try_connect(to: SocketAddr, seed: u64) -> io::Result<Self> {
-        Ok(Self::on(TcpStream::connect_timeout(&to, PATIENCE)?, seed))
+        Ok(Self::on(connect(to)?, seed))
     }
 
     /// On a socket that is connected.
     pub fn on(stream: TcpStream, seed: u64) -> Self {
-        stream.set_nodelay(true).expect("a socket that is open");
+        if !is_unix(&stream) {
+            stream.set_nodelay(true).expect("a socket that is open");
+        }
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket that is open");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket that is open");
         Self { stream, seed, sent: 0, back: 0 }
     }
 
+    /// As a handler is told it. Of a Unix socket all have the same.
     pub fn address(&self) -> SocketAddr {
-        self.stream.local_addr().expect("a socket that is open")
+        match is_unix(&self.stream) {
+            true => machine::ourselves().into(),
+            false => self.stream.local_addr().expect("a socket that is open"),
+        }
     }
 
     /// The next bytes of its stream.
@@ -241,7 +248,7 @@ impl Client {
         let mut bytes = [0; 64 * 1024];
         loop {
             match read(&self.stream, &mut bytes) {
-                Ok(0) if wine::RESETS.is_left_out() => return,
+                Ok(0) if wine::RESETS.is_left_out() || is_unix(&self.stream) => return,
                 Ok(0) => panic!("the connection was ended in order, and not reset"),
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => return,
@@ -254,6 +261,28 @@ impl Client {
     pub fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("a socket");
     }
+}
+
+/// Connects to a server: by its Unix socket, where the row is one of these.
+pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    match unix_beside(to) {
+        Some(path) => machine::connect_unix(&path),
+        None => TcpStream::connect_timeout(&to, PATIENCE),
+    }
+}
+
+/// A socket that can be connected to a server, and by which address.
+pub fn socket_to(to: SocketAddr) -> (Socket, SockAddr) {
+    let (domain, address) = match unix_beside(to) {
+        Some(path) => (Domain::UNIX, SockAddr::unix(path).expect("a short path")),
+        None => (Domain::for_address(to), to.into()),
+    };
+    (Socket::new(domain, Type::STREAM, None).expect("a socket"), address)
+}
+
+/// Whether it is a Unix socket, in the standard library's clothes of one of TCP.
+fn is_unix(stream: &TcpStream) -> bool {
+    SockRef::from(stream).local_addr().is_ok_and(|address| address.as_socket().is_none())
 }
 
 /// Receives once. A ring that an earlier server closed may interrupt the thread that opened it: the

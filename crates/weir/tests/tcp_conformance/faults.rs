@@ -2,11 +2,10 @@
 
 use super::{
     alone::descriptors,
-    client::{Client, clients},
+    client::{Client, clients, socket_to},
     machine,
     support::*,
 };
-use socket2::{Domain, SockAddr, Socket, Type};
 use std::{
     fs::File,
     io::ErrorKind,
@@ -226,12 +225,12 @@ fn descriptors_run_out(subject: &Subject) -> Result<(), Skipped> {
     open.iter_mut().for_each(Client::ping);
     let taken = descriptors().zip(before).map(|(after, before)| after - before);
     // These need no descriptor any more to connect.
-    let sockets: Vec<_> =
-        (0..WAITING).map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()).collect();
+    let sockets: Vec<_> = (0..WAITING).map(|_| socket_to(to)).collect();
     let hoarded = hoard();
-    for socket in &sockets {
-        socket.connect(&SockAddr::from(to)).expect("the system connects before anyone accepts");
+    for (socket, address) in &sockets {
+        socket.connect(address).expect("the system connects before anyone accepts");
     }
+    let sockets = sockets.into_iter().map(|(socket, _)| socket);
     if taken == Some(open.len()) {
         for (number, socket) in (10..).zip(sockets) {
             let mut client = Client::on(socket.into(), number);
@@ -290,12 +289,12 @@ fn descriptors_come_back(subject: &Subject) -> Result<(), Skipped> {
     let mut before = Client::connect(to, 1);
     before.ping();
     for (_, waiting) in (0..ROUNDS).flat_map(|round| (1..=MOST).map(move |many| (round, many))) {
-        let socket = |_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        let sockets: Vec<_> = (0..waiting).map(socket).collect();
+        let sockets: Vec<_> = (0..waiting).map(|_| socket_to(to)).collect();
         let (earlier, hoarded) = (server.counters(), hoard());
-        for socket in &sockets {
-            socket.connect(&SockAddr::from(to)).expect("connecting before anyone accepts");
+        for (socket, address) in &sockets {
+            socket.connect(address).expect("connecting before anyone accepts");
         }
+        let sockets = sockets.into_iter().map(|(socket, _)| socket);
         // Where connections of the server are no descriptors, nobody waits.
         until("a pause of accepting", || {
             let now = server.counters();

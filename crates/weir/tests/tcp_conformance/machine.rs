@@ -1,6 +1,9 @@
 //! What the suite asks of the system about its own process, where the system tells (Linux).
 
-use std::{fs, net::TcpStream};
+use std::{fs, io, net::TcpStream, path::Path};
+use weir::stream::LocalPeer;
+#[cfg(target_os = "linux")]
+use weir::stream::UnixListener;
 
 /// Descriptors that the checks are left with: enough for 2000 connections with both ends in one
 /// process, and few enough to be used up by the check that does so.
@@ -48,18 +51,61 @@ pub fn threads() -> Option<usize> {
     Some(fs::read_dir("/proc/self/task").ok()?.count())
 }
 
-/// Bytes that each client sent and that the server's system has not acknowledged (SIOCOUTQ in tcp(7)).
+/// Bytes that each client sent and that the server's system has not acknowledged (SIOCOUTQ in tcp(7)): of a Unix socket
+/// none.
 #[cfg(target_os = "linux")]
 pub fn unacknowledged(clients: &[&TcpStream]) -> Option<Vec<u64>> {
     use std::os::fd::AsRawFd as _;
 
     let of = |client: &&TcpStream| {
+        if client.local_addr().is_err() {
+            return Some(0);
+        }
         let mut waiting: libc::c_int = 0;
         // SAFETY: the kernel writes one int, which outlives the call; the descriptor is open.
         let told = unsafe { libc::ioctl(client.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
         if told == 0 { u64::try_from(waiting).ok() } else { None }
     };
     clients.iter().map(of).collect()
+}
+
+/// Connects to a Unix socket, which has the functions that one of TCP has.
+#[cfg(target_os = "linux")]
+pub fn connect_unix(path: &Path) -> io::Result<TcpStream> {
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn connect_unix(_: &Path) -> io::Result<TcpStream> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Listens at a path as another program does, which leaves its file behind.
+#[cfg(target_os = "linux")]
+pub fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    UnixListener::bind(path)
+}
+
+/// The rights to a file.
+#[cfg(target_os = "linux")]
+pub fn mode(path: &Path) -> io::Result<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    fs::metadata(path).map(|found| found.mode() & 0o777)
+}
+
+/// Who this process is to the other end of a Unix socket.
+pub fn ourselves() -> LocalPeer {
+    #[cfg(target_os = "linux")]
+    // SAFETY: neither call can fail, or touches memory.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    #[cfg(not(target_os = "linux"))]
+    let (user, group) = (0, 0);
+    LocalPeer { user, group, process: std::process::id() }
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -43,6 +43,8 @@ mod suite;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(target_os = "linux")]
+mod unix;
 #[path = "../../src/wine.rs"]
 mod wine;
 
@@ -54,6 +56,35 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// Checks beside which no other runs.
 const QUIET: &[support::Check] = fairness::CHECKS;
+
+/// Checks that are made with clients on Unix sockets, too: those in which the socket has a part.
+#[cfg(target_os = "linux")]
+const UNIX: &[&str] = &[
+    "one_connection",
+    "many_connections",
+    "sends_more_than_it_receives",
+    "sends_what_goes_when_something_went",
+    "half_close",
+    "half_close_of_many",
+    "finished_by_the_handler",
+    "aborted_by_the_handler",
+    "reset_in_mid_stream",
+    "reset_while_output_waits",
+    "connects_that_close_at_once",
+    "reads_slowly",
+    "never_reads",
+    "never_speaks",
+    "too_many_connections",
+    "output_beyond_the_limit",
+    "pauses_and_breaks",
+    "descriptors_run_out",
+    "stop_at_once",
+    "stop_answers_what_was_acknowledged",
+    "stop_answers_beyond_what_may_wait",
+    "stop_under_load",
+    "stop_while_peers_go_on_sending",
+    "stop_with_a_peer_that_never_reads",
+];
 
 /// Runs the suite.
 pub fn main() {
@@ -86,6 +117,13 @@ pub fn main() {
             required: subject.left_out().is_none() && required(|name| subject.is_called(name)),
             subject,
         };
+        #[cfg(target_os = "linux")]
+        if row.subject.is_unix() {
+            let meant = |(name, _): &&support::Check| UNIX.contains(name);
+            let checks = checks.iter().filter(meant).chain(unix::CHECKS).copied();
+            suite.add(row, &checks.collect::<Vec<_>>());
+            continue;
+        }
         if row.unavailable.is_none() {
             quiet.push(row.clone());
         }

@@ -5,12 +5,17 @@ use super::{suite, wine};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 use weir::{
     Error,
     counters::stream::Snapshot,
+    stream::{self, UnixAddress},
     tcp::{
         ActiveSet, AnyDesign, Asks, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Mail, Output,
         Reason, Running, Server, designs,
@@ -41,6 +46,24 @@ const RECEIVES: &str = "receives";
 pub struct Subject {
     design: AnyDesign,
     name: String,
+    /// Its clients come by a Unix socket, which the server listens on, too.
+    unix: bool,
+}
+
+/// The Unix sockets that servers of this process listen on besides, by the addresses of TCP that the checks know.
+static UNIX: Mutex<Vec<(SocketAddr, PathBuf)>> = Mutex::new(Vec::new());
+
+/// The Unix socket of a server whose clients come by one.
+pub fn unix_beside(address: SocketAddr) -> Option<PathBuf> {
+    let all = UNIX.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().rev().find(|(other, _)| *other == address).map(|(_, path)| path.clone())
+}
+
+/// A path for a Unix socket that no other check has.
+pub fn any_path() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Relaxed);
+    std::env::temp_dir().join(format!("weir-suite-{}-{number}.sock", std::process::id()))
 }
 
 /// Every row.
@@ -64,7 +87,7 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
                 format!("/{value}")
             });
         }
-        Subject { design, name }
+        Subject { design, name, unix: false }
     };
     let takes = |(name, value): &(&str, &str)| design.clone().set(name, value).is_ok();
     let options: Vec<_> = VARIANTS.into_iter().filter(takes).collect();
@@ -87,6 +110,12 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
             rows.push(skips);
         }
     }
+    if stream::unix_availability().is_ok() {
+        let mut unix = row(most, &[]);
+        unix.name.push_str("/unix");
+        unix.unix = true;
+        rows.push(unix);
+    }
     rows
 }
 
@@ -94,6 +123,17 @@ impl Subject {
     /// Design, threads, and the options that are not its defaults.
     pub fn name(&self) -> String {
         self.name.clone()
+    }
+
+    /// Whether its clients come by a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        self.unix
+    }
+
+    /// The same without a Unix socket beside.
+    #[cfg(target_os = "linux")]
+    pub fn plain(&self) -> Self {
+        Self { unix: false, ..self.clone() }
     }
 
     /// The design with its options.
@@ -149,7 +189,15 @@ impl Subject {
         // takes the compiler long.
         let make: Box<dyn Fn(SocketAddr) -> Watched + Send + Sync> =
             Box::new(move |peer| Watched::new(peer, Box::new(make(peer)), Arc::clone(&logs)));
-        Ok((server.start(self.design.clone(), make)?, log))
+        if !self.unix {
+            return Ok((server.start(self.design.clone(), make)?, log));
+        }
+        let path = any_path();
+        let server = server.clone().and_bind_unix(&path).start(self.design.clone(), make)?;
+        if let Some(&address) = server.local_addresses().first() {
+            UNIX.lock().unwrap_or_else(PoisonError::into_inner).push((address, path));
+        }
+        Ok((server, log))
     }
 
     /// Starts a server that sends back what it receives.
@@ -428,7 +476,12 @@ impl Handler for Watched {
 /// Stops a server, checks what must hold of every stop, and returns what it counted.
 #[track_caller]
 pub fn stop(server: Running, log: &Log) -> Snapshot {
-    stop_within(server, log, limits().stop + SLACK).total()
+    let unix = server.unix_addresses().to_vec();
+    let total = stop_within(server, log, limits().stop + SLACK).total();
+    for path in unix.iter().filter_map(UnixAddress::path) {
+        assert!(!path.exists(), "{} is left", path.display());
+    }
+    total
 }
 
 /// The same with the time that the stop may take.

@@ -13,7 +13,7 @@ use weir_load::quantity::{
     parse_bit_rate, parse_count, parse_percent, parse_rate, parse_size, parse_time,
 };
 
-use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll};
+use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll, On};
 use crate::compare::hosts::HostArgs;
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
@@ -62,16 +62,6 @@ const IGNORED_BY_MEMORY: &[&str] = &[
     "verbose",
     "dry_run",
 ];
-
-/// Where server and generator meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum On {
-    /// On the loopback device.
-    Loopback,
-    /// On a pair of network devices between two network namespaces, created for the comparison and removed
-    /// after it; needs root.
-    Veth,
-}
 
 /// Options of `weir compare udp`.
 #[derive(Debug, Clone, PartialEq, Args)]

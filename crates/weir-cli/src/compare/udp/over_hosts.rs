@@ -6,7 +6,8 @@ use weir_lab::udp::plan::{Load, Replies};
 use weir_lab::udp::results::Results;
 use weir_load::stamp::STAMP_BYTES;
 
-use super::options::{On, UdpArgs};
+use super::options::UdpArgs;
+use crate::compare::common::On;
 use crate::exit::Failure;
 
 /// Whether everything that was asked for can be had over hosts.

@@ -187,6 +187,7 @@ fn address(args: &ServePeer) -> Result<SocketAddr, Failure> {
 fn announce(args: &ServePeer, watch: &PeerWatch, control: &ControlServer) -> Result<(), Failure> {
     let ready = wire::Ready {
         addresses: vec![watch.address()],
+        unix: vec![],
         control: Some(control.local_address()),
         settings: watch.settings().clone(),
     };

@@ -4,7 +4,7 @@
 //! for is the server. It ends when the other one has, in order, so that it learns of each connection whether the server
 //! had it to the end, refused it or closed it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -20,11 +20,12 @@ use crate::tcp::mix::{IDLE_EVERY_S, Mix, MixName, OF_FLOOD, OF_STUCK, Others};
 use crate::tcp::plan::Load;
 use crate::tcp::policy::Policy;
 use crate::tcp::wire::{MARK, PhaseLine};
+use crate::udp::link;
 
 /// The client of those beside.
 const OTHERS: &str = "the client of the others";
 
-/// Where those come from whose figures count, and the others.
+/// Where those come from whose figures count, and the others, on loopback.
 const SOURCES: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 16, 0, 1));
 
 /// How long those beside are there at most, while nobody ends them.
@@ -50,7 +51,7 @@ impl Processes {
         let command = self
             .server(run.row, all, run.load.buffer_bytes)
             .option("--sndbuf", mix.send_buffer_bytes.filter(|_| run.row.peer.is_none()));
-        let (mut server, Target { at, .. }, line) = self.start(&command)?;
+        let (mut server, at, line) = self.start(&command)?;
         let is_closed = Policy::of(run.row).closes_others(mix);
         let loaded = self.load_mix(run, mix, at, is_closed, &mut server);
         let (loaded, others) = match loaded {
@@ -85,7 +86,7 @@ impl Processes {
         &self,
         run: &Run,
         mix: &Mix,
-        at: SocketAddr,
+        at: Target,
         is_closed: bool,
         server: &mut Child,
     ) -> Result<(Loaded, Option<Loaded>), ChildError> {
@@ -107,7 +108,7 @@ impl Processes {
     /// Starts the client of those beside, and waits until all of them stand or have failed.
     fn stand_beside(
         &self,
-        at: SocketAddr,
+        at: Target,
         mix: &Mix,
         others: Others,
         is_closed: bool,
@@ -147,10 +148,18 @@ impl Processes {
         Followed::read(document)?.with_connections()
     }
 
+    /// Where those come from whose figures count, and the others.
+    fn sources(&self) -> (Ipv4Addr, Ipv4Addr) {
+        match self.site.link() {
+            None => SOURCES,
+            Some(_) => (link::CLIENTS, link::OTHER_CLIENTS),
+        }
+    }
+
     /// The command of the client of those beside.
     fn client_of_others(
         &self,
-        target: SocketAddr,
+        target: Target,
         mix: &Mix,
         others: Others,
         is_closed: bool,
@@ -171,7 +180,7 @@ impl Processes {
         self.client_with(target, s(OTHERS_LAST))
             .option("-c", Some(others.connections))
             .option("--sources", Some(others.sources))
-            .option("--first-source", Some(SOURCES.1))
+            .option("--first-source", Some(self.sources().1))
             .arguments(does)
             .option("-t", Some(lasts))
             .option("--drain", Some(self.wait(OTHERS_END)))
@@ -181,7 +190,7 @@ impl Processes {
     /// The command of the client whose figures count.
     fn client_of_mix(
         &self,
-        target: SocketAddr,
+        target: Target,
         load: &Load,
         mix: &Mix,
         (warmup, run): (u64, u64),
@@ -191,7 +200,7 @@ impl Processes {
             .client(target)
             .option("-c", Some(load.connections))
             .option("--sources", Some(mix.sources))
-            .option("--first-source", Some(SOURCES.0))
+            .option("--first-source", Some(self.sources().0))
             .option("-b", Some(load.message_bytes))
             .option("-o", Some(load.outstanding))
             .option("--messages-per-s", mix.messages_per_s)
@@ -223,7 +232,7 @@ mod tests {
     fn of(name: MixName, is_closed: bool) -> [String; 2] {
         let load = loads(Depth::Quick, &[name], None, None)[0];
         let mix = load.mix.unwrap();
-        let at = "127.0.0.1:7".parse().unwrap();
+        let at = Target::from("127.0.0.1:7".parse::<std::net::SocketAddr>().unwrap());
         let others = mix.others.map(|of| processes().client_of_others(at, &mix, of, is_closed));
         let own = processes().client_of_mix(at, &load, &mix, (60, 300));
         [own.to_string(), others.map(|of| of.to_string()).unwrap_or_default()]

@@ -76,6 +76,7 @@ impl Reported for Tcp {
                 both_sides(results, [("server", &of.server_cores), ("client", &of.client_cores)])
             }
         };
+        said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
         said.extend(results.machine.hardware());
         said.extend(of.checked.as_ref().map(|checked| {
             let (least, most) = checked.message_bytes;

@@ -19,6 +19,15 @@ use crate::hosts::Fleet;
 const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 
+/// From which address on clients at the generator's end may come, beside its own: also of those set aside. They are there
+/// once [`Link::give_clients_addresses`] has been called.
+pub const CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 18, 64, 1);
+/// The same for other clients, so that the two kinds have no address in common.
+pub const OTHER_CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+
+/// The networks of these.
+const NETWORKS_OF_CLIENTS: [&str; 3] = ["198.18.64.0/18", "198.18.128.0/17", "198.19.0.0/16"];
+
 /// The device at the server's end.
 const SERVER: &str = "weir0";
 
@@ -71,6 +80,15 @@ impl Link {
             .map_err(|reason| Unavailable::new(native::NAME, reason))
             .map_err(|unavailable| unavailable.advise(native::ADVICE))?;
         Ok(Self { server, has_ipv6 })
+    }
+
+    /// Lets the generator's end have every address from [`CLIENTS`] and [`OTHER_CLIENTS`] on.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub fn give_clients_addresses(&self) -> Result<(), Unavailable> {
+        native::route(&self.server, &NETWORKS_OF_CLIENTS)
+            .map_err(|reason| Unavailable::new("many addresses on a virtual link", reason))
     }
 
     /// What it is, for a report.

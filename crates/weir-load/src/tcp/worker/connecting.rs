@@ -140,6 +140,9 @@ impl Worker<'_> {
 
     pub(super) fn open_socket(&self, connection: u32) -> io::Result<Socket> {
         let buffer_bytes = (self.spec.conduct == Conduct::Stuck).then_some(BUFFER_BYTES_OF_STUCK);
+        if let Some(unix) = &self.spec.unix {
+            return Socket::connect_unix(unix, buffer_bytes);
+        }
         let sources = || self.shared.sources.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let source = sources().take(connection);

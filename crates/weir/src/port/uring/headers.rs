@@ -3,9 +3,10 @@
 use crate::{
     memory::Slice,
     socket::{
-        Arrival, Peer, Span,
+        Arrival, Peer,
         native::{
-            CONTROL_BYTES, Name, decode_into, encode, name_segment, name_source, read_control,
+            CONTROL_BYTES, MOST_JOINED, Name, decode_into, encode, name_segment, name_source,
+            read_control,
         },
     },
 };
@@ -13,6 +14,7 @@ use std::{
     alloc::{self, Layout},
     mem,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    num::NonZeroU16,
     ptr::NonNull,
 };
 
@@ -125,35 +127,47 @@ impl Headers {
         message.msg_namelen > 0
     }
 
-    /// Makes the header of a slot ready for a send of the span at the beginning of the slice's
-    /// payload.
+    /// Makes the header of a slot ready for a send of these bytes, which are several datagrams where they have a
+    /// segment's size.
     #[inline]
     pub(super) fn send(
         &mut self,
         slot: usize,
-        slice: &Slice,
-        span: Span,
+        bytes: libc::iovec,
+        segment: Option<NonZeroU16>,
+        to: &Peer,
+    ) -> *const libc::msghdr {
+        let header = self.header(slot).0;
+        // SAFETY: the header is ours while its slot is not in the kernel's hands.
+        let vector = unsafe {
+            (*header).vector = bytes;
+            &raw mut (*header).vector
+        };
+        self.send_list(slot, (vector, 1), segment, to)
+    }
+
+    /// The same for bytes that lie in several places: a list, and how many it names.
+    #[inline]
+    pub(super) fn send_list(
+        &mut self,
+        slot: usize,
+        (list, count): (*mut libc::iovec, usize),
+        segment: Option<NonZeroU16>,
         to: &Peer,
     ) -> *const libc::msghdr {
         let (header, control) = self.header(slot);
-        let layout = slice.region().layout();
-        debug_assert!(span.len <= layout.payload);
         let (name, name_length) = encode(&to.address);
         // SAFETY: as in `receive`.
         unsafe {
             (*header).name = name;
-            (*header).vector = libc::iovec {
-                iov_base: slice.base().add(layout.headroom).as_ptr().cast(),
-                iov_len: span.len,
-            };
             let message = &mut (*header).message;
             message.msg_name = (&raw mut (*header).name).cast();
             message.msg_namelen = name_length;
-            message.msg_iov = &raw mut (*header).vector;
-            message.msg_iovlen = 1;
+            message.msg_iov = list;
+            message.msg_iovlen = count as _;
             message.msg_flags = 0;
             name_source(message, control.cast(), to);
-            name_segment(message, control.cast(), span.segment);
+            name_segment(message, control.cast(), segment);
             &raw const (*header).message
         }
     }
@@ -171,6 +185,72 @@ impl Headers {
             alloc::dealloc(self.headers.as_ptr().cast(), headers);
             alloc::dealloc(self.control.as_ptr().cast(), control);
         }
+    }
+}
+
+/// So many bytes at the beginning of a slice's payload.
+#[inline]
+pub(super) fn vector(slice: &Slice, len: usize) -> libc::iovec {
+    let payload = slice.payload();
+    let len = len.min(payload.len());
+    libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: len }
+}
+
+/// Where the bytes of messages lie that lie in several places: lists, taken up front, that stay where they are. As
+/// headers, they are given back by [`Lists::free`], never by a drop.
+pub(super) struct Lists {
+    lists: NonNull<[libc::iovec; MOST_JOINED]>,
+    count: usize,
+    /// Which are nobody's, the next one on top.
+    free: Vec<usize>,
+}
+
+// SAFETY: as of `Headers`.
+unsafe impl Send for Lists {}
+
+impl Lists {
+    pub(super) fn new(count: usize) -> Self {
+        Self { lists: zeroed(count), count, free: (0..count).collect() }
+    }
+
+    /// Whether there is one that is nobody's.
+    #[inline]
+    pub(super) fn has_one(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Fills the next list that is nobody's, which it stays until somebody [takes](Self::take) it. At most
+    /// [`MOST_JOINED`] find room. Answers where it is, and how many it names.
+    pub(super) fn fill(
+        &mut self,
+        parts: impl Iterator<Item = libc::iovec>,
+    ) -> (*mut libc::iovec, usize) {
+        let &list = self.free.last().expect("there is one that is nobody's");
+        assert!(list < self.count, "list {list} of {}", self.count);
+        // SAFETY: it lies within the allocation, whose vectors are zeroed and so valid, and is not in the kernel's hands.
+        let vectors = unsafe { &mut *self.lists.as_ptr().add(list) };
+        let count = vectors.iter_mut().zip(parts).map(|(vector, part)| *vector = part).count();
+        (vectors.as_mut_ptr(), count)
+    }
+
+    /// The one that was filled last is somebody's now.
+    pub(super) fn take(&mut self) -> usize {
+        self.free.pop().expect("it was filled")
+    }
+
+    pub(super) fn give_back(&mut self, list: usize) {
+        self.free.push(list);
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// The kernel uses none of them, and will not.
+    pub(super) unsafe fn free(self) {
+        let layout = Layout::array::<[libc::iovec; MOST_JOINED]>(self.count.max(1));
+        let layout = layout.expect("as when it was allocated");
+        // SAFETY: they were allocated with this layout, and the caller vouches for the kernel.
+        unsafe { alloc::dealloc(self.lists.as_ptr().cast(), layout) };
     }
 }
 
@@ -196,8 +276,8 @@ mod tests {
             link: None,
             ecn: None,
         });
-        let sent =
-            [1, 2].map(|slot| headers.send(slot, &slices[1], (slot * 10).into(), &peers[slot - 1]));
+        let sent = [1, 2]
+            .map(|slot| headers.send(slot, vector(&slices[1], slot * 10), None, &peers[slot - 1]));
         for (header, peer) in sent.into_iter().zip(peers) {
             // SAFETY: the headers were made ready above, and point at what they say.
             unsafe {

@@ -213,14 +213,10 @@ impl<'a, O: Outstanding> At<'a, O> {
         }
         self.with(|state| {
             // A batch that waits to be submitted goes first, as in a take.
-            let filled = state.fill();
-            if state.closed
-                || filled == Filled::QueueFull
-                || state.submissions.pending() >= self.port.submit_after
-            {
-                return 0;
+            match state.closed || state.would_submit() >= self.port.submit_after {
+                true => 0,
+                false => state.reap(out),
             }
-            state.reap(out)
         })
     }
 
@@ -237,18 +233,15 @@ impl<'a, O: Outstanding> At<'a, O> {
                 if state.closed {
                     return Next::Closed;
                 }
-                let mut filled = state.fill();
-                // What lies ready needs no entry, unless a batch waits to be submitted.
-                if state.submissions.pending() < self.port.submit_after {
+                // What lies ready needs no entry, unless a batch waits to be submitted. What is to start is kept until
+                // then, since sends that wait together leave as one.
+                if state.would_submit() < self.port.submit_after {
                     let taken = state.reap(out);
                     if taken > 0 {
                         return Next::Taken(taken);
                     }
-                    if state.must_arm() {
-                        // What was read was the alarm alone: without it nobody could end this wait.
-                        filled = state.fill();
-                    }
                 }
+                let filled = state.fill();
                 let pending = state.submissions.pending();
                 let overflow = state.submissions.attention().overflow;
                 if overflow && !state.overflowing {

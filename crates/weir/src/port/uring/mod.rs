@@ -6,6 +6,9 @@
 //! Submitting a receive when a datagram lies in the socket completes it at once, so under load
 //! one entry moves a batch.
 //!
+//! Sends that wait together and go to one peer are one entry, which the kernel cuts (UDP_SEGMENT): so a batch of
+//! answers passes the network stack once.
+//!
 //! What it costs: a lock around each start and each take (next to nothing where the port is opened for one thread:
 //! `biased.rs`), and for each datagram a request that
 //! is armed, completed and armed again. A ring used by several threads gives up SINGLE_ISSUER and
@@ -41,6 +44,7 @@ mod headers;
 mod inner;
 mod operations;
 mod place;
+mod sends;
 mod state;
 pub mod streams;
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! The operations of a port of datagrams: a slot for each that is outstanding, with its slice and its
-//! header, and the entries that hand them to the kernel.
+//! header, and the entries that hand them to the kernel. Those that send stand in `sends.rs`.
 
 use super::{
     armed_count::ArmedCount,
     headers::{Headers, NOTHING},
+    sends::{SEND, Sends},
     state::{Outstanding, Stage},
 };
 use crate::{
-    counters::Counters,
     memory::Slice,
     port::{Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token},
     ring::{self, QueueFull, Slots, Submissions},
@@ -15,22 +15,18 @@ use crate::{
     socket::DatagramSocket,
 };
 use io_uring::{opcode, squeue, types};
-use std::{collections::VecDeque, io, num::NonZeroU16};
+use std::io;
 
-/// Classes of tokens.
+/// Class of the tokens of receives.
 const RECEIVE: u8 = 1;
-const SEND: u8 = 2;
 
 pub(super) struct Operations {
     pub sockets: Vec<Associated>,
     receives: Slots<Receive>,
-    sends: Slots<Send>,
     receive_headers: Headers,
-    send_headers: Headers,
+    sends: Sends,
     /// How many are in the kernel's hands.
     started: u32,
-    /// Sends that the kernel does not know yet, in order.
-    queued: VecDeque<ring::Token>,
     receives_most: u32,
     /// How many receives to have in the kernel's hands for each socket.
     armed_count: ArmedCount,
@@ -38,8 +34,8 @@ pub(super) struct Operations {
 
 /// A socket of the port.
 pub(super) struct Associated {
-    socket: DatagramSocket,
-    key: Key,
+    pub socket: DatagramSocket,
+    pub key: Key,
     /// Its place in the ring's table of files, where it has one: then the kernel need not look
     /// the descriptor up for each operation.
     file: Option<u32>,
@@ -55,36 +51,17 @@ struct Receive {
     stage: Stage,
 }
 
-struct Send {
-    slice: Slice,
-    socket: u32,
-    span: Span,
-    to: Peer,
-    stage: Stage,
-}
-
 impl Associated {
     pub(super) fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Makes a send again that met an error that a peer reported of another one.
-    #[cold]
-    fn send_again(&self, slice: &Slice, span: Span, to: &Peer) -> Outcome {
-        let counters = Counters::default(); // as below
-        match self.socket.send(&slice.payload()[..span.len], to, &counters) {
-            Ok(()) => Outcome::Sent(span),
-            Err(e) => Outcome::NotSent(e.into()),
-        }
-    }
-
-    /// Sends the datagrams one by one of a slice that the kernel did not take as one.
-    #[cold]
-    fn send_each(&self, slice: &Slice, span: Span, segment: NonZeroU16, to: &Peer) -> Outcome {
-        let counters = Counters::default(); // whoever takes cannot be told of these entries
-        match self.socket.send_each(&slice.payload()[..span.len], segment, to, &counters) {
-            Ok(()) => Outcome::Sent(span),
-            Err(unsent) => Outcome::NotSent(unsent),
+    /// The entry of a send of what a header says.
+    #[inline]
+    pub(super) fn send_entry(&self, header: *const libc::msghdr) -> squeue::Entry {
+        match self.file {
+            Some(file) => opcode::SendMsg::new(types::Fixed(file), header).build(),
+            None => opcode::SendMsg::new(types::Fd(self.socket.native().fd()), header).build(),
         }
     }
 }
@@ -95,11 +72,9 @@ impl Operations {
         Self {
             sockets: Vec::with_capacity(needs.sockets as usize),
             receives: Slots::new(RECEIVE, receives),
-            sends: Slots::new(SEND, sends),
             receive_headers: Headers::new(receives),
-            send_headers: Headers::new(sends),
+            sends: Sends::new(sends),
             started: 0,
-            queued: VecDeque::with_capacity(sends),
             receives_most: needs.receives,
             armed_count: ArmedCount::new(armed),
         }
@@ -147,10 +122,7 @@ impl Operations {
         if !self.knows(socket) {
             return Err((slice, Refused::NoSuchSocket));
         }
-        let send = Send { slice, socket: socket.0, span, to: *to, stage: Stage::Waiting };
-        let token = self.sends.insert(send).map_err(|send| (send.slice, Refused::Full))?;
-        self.queued.push_back(token);
-        Ok(Token(token.user_data()))
+        self.sends.add(socket, slice, span, to)
     }
 
     /// Hands a receive that waits to `push`, which says whether the kernel will have it.
@@ -176,51 +148,6 @@ impl Operations {
         self.started += 1;
         Ok(())
     }
-
-    /// Hands a send that waits to `push`, which says whether the kernel will have it.
-    #[inline]
-    fn start_send<E>(
-        &mut self,
-        token: ring::Token,
-        push: impl FnOnce(squeue::Entry) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let send = self.sends.get_mut(token).expect("what waits is not over");
-        let associated = &self.sockets[send.socket as usize];
-        let header = self.send_headers.send(token.slot(), &send.slice, send.span, &send.to);
-        let entry = match associated.file {
-            Some(file) => opcode::SendMsg::new(types::Fixed(file), header).build(),
-            None => {
-                opcode::SendMsg::new(types::Fd(associated.socket.native().fd()), header).build()
-            }
-        };
-        push(entry.user_data(token.user_data()))?;
-        send.stage = Stage::Started;
-        self.started += 1;
-        Ok(())
-    }
-
-    fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
-        let Some(Send { slice, socket, stage, span, to }) = self.sends.remove(token) else {
-            return;
-        };
-        let associated = &self.sockets[socket as usize];
-        let outcome = match stage {
-            Stage::Started => {
-                self.started -= 1;
-                let of_peer = result < 0 && associated.socket.native().note_error(-result);
-                match span.segment {
-                    None if of_peer => associated.send_again(&slice, span, &to),
-                    None if result < 0 => failed(result, |e| Outcome::NotSent(e.into())),
-                    Some(segment) if result < 0 => {
-                        failed(result, |_| associated.send_each(&slice, span, segment, &to))
-                    }
-                    _ => Outcome::Sent(span),
-                }
-            }
-            _ => Outcome::Returned,
-        };
-        out.push(operation(token, socket, associated.key, slice, outcome));
-    }
 }
 
 impl Outstanding for Operations {
@@ -232,10 +159,7 @@ impl Outstanding for Operations {
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and
         // is leaked if that never comes; a socket stays associated until the port goes.
         let mut push = |entry| unsafe { submissions.push(&[entry]) };
-        while let Some(&token) = self.queued.front() {
-            self.start_send(token, &mut push)?;
-            self.queued.pop_front();
-        }
+        self.sends.start(&self.sockets, &mut self.started, &mut push)?;
         for socket in 0..self.sockets.len() {
             while self.sockets[socket].armed < self.armed_count.now() {
                 let Some(&token) = self.sockets[socket].waiting.last() else { break };
@@ -249,7 +173,8 @@ impl Outstanding for Operations {
     #[inline]
     fn finish(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
         if token.class() == SEND {
-            return self.finish_send(token, result, out);
+            self.started -= self.sends.finish(token, result, &self.sockets);
+            return self.sends.take_settled(&self.sockets, out);
         }
         let Some(Receive { slice, socket, stage }) = self.receives.remove(token) else { return };
         let associated = &mut self.sockets[socket as usize];
@@ -276,13 +201,32 @@ impl Outstanding for Operations {
         }
     }
 
+    /// As many as `start` would: receives up to the number that may be armed.
+    #[inline]
+    fn to_start(&self) -> usize {
+        let room =
+            |socket: &Associated| self.armed_count.now().saturating_sub(socket.armed) as usize;
+        let receives = self.sockets.iter().map(|socket| socket.waiting.len().min(room(socket)));
+        receives.sum::<usize>() + self.sends.waiting()
+    }
+
+    #[inline]
+    fn ready(&self) -> bool {
+        self.sends.has_settled()
+    }
+
+    #[inline]
+    fn take_ready(&mut self, out: &mut Taken) {
+        self.sends.take_settled(&self.sockets, out);
+    }
+
     fn entered(&mut self, submitted: u32, ready: u32) {
         self.armed_count.entered(submitted, ready);
     }
 
     /// By looking for it, since this is rare.
     fn withdraw(&mut self, token: ring::Token) {
-        self.queued.retain(|&queued| queued != token);
+        self.sends.withdraw(token);
         for associated in &mut self.sockets {
             associated.waiting.retain(|&waiting| waiting != token);
         }
@@ -294,15 +238,14 @@ impl Outstanding for Operations {
 
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
         if token.class() == SEND {
-            return self.sends.get_mut(token).map(|send| &mut send.stage);
+            return self.sends.stage(token);
         }
         self.receives.get_mut(token).map(|receive| &mut receive.stage)
     }
 
     fn all_started(&self) -> Vec<ring::Token> {
         let receives = self.receives.iter().filter(|(_, receive)| receive.stage == Stage::Started);
-        let sends = self.sends.iter().filter(|(_, send)| send.stage == Stage::Started);
-        receives.map(|(token, _)| token).chain(sends.map(|(token, _)| token)).collect()
+        receives.map(|(token, _)| token).chain(self.sends.all_started()).collect()
     }
 
     /// What the kernel holds is leaked with its headers.
@@ -310,11 +253,8 @@ impl Outstanding for Operations {
         let (mut returned, mut missing) = (0, 0);
         let receives: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
         let receives = receives.into_iter().filter_map(|token| self.receives.remove(token));
-        let sends: Vec<_> = self.sends.iter().map(|(token, _)| token).collect();
-        let sends = sends.into_iter().filter_map(|token| self.sends.remove(token));
-        let all = receives
-            .map(|receive| (receive.slice, receive.stage))
-            .chain(sends.map(|send| (send.slice, send.stage)));
+        let receives = receives.map(|receive| (receive.slice, receive.stage));
+        let all = receives.chain(self.sends.take_all());
         for (slice, stage) in all {
             if stage == Stage::Started {
                 missing += 1;
@@ -329,7 +269,7 @@ impl Outstanding for Operations {
             // will be.
             unsafe {
                 self.receive_headers.free();
-                self.send_headers.free();
+                self.sends.free();
             }
         }
         (returned, missing)
@@ -337,7 +277,7 @@ impl Outstanding for Operations {
 }
 
 #[inline]
-fn operation(
+pub(super) fn operation(
     token: ring::Token,
     socket: u32,
     key: Key,
@@ -358,9 +298,13 @@ fn ended() -> Outcome {
 /// What a negative result means.
 #[cold]
 fn failed(result: i32, failed: impl FnOnce(io::Error) -> Outcome) -> Outcome {
-    match -result {
-        // Also what the kernel answers for operations of a thread that has exited.
-        libc::ECANCELED | libc::EINTR | libc::EAGAIN => Outcome::Returned,
-        errno => failed(io::Error::from_raw_os_error(errno)),
+    match is_interrupted(-result) {
+        true => Outcome::Returned,
+        false => failed(io::Error::from_raw_os_error(-result)),
     }
+}
+
+/// What the kernel answers where an operation was cancelled, also for those of a thread that has exited.
+pub(super) fn is_interrupted(errno: i32) -> bool {
+    matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
 }

@@ -24,6 +24,9 @@ pub(super) trait Outstanding: Send + Sized {
     /// Puts into the submission queue whatever may start.
     fn start(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull>;
 
+    /// How many operations that would be.
+    fn to_start(&self) -> usize;
+
     /// Ends the operation of a completion, and puts it into `out`, which has room for one. What is
     /// not ours, or is over already, is passed over.
     fn finish(&mut self, token: ring::Token, result: i32, out: &mut Batch<Self::Completion>);
@@ -162,14 +165,16 @@ impl<O: Outstanding> PortState<O> {
         must
     }
 
-    /// Whether the alarm went off and is to be armed again before anybody waits.
-    pub(super) fn must_arm(&self) -> bool {
-        !self.alarm_armed
-    }
-
     /// Whether there is anything to take without waiting.
     pub(super) fn ready(&mut self) -> bool {
         !self.packets.is_empty() || self.operations.ready() || self.completions.len() > 0
+    }
+
+    /// How many entries at least would be submitted next, those that are not in the queue yet included.
+    #[inline]
+    pub(super) fn would_submit(&mut self) -> u32 {
+        let waiting = self.operations.to_start() + self.returning.len() + self.cancels.len();
+        self.submissions.pending().saturating_add(waiting as u32)
     }
 
     /// Puts into the submission queue whatever may start: what was cancelled, then what waits.

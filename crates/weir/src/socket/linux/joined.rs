@@ -70,11 +70,16 @@ impl Joined {
         self.spans
     }
 
+    /// Bytes of each datagram, where that is a size that the kernel cuts.
+    pub fn datagram(&self) -> Option<NonZeroU16> {
+        u16::try_from(self.segment).ok().and_then(NonZeroU16::new)
+    }
+
     /// Bytes of each datagram, where there are several.
     #[inline]
     pub fn segment(&self) -> Option<NonZeroU16> {
         let several = self.len > self.segment;
-        u16::try_from(self.segment).ok().filter(|_| several).and_then(NonZeroU16::new)
+        self.datagram().filter(|_| several)
     }
 }
 

@@ -243,7 +243,7 @@ fn open<H: Handler, P: Provider>(
 ) -> Result<PortServer<P::Port, H>, Error> {
     job.refuse_kept(ENDS_LISTENING)?;
     let (first, most, _) = numbers.accepts;
-    let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
+    let (connections, listeners) = (job.limits.connections, job.listeners());
     let needs = Needs {
         listeners,
         streams: connections,

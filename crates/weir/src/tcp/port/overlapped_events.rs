@@ -79,7 +79,7 @@ fn begin<H: Handler, P: Provider>(
     provider: P,
     options: OverlappedEvents,
 ) -> Result<(), Error> {
-    let count = job.endpoints.len() as u32;
+    let count = job.listeners();
     job.refuse_kept(engine::ENDS_LISTENING)?;
     let port = provider.open(&needs(count, options.accepts.saturating_mul(count), 0, 0))?;
     let associate = |(number, listener): (usize, Listener)| {

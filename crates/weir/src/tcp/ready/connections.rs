@@ -14,6 +14,9 @@ pub(super) struct ReadyConnection<H> {
     pub(super) armed: Tick,
     /// The bound left something of it, and its turn comes.
     pub(super) again: bool,
+    /// It is not in the set, though it is open: nothing is asked for, and a wait would report all the same that its peer has
+    /// gone.
+    pub(super) set_aside: bool,
 }
 
 impl Wants {

@@ -163,7 +163,8 @@ impl<H: Handler> ReadyThread<H> {
         let is_ours = given.is_some();
         let connection = Connection::open_given(worker, peer, given);
         let interest = Interest::RECEIVE;
-        let open = ReadyConnection { connection, stream, interest, armed: Tick::MAX, again: false };
+        let (armed, again, set_aside) = (Tick::MAX, false, false);
+        let open = ReadyConnection { connection, stream, interest, armed, again, set_aside };
         let slot = self.table.insert(open);
         let open = self.table.get_mut(slot).expect("it was just put there");
         open.connection.place(worker, slot);
@@ -220,6 +221,10 @@ impl<H: Handler> ReadyThread<H> {
             // Reported though nothing was asked for: it may have broken.
             if let Some(e) = open.stream.take_error(&worker.calls) {
                 open.connection.fail(Reason::Failed(e));
+            } else if !open.set_aside && open.stream.is_hung_up(&worker.calls) {
+                // Else it would be reported again and again, until something is asked for.
+                set.forget(&open.stream, slot);
+                open.set_aside = true;
             }
         }
         let more = receive(worker, open, &mut self.buffer, self.drain, self.trigger);
@@ -288,7 +293,11 @@ impl<H: Handler> ReadyThread<H> {
         let interest = wants.interest();
         if interest != open.interest {
             open.interest = interest;
-            if let Err(e) = set.change(&open.stream, slot, interest) {
+            let changed = match std::mem::take(&mut open.set_aside) {
+                true => set.watch(&open.stream, slot, interest),
+                false => set.change(&open.stream, slot, interest),
+            };
+            if let Err(e) = changed {
                 return self.fail(worker, set, slot, Reason::Failed(e), true);
             }
         }

@@ -93,6 +93,17 @@ pub(super) fn make() -> Result<(Namespace, bool), String> {
     Ok((server, has_ipv6))
 }
 
+/// Gives the generator's end every address of these networks, and tells the server's end that they are there. No device
+/// has them as addresses: a route of the kind `local` is enough for that, and one through the generator's own address
+/// spares a search for each.
+pub(super) fn route(server: &Namespace, networks: &[&str]) -> Result<(), String> {
+    let through = GENERATOR_V4.to_string();
+    networks.iter().try_for_each(|network| {
+        ip(&["route", "add", "local", network, "dev", GENERATOR])?;
+        server.inside(|| ip(&["route", "add", network, "via", &through, "dev", SERVER]))
+    })
+}
+
 fn set_up(device: &str, address: &str) -> Result<(), String> {
     ip(&["link", "set", "lo", "up"])?;
     ip(&["address", "add", address, "dev", device])?;

@@ -27,6 +27,31 @@ fn its_driver_says_how_fast_it_is() {
     on_a_link(|_| assert_eq!(bits_per_s().unwrap(), Some(10_000_000_000)));
 }
 
+/// Many addresses, the first and the last of each kind among them, and no search of the link for any.
+#[test]
+fn clients_have_addresses_of_their_own() {
+    on_a_link(|site| {
+        let link = site.link().unwrap();
+        link.give_clients_addresses().unwrap();
+        let server = site.at_server(|| UdpSocket::bind((site.server(), 0))).unwrap();
+        server.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let last = |network: [u8; 2]| Ipv4Addr::new(network[0], network[1], 255, 254);
+        for from in [CLIENTS, last([198, 18]), OTHER_CLIENTS, last([198, 19])] {
+            let client = UdpSocket::bind((from, 0)).unwrap();
+            client.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+            client.send_to(b"hello", server.local_addr().unwrap()).unwrap();
+            let (_, at) = server.recv_from(&mut [0; 9]).unwrap();
+            assert_eq!(at, client.local_addr().unwrap());
+            server.send_to(b"hello, too", at).unwrap();
+            assert_eq!(client.recv(&mut [0; 99]).unwrap(), 10);
+        }
+        let neighbours =
+            link.server.inside(|| std::fs::read_to_string("/proc/thread-self/net/arp"));
+        let neighbours = neighbours.unwrap();
+        assert!(!neighbours.contains("198.19."), "{neighbours}");
+    });
+}
+
 #[test]
 fn what_one_end_sends_comes_at_the_other_and_nowhere_else() {
     let before = devices();

@@ -6,15 +6,20 @@ mod ring;
 pub(crate) use ring::Ring;
 
 use super::Ready;
-use socket2::{Domain, Protocol, Socket as Socket2, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket as Socket2, Type};
 use std::{
+    ffi::OsStr,
     fs::File,
     io,
     net::{IpAddr, Shutdown, SocketAddr},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
     sync::Arc,
 };
-use weir::Unavailable;
+use weir::{Unavailable, stream::UnixAddress};
 
 /// The wake event's token; numbers of sockets fit in 32 bits.
 const WAKE_EVENT: u64 = u64::MAX;
@@ -56,6 +61,25 @@ impl Socket {
             Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
             _ => Ok(Self(socket.into())),
         }
+    }
+
+    /// Connects to a Unix socket, with buffers of that size, or the system's.
+    pub(crate) fn connect_unix(
+        target: &UnixAddress,
+        buffer_bytes: Option<usize>,
+    ) -> io::Result<Self> {
+        let address = match target.abstract_name() {
+            Some(name) => SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?,
+            None => SockAddr::unix(target.path().unwrap_or(Path::new("")))?,
+        };
+        let socket = Socket2::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        if let Some(bytes) = buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+            socket.set_send_buffer_size(bytes)?;
+        }
+        // It stands at once, or not at all.
+        socket.connect(&address)?;
+        Ok(Self(socket.into()))
     }
 
     /// Of a socket that became ready: whether it is connected.

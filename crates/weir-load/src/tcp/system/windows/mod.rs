@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use weir::Unavailable;
+use weir::{Unavailable, stream::UnixAddress};
 use windows_sys::Win32::Networking::WinSock::{
     FD_SET, POLLERR, POLLHUP, POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, SOCKET_ERROR, TIMEVAL,
     WSAEADDRINUSE, WSAEADDRNOTAVAIL, WSAECONNABORTED, WSAECONNREFUSED, WSAECONNRESET, WSAEMFILE,
@@ -67,6 +67,12 @@ impl Socket {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
             _ => Ok(Self { socket, file: Cell::default() }),
         }
+    }
+
+    /// There are none here.
+    pub(crate) fn connect_unix(_: &UnixAddress, _: Option<usize>) -> io::Result<Self> {
+        let why = weir::stream::unix_availability().map_err(|why| why.to_string());
+        Err(io::Error::new(io::ErrorKind::Unsupported, why.err().unwrap_or_default()))
     }
 
     /// Of a socket that became ready: whether it is connected.

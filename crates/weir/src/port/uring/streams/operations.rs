@@ -51,6 +51,8 @@ pub(super) struct Operations {
 /// A connection of the port.
 struct Associated {
     stream: Stream,
+    /// It is one of a Unix socket.
+    is_local: bool,
     /// A receive is in the kernel's hands, or in the queue.
     receives: bool,
     /// The receives that wait for their turn: the first and the last.
@@ -113,7 +115,8 @@ impl Operations {
     }
 
     pub(super) fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
-        self.streams.add(key, Associated { stream, receives: false, waiting: None })
+        let is_local = stream.native().is_local();
+        self.streams.add(key, Associated { stream, is_local, receives: false, waiting: None })
     }
 
     pub(super) fn stream(&self, stream: StreamId) -> io::Result<Stream> {
@@ -294,8 +297,14 @@ impl Operations {
                 self.started -= 1;
                 // Also what the kernel answers where a socket listens no longer.
                 let result = if result == -libc::EINVAL { -libc::ECANCELED } else { result };
+                let is_local = self.listeners[listener as usize].0.native().is_local();
                 // SAFETY: the kernel completed the accept of this name.
-                settled(result, |fd| unsafe { accepted(fd as libc::c_int, &*name) })
+                let accepted = |fd| unsafe { accepted(fd as libc::c_int, &*name, is_local) };
+                match settled(result, accepted) {
+                    Outcome::Done(Ok(accepted)) => Outcome::Done(accepted),
+                    Outcome::Done(Err(e)) | Outcome::Failed(e) => Outcome::Failed(e),
+                    Outcome::Returned => Outcome::Returned,
+                }
             }
             Stage::Waiting | Stage::Returning => Outcome::Returned,
         };
@@ -310,6 +319,9 @@ impl Operations {
         let Some(receive) = self.receives.remove(token) else { return };
         let Receive { slice, stream: its, number, stage, turn, .. } = receive;
         let associated = self.streams.of_mut(its);
+        if associated.own.is_local && slice.is_some() && stage == Stage::Started && result > 0 {
+            associated.own.stream.native().delivered(result as usize);
+        }
         if turn {
             // The next one's turn.
             let (closing, associated) = (associated.closing, &mut associated.own);
@@ -353,6 +365,11 @@ impl Outstanding for Operations {
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and is
         // leaked if that never comes; a stream stays open as long as it has operations outstanding.
         self.start_by(|entry, _| unsafe { submissions.push(&[entry]) })
+    }
+
+    #[inline]
+    fn to_start(&self) -> usize {
+        self.closing.len() + self.queued.len()
     }
 
     #[inline]
@@ -455,12 +472,15 @@ impl Outstanding for Operations {
 ///
 /// # Safety
 /// The descriptor is nobody's, and the kernel has written the name.
-unsafe fn accepted(fd: libc::c_int, name: &Name) -> Accepted {
+unsafe fn accepted(fd: libc::c_int, name: &Name, is_local: bool) -> io::Result<Accepted> {
     let len = (name.len as usize).min(size_of::<libc::sockaddr_storage>());
     let (fd, peer) =
         // SAFETY: the caller's word.
         unsafe { (OwnedFd::from_raw_fd(fd), decode((&raw const name.storage).cast(), len)) };
-    Accepted { stream: native::Stream::adopt(fd), peer }
+    if is_local {
+        return native::Stream::adopt_unix(fd);
+    }
+    Ok(Accepted { stream: native::Stream::adopt(fd), peer })
 }
 
 /// What a result means.

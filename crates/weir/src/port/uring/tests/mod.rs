@@ -2,6 +2,7 @@
 
 pub(super) mod faults;
 mod order;
+mod sending;
 
 use super::*;
 use crate::{

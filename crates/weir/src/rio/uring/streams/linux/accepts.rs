@@ -129,6 +129,11 @@ impl Accepts {
         self.listeners[listener as usize].listener.native().fd()
     }
 
+    /// Whether it is a Unix socket.
+    pub fn is_local(&self, listener: u32) -> bool {
+        self.listeners[listener as usize].listener.native().is_local()
+    }
+
     /// Notes one that is asked for.
     pub fn insert(&mut self, listener: u32, at: usize, place: u32) -> (Token, *mut Name) {
         self.listeners[listener as usize].under_way += 1;

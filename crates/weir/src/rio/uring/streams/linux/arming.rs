@@ -81,7 +81,11 @@ impl UringStreamQueue {
         while let Some(listener) = self.accepts.next() {
             let Some((at, place)) = self.take_place() else { return };
             let (token, name) = self.accepts.insert(listener, at, place);
-            let entry = requests::accept(self.accepts.fd(listener), place, name, token);
+            let fd = self.accepts.fd(listener);
+            let entry = match self.accepts.is_local(listener) {
+                true => requests::accept_local(fd, name, token),
+                false => requests::accept(fd, place, name, token),
+            };
             // SAFETY: the name is the accept's until its completion, and never moves.
             unsafe { self.push(at, entry) };
         }

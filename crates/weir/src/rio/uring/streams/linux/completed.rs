@@ -8,9 +8,13 @@ use crate::{
         Batch,
         streams::{Load, Receiving, StreamCompletion, StreamQueue as _},
     },
+    stream::{Accepted, native},
 };
 use io_uring::cqueue;
-use std::io;
+use std::{
+    io,
+    os::fd::{FromRawFd as _, OwnedFd},
+};
 
 impl UringStreamQueue {
     /// What a completion means: at most one of ours.
@@ -46,7 +50,10 @@ impl UringStreamQueue {
                 if self.still_open(at, place) {
                     let connection = self.id(at, place as usize);
                     // A connection that is broken has nothing more to come.
-                    let bytes = result.max(0) as usize;
+                    let bytes = match self.rings[at].local.get(&place) {
+                        Some(stream) => stream.native().undelivered().unwrap_or(0),
+                        None => result.max(0) as usize,
+                    };
                     out.push(StreamCompletion::Waiting { connection, bytes });
                     self.arm(at, place);
                 }
@@ -115,6 +122,11 @@ impl UringStreamQueue {
         if result > 0
             && let Some(slice) = slice
         {
+            if self.place(at, place).is(state::LOCAL)
+                && let Some(stream) = self.rings[at].local.get(&place)
+            {
+                stream.native().delivered(result as usize);
+            }
             out.push(StreamCompletion::Received { connection, slice, len: result as u32 });
             return self.arm(at, place);
         }
@@ -221,6 +233,11 @@ impl UringStreamQueue {
             debug_assert!(false, "an accept ended twice");
             return;
         };
+        if result >= 0 && self.accepts.is_local(listener) {
+            // SAFETY: the kernel has just made it, for this accept.
+            let fd = unsafe { OwnedFd::from_raw_fd(result) };
+            return self.accepted_local(at, place, listener, fd, out);
+        }
         if result >= 0 {
             let known = self.place(at, place);
             known.state = state::OPEN;
@@ -251,6 +268,36 @@ impl UringStreamQueue {
                 }
                 out.push(StreamCompletion::AcceptFailed { error });
             }
+        }
+    }
+}
+
+impl UringStreamQueue {
+    /// A connection of a Unix socket goes into the table as one does that was made by other means.
+    fn accepted_local(
+        &mut self,
+        at: usize,
+        place: u32,
+        listener: u32,
+        fd: OwnedFd,
+        out: &mut Batch<StreamCompletion>,
+    ) {
+        self.counters.kernel_entries.one();
+        let ring = &mut self.rings[at];
+        let peer = match native::Stream::adopt_unix(fd) {
+            Ok(Accepted { stream, peer }) => ring.put(place, &stream).map(|()| peer),
+            Err(e) => {
+                ring.free_place(place);
+                Err(e)
+            }
+        };
+        match peer {
+            Ok(peer) => {
+                self.open += 1;
+                let connection = self.id(at, place as usize);
+                out.push(StreamCompletion::Accepted { connection, peer, listener });
+            }
+            Err(error) => out.push(StreamCompletion::AcceptFailed { error }),
         }
     }
 }

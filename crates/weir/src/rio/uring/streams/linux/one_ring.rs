@@ -4,9 +4,14 @@ use super::slices::Group;
 use crate::{
     counters::Counters,
     ring::{Completions, Ring, Submissions, Token},
+    stream::Stream,
 };
 use io_uring::squeue;
-use std::{collections::VecDeque, io, slice, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    io, slice,
+    sync::Arc,
+};
 
 /// What is under way on a connection, and what is wanted. Bits.
 pub(super) mod state {
@@ -32,6 +37,8 @@ pub(super) mod state {
     pub const GONE: u16 = 1 << 11;
     /// Of the receive under way so far only the question whether something came.
     pub const POLLING: u16 = 1 << 12;
+    /// It is one of a Unix socket, of which the stream is kept beside.
+    pub const LOCAL: u16 = 1 << 13;
     /// What must be over before it is closed.
     pub const UNDER_WAY: u16 = RECEIVING | SENDING | ENDING | ASKING;
 }
@@ -72,6 +79,8 @@ pub(super) struct OneRing {
     free: Vec<u32>,
     files: u32,
     pub group: Option<Group>,
+    /// Connections of Unix sockets, by place: the kernel does not tell of a socket in a table what waits in one of these.
+    pub local: HashMap<u32, Stream>,
     overflowing: bool,
 }
 
@@ -82,8 +91,19 @@ impl OneRing {
         group: Option<Group>,
     ) -> Self {
         let (backlog, places, free) = (VecDeque::new(), Vec::new(), Vec::new());
-        let overflowing = false;
-        Self { ring, submissions, completions, backlog, places, free, files, group, overflowing }
+        let (local, overflowing) = (HashMap::new(), false);
+        Self {
+            ring,
+            submissions,
+            completions,
+            backlog,
+            places,
+            free,
+            files,
+            group,
+            local,
+            overflowing,
+        }
     }
 
     /// A place of the table that is free, the last that became so first.
@@ -100,9 +120,29 @@ impl OneRing {
         Some(self.places.len() as u32 - 1)
     }
 
+    /// Puts a connection that was made by other means into a place, which is open from now on.
+    ///
+    /// # Errors
+    /// What the system answered: then the place is free again.
+    pub fn put(&mut self, place: u32, stream: &Stream) -> io::Result<()> {
+        if let Err(e) = self.ring.set_file(place, stream.native().fd()) {
+            self.free_place(place);
+            return Err(e);
+        }
+        let is_local = stream.native().is_local();
+        if is_local {
+            self.local.insert(place, stream.clone());
+        }
+        self.places[place as usize].state = state::OPEN | if is_local { state::LOCAL } else { 0 };
+        Ok(())
+    }
+
     /// A place is free again. Its tokens are stale from now on.
     pub fn free_place(&mut self, at: u32) {
         let place = &mut self.places[at as usize];
+        if place.is(state::LOCAL) {
+            self.local.remove(&at);
+        }
         place.generation = place.generation.wrapping_add(1);
         place.state = 0;
         self.free.push(at);

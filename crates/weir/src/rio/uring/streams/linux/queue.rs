@@ -158,11 +158,7 @@ impl StreamQueue for UringStreamQueue {
         let place = self.take_place();
         let (at, place) = place.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOBUFS))?;
         self.counters.kernel_entries.one();
-        if let Err(e) = self.rings[at].ring.set_file(place, stream.native().fd()) {
-            self.rings[at].free_place(place);
-            return Err(e);
-        }
-        self.place(at, place).state = state::OPEN;
+        self.rings[at].put(place, stream)?;
         self.open += 1;
         Ok(self.id(at, place as usize))
     }
@@ -244,7 +240,9 @@ impl StreamQueue for UringStreamQueue {
         let known = self.place(at, place);
         known.state |= state::SENDING;
         known.send = token;
-        let zero_copy = self.needs.zero_copy_bytes.is_some_and(|least| len as usize >= least);
+        let is_local = known.is(state::LOCAL); // for which the kernel has none
+        let zero_copy =
+            !is_local && self.needs.zero_copy_bytes.is_some_and(|least| len as usize >= least);
         let entry = match zero_copy && self.rings[at].places[place as usize].notices < u16::MAX {
             true => requests::send_zero_copy(place, token, bytes, len),
             false => requests::send(place, token, bytes, len),
@@ -274,8 +272,12 @@ impl StreamQueue for UringStreamQueue {
         }
         self.place(at, place).state |= state::ASKING;
         let token = self.token(class::ASK, at, place);
+        let entry = match self.place(at, place).is(state::LOCAL) {
+            true => requests::in_turn(token),
+            false => requests::waiting(place, token),
+        };
         // SAFETY: it points at nothing.
-        unsafe { self.push(at, requests::waiting(place, token)) };
+        unsafe { self.push(at, entry) };
     }
 
     fn close(&mut self, connection: StreamId, abrupt: bool) {

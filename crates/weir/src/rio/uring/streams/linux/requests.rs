@@ -43,6 +43,15 @@ pub(super) fn accept(listener: RawFd, place: u32, name: *mut Name, token: Token)
         .user_data(token.user_data())
 }
 
+/// An accept of a Unix socket, into a descriptor.
+pub(super) fn accept_local(listener: RawFd, name: *mut Name, token: Token) -> Entry {
+    let (address, len) = Name::parts(name);
+    opcode::Accept::new(Fd(listener), address, len)
+        .flags(libc::SOCK_CLOEXEC)
+        .build()
+        .user_data(token.user_data())
+}
+
 /// A receive that goes on, each time into a buffer of the group.
 pub(super) fn receive_many(place: u32, token: Token) -> Entry {
     opcode::RecvMulti::new(Fixed(place), GROUP).build().user_data(token.user_data())
@@ -93,6 +102,11 @@ pub(super) fn end_sending(place: u32, token: Token) -> Entry {
 /// The count of bytes that wait.
 pub(super) fn waiting(place: u32, token: Token) -> Entry {
     opcode::UringCmd16::new(Fixed(place), SIOCINQ).build().user_data(token.user_data())
+}
+
+/// Nothing: it completes in its turn.
+pub(super) fn in_turn(token: Token) -> Entry {
+    opcode::Nop::new().build().user_data(token.user_data())
 }
 
 /// Has the close that follows reset the connection. Nobody waits for it.
