@@ -40,6 +40,7 @@ mod set;
 mod shown;
 mod simulate;
 mod tune;
+mod utc;
 
 use std::{io::Write as _, process::ExitCode, sync::LazyLock};
 

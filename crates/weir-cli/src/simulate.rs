@@ -12,7 +12,7 @@ use weir_lab::report::html::{files_of_simulation, page_of_simulation};
 use weir_lab::saved::Saved;
 use weir_lab::simulate::calibrate::calibrate;
 use weir_lab::simulate::costs::{Cost, Costs, Table};
-use weir_lab::simulate::report::{Document, MODEL, Settings, schema};
+use weir_lab::simulate::report::{Document, MODEL, SCHEMA, Settings};
 use weir_lab::simulate::{Copies, Course, Design, Plan, check, predict, simulate_all};
 use weir_load::quantity::{parse_count, parse_rate, parse_time};
 
@@ -168,8 +168,7 @@ fn failure(failed: &Failure) -> serde_json::Value {
 
 fn attempt(args: &SimulateArgs) -> Result<(), Failure> {
     if args.schema {
-        let schema = serde_json::Value::from(schema());
-        return crate::print_results(&format!("{schema:#}\n"));
+        return crate::print_results(SCHEMA);
     }
     let is_toml = |path: &&PathBuf| ending(path) == "toml";
     if args.calibrate {

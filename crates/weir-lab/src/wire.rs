@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_load::proof::Checked;
 
@@ -171,7 +170,8 @@ pub struct Window {
 }
 
 /// Datagrams per dequeue that was not empty.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Batches {
     /// The smallest; `None` if there was none.
@@ -219,7 +219,8 @@ pub struct SocketReport {
 }
 
 /// What a receiver found in the datagrams of a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Audit {
     /// Datagrams of this run, whatever their state.
@@ -246,7 +247,8 @@ pub struct Audit {
 }
 
 /// One-way latency in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Latency {
     /// Datagrams it was taken of.

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
-use jiff::Timestamp;
 use serde_json::Value;
 use weir_lab::performance;
 use weir_lab::report::document::with;
@@ -19,6 +18,7 @@ use weir_lab::saved::DOCUMENT;
 use super::part::Part;
 use super::stream::{Stream, is_standard};
 use crate::exit::Failure;
+use crate::utc::Utc;
 
 /// The heading of these options in the help.
 pub const HEADING: &str = "Output";
@@ -83,7 +83,7 @@ pub struct Output {
     asked: OutputArgs,
     /// What is compared, in a word: a part of the name of this run's folder, if it is kept.
     kind: Option<String>,
-    started: Timestamp,
+    started: Utc,
     stream: Option<Stream>,
 }
 
@@ -99,7 +99,7 @@ impl Output {
                 "--json and --ndjson cannot both go to standard output; give one of them a file: --ndjson=FILE",
             ));
         }
-        let (asked, started) = (asked.clone(), Timestamp::now());
+        let (asked, started) = (asked.clone(), Utc::now());
         let mut output = Self { asked, kind: None, started, stream: None };
         let document = output.json_file().map(|path| ("document", path));
         let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
@@ -157,7 +157,7 @@ impl Output {
             ))
         };
         fs::create_dir_all(&base).map_err(|error| cannot(&error))?;
-        let name = format!("{}-{kind}", self.started.strftime("%Y-%m-%dT%H-%M-%SZ"));
+        let name = format!("{}-{kind}", self.started.file_name());
         for attempt in 1..=100 {
             let folder = base.join(match attempt {
                 1 => name.clone(),
@@ -255,8 +255,8 @@ impl Output {
     /// The document with when it was made, and how it ended.
     fn dated(&self, part: &Part) -> Value {
         let when = serde_json::json!({
-            "started_at": self.started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            "ended_at": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "started_at": self.started.rfc_3339(),
+            "ended_at": Utc::now().rfc_3339(),
             "exit_code": part.code,
         });
         with(part.document.clone(), when)

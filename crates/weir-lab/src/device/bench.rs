@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plan::Load;
@@ -13,7 +12,8 @@ use crate::performance::Record;
 pub type Run<'a> = course::Run<'a, Load>;
 
 /// What a run delivered. Unknown figures are `None`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Made {
     /// The command that made it.
     pub command: String,
@@ -63,7 +63,8 @@ pub struct Made {
 }
 
 /// What a row was checked with, and passed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checked {
     /// I/Os on a file of known content.
     pub ios: u64,

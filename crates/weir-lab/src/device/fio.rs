@@ -8,7 +8,6 @@
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-use schemars::JsonSchema;
 use serde::Serialize;
 use weir::device::NAMES;
 use weir_load::engine::Head;
@@ -55,7 +54,8 @@ const TIME: &str = "{time}";
 const SIZE_OF_A_DEVICE: &str = "--size=1g";
 
 /// The fio of this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fio {
     /// What it calls its version.
     pub version: String,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::Checked;
@@ -49,7 +48,8 @@ pub enum LongRun {
 }
 
 /// A comparison of designs that read a device: what only that has, as it stands in the document.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Devices {
     /// What each row was checked with, once it was.
     #[serde(skip)]

@@ -1,6 +1,5 @@
 //! What one run delivered, and the metrics that are taken from it.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::Made;
@@ -14,7 +13,8 @@ use crate::stats::latency::of_histogram;
 use crate::wire::Latency;
 
 /// One run's figures. Unknown ones are `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]

@@ -8,7 +8,6 @@ use crate::report::number::{UNKNOWN, percent};
 use crate::stats::compare::{Reading, alike};
 use crate::stats::{CONFIDENCE, Estimate, bootstrap, median};
 use crate::wire::Latency;
-use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,7 +15,8 @@ use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WIT
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// What disturbed a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Disturbance {
     /// The machine became another (core to core) in the middle.
@@ -50,7 +50,8 @@ impl Disturbance {
 }
 
 /// When a run was made, and on what machine.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct When {
     /// The block it belongs to.
     pub block: u32,

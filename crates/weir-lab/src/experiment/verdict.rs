@@ -1,6 +1,5 @@
 //! What limited a run, and what that makes of its figure.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
@@ -8,7 +7,8 @@ use weir::machine::MOST_LOAD_OF_OTHERS;
 pub const USED_UP: f64 = 0.95;
 
 /// What limited a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The server could not take more.
@@ -43,7 +43,8 @@ impl Limit {
 }
 
 /// What limited a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// What it was.
     pub limited_by: Limit,

@@ -18,14 +18,14 @@ mod permit;
 use std::fmt;
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fleet::{Fleet, Readings};
 pub use meet::{Asked, call_off};
 
 /// A device that traffic goes over, and its link. What is not known is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {
     /// The device's name.
     pub device: String,
@@ -63,7 +63,8 @@ impl fmt::Display for Link {
 }
 
 /// A rank and what is known of its host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Host {
     /// The rank.
     pub rank: usize,
@@ -85,7 +86,8 @@ impl fmt::Display for Host {
 }
 
 /// Where a comparison was made.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hosts {
     /// Where the server ran.
     pub server: Host,

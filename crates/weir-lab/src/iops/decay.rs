@@ -7,7 +7,6 @@
 //! machine that changes its speed for seconds at a time makes intervals too narrow.
 
 use crate::stats::quantile;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Fewest points of which a slope has an interval.
@@ -20,7 +19,8 @@ const MOST: usize = 1000;
 pub(super) const Z_95: f64 = 1.959_964;
 
 /// How a rate changes with time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Decay {
     /// Change in a minute, as percent of the median rate; below 0 it falls.
     pub percent_per_minute: f64,

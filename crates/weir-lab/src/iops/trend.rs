@@ -10,7 +10,6 @@
 
 use super::decay::{Slope, Z_95, slope};
 use crate::stats::median;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Fewest turns of which a trend is told.
@@ -24,7 +23,8 @@ pub const MARGIN_PERCENT: f64 = 3.0;
 const MOST_BLOCKS: usize = 60;
 
 /// How much a rate changed over a whole run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trend {
     /// Change from the run's beginning to its end, in percent; below 0 it declines.
     pub percent: f64,

@@ -7,7 +7,6 @@
 
 use super::trend::{Trend, trend};
 use crate::stats::median;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -126,7 +125,8 @@ pub fn take_turns<End>(
 }
 
 /// A turn of a design, with what its control did around it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reading {
     /// When it ended, in seconds of the design's own time.
     pub at_s: f64,
@@ -149,7 +149,8 @@ pub struct Reading {
 }
 
 /// The medians of the first and of the last tenth of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ends {
     /// Of the first.
     pub first: f64,
@@ -158,7 +159,8 @@ pub struct Ends {
 }
 
 /// A design over a long time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OverTime {
     /// The design that it took turns with.
     pub control: String,
@@ -198,7 +200,8 @@ pub struct OverTime {
 const MOST_OF_OTHERS: f64 = 0.1;
 
 /// By what it is judged whether a design declines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JudgedBy {
     /// I/Os per second.

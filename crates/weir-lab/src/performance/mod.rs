@@ -13,7 +13,6 @@ mod recorder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use export::{csv, csv_heading, csv_lines, has_any, line, ndjson};
@@ -40,7 +39,8 @@ pub type Figures = BTreeMap<String, Option<u64>>;
 pub type Counts = BTreeMap<String, u64>;
 
 /// What there was in one interval.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Record {
     /// When it began, in ns since the first reading.
@@ -79,7 +79,8 @@ pub struct Record {
 }
 
 /// What a thread of the server did in an interval.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Thread {
     /// Its name.
@@ -96,7 +97,8 @@ pub struct Thread {
 }
 
 /// What a core did in an interval, in percent of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Core {
     /// Its number.

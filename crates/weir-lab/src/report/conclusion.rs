@@ -4,7 +4,6 @@
 //! It stands first on the screen and in the report. Its claims stand in the document as pairs of rows with a
 //! verdict, so that a later run can be held against them.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::cell::{Better, Metric};
@@ -43,7 +42,8 @@ pub struct Unit<S: 'static> {
 }
 
 /// What a comparison concludes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Conclusion {
     /// What to use here, in a sentence.
     pub headline: String,
@@ -55,7 +55,8 @@ pub struct Conclusion {
 }
 
 /// That one row is better than another, or as good.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Claim {
     /// In words.
     pub text: String,
@@ -81,7 +82,8 @@ pub struct Claim {
 }
 
 /// What was found of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The first is better.

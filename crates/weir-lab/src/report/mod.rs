@@ -19,7 +19,6 @@ pub(crate) mod sentences;
 pub mod table;
 pub(crate) mod words;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -49,14 +48,7 @@ impl<K: Reported> Results<K> {
 }
 
 /// A study as it is reported: for a person, and for a program.
-pub trait Reported: Course<Sample: Serialize + JsonSchema> + Serialize {
-    /// The fields that only its documents have ([`schema`]).
-    type OfAll: JsonSchema;
-    /// Those that only its loads have.
-    type OfLoad: JsonSchema;
-    /// Those that only its rows have.
-    type OfRow: JsonSchema;
-
+pub trait Reported: Course<Sample: Serialize> + Serialize {
     /// What the document is about.
     const KIND: &'static str;
     /// What is counted, and what the first screen shows of it.
@@ -186,10 +178,5 @@ pub trait Reported: Course<Sample: Serialize + JsonSchema> + Serialize {
     /// What others published, beside what its document has.
     fn published(_document: &Value) -> Option<Aside> {
         None
-    }
-
-    /// The schemas of documents of its own that are no comparisons.
-    fn other_documents(_: &mut SchemaGenerator) -> Vec<Schema> {
-        vec![]
     }
 }

@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Figure, Part};
@@ -22,7 +21,8 @@ const SAME: [&str; 6] =
     ["cpu_model", "cores", "kernel", "hypervisor", "architecture", "mitigations"];
 
 /// What became of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Its figure is better, beyond the noise.
@@ -47,7 +47,8 @@ impl Change {
 }
 
 /// A row in both results.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Row {
     /// The load.
     pub load: String,
@@ -79,7 +80,8 @@ pub struct Row {
 }
 
 /// What the rows of a load changed in common.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Common {
     /// The load.
     pub load: String,
@@ -97,7 +99,8 @@ pub struct Common {
 }
 
 /// Two results of one kind.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diff {
     /// What was compared.
     pub kind: String,

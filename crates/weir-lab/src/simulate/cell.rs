@@ -7,7 +7,6 @@ use super::{
     kernel::{Account, Socket, Traffic},
 };
 use crate::stats::random::Random;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{pin::Pin, rc::Rc};
 
@@ -144,7 +143,8 @@ impl Course {
 }
 
 /// Latencies, from coming to handled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
     /// The mean.
     pub mean: f64,
@@ -161,7 +161,8 @@ pub struct Latency {
 }
 
 /// What a row predicts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Row {
     /// The design.
     pub design: String,

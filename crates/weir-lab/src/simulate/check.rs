@@ -5,7 +5,6 @@
 //! its work. If the generators ran on the server's cores, the model has as many threads that compete for them.
 
 use super::{Copies, Course, Design, costs::Costs, simulate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -23,7 +22,8 @@ const SWITCHED_OFF: [(&str, &str); 2] = [("gather", "none"), ("adaptive", "false
 const TRAIN: u32 = 32;
 
 /// A measured row and what the model says of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checked {
     /// The row.
     pub name: String,
@@ -50,7 +50,8 @@ pub struct Checked {
 }
 
 /// What a document says of the model.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Check {
     /// The rows that the model has.
     pub rows: Vec<Checked>,
@@ -67,7 +68,8 @@ pub struct Check {
 }
 
 /// A row that the model has not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeftOut {
     /// The row.
     pub name: String,

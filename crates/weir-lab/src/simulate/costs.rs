@@ -1,6 +1,5 @@
 //! What things cost, measured or given: a table of nanoseconds by name, each with how it was found.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -8,7 +7,8 @@ use std::{collections::BTreeMap, fmt::Write as _};
 const MOST_NS: f64 = 1e9;
 
 /// A cost, and how it was found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     /// Nanoseconds.
@@ -73,7 +73,8 @@ costs! {
 }
 
 /// Costs by their names.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Table(pub BTreeMap<String, Cost>);
 

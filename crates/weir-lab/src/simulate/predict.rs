@@ -2,14 +2,14 @@
 
 use super::{Copies, Design, Row};
 use crate::report::number::{factor, si};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A design is called ahead of another if it receives so much more.
 pub const AHEAD: f64 = 1.05;
 
 /// What is asked of the rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// From which load on `rio-hybrid` receives more than both `port` and `port-batch`.
@@ -40,7 +40,8 @@ impl Question {
 }
 
 /// Where a design overtakes others, on so many cores with so much shared work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Crossing {
     /// What is asked.
     pub question: Question,

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::report::number::{or_unknown, si, three_figures};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
-use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
@@ -17,7 +16,8 @@ pub const MODEL: &str =
     "A model: these figures were computed from costs, and none of them was measured.";
 
 /// What `weir simulate` writes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document {
     /// The version of this shape.
     pub schema_version: u32,
@@ -46,7 +46,8 @@ pub struct Document {
 }
 
 /// What is the same for all rows.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Settings {
     /// Datagrams for which there is room, shared among the sockets.
     pub buffer_datagrams: usize,
@@ -64,13 +65,8 @@ pub struct Settings {
     pub own_work_ns: f64,
 }
 
-/// The schema of the document.
-pub fn schema() -> Schema {
-    let settings = SchemaSettings::draft2020_12().for_serialize();
-    let mut schema = settings.into_generator().into_root_schema_for::<Document>();
-    schema.insert("title".into(), "A result of weir simulate".into());
-    schema
-}
+/// The schema of the document, which tests hold against its type.
+pub const SCHEMA: &str = include_str!("simulation.schema.json");
 
 impl Document {
     /// For people, the answers first. `all` shows every row, else those of the lowest and the highest load and number

@@ -4,6 +4,7 @@ use super::{
     costs::{Costs, ROUND},
     *,
 };
+use crate::report::schema::described::{assert_is_published, schema_of};
 use proptest::prelude::*;
 
 fn course(design: Design, cores: usize, per_s: f64) -> Course {
@@ -225,4 +226,10 @@ proptest! {
         prop_assert!(!row.cut_short);
         prop_assert_eq!(&row, &simulate(&course, &ROUND));
     }
+}
+
+#[test]
+fn the_published_schema_is_this() {
+    let schema = schema_of::<report::Document>("A result of weir simulate");
+    assert_is_published(schema, report::SCHEMA, "src/simulate/simulation.schema.json");
 }

@@ -3,7 +3,6 @@
 //! [`super::processes`] does it for real, with a server and a client as processes of their own; the tests
 //! of [`super::experiment`] simulate it.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plan::Load;
@@ -30,7 +29,8 @@ pub struct Made {
 }
 
 /// What a row was checked with, and passed.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checked {
     /// Connections.
     pub connections: u64,

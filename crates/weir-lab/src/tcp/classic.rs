@@ -3,7 +3,6 @@
 //!
 //! The first two are loads like any other, the third is a search ([`super::search`]).
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plan::{Load, Pattern};
@@ -57,7 +56,8 @@ pub struct Classic {
 }
 
 /// How many connections a row holds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Held {
     /// The most that were all made, served and kept.
     pub connections: Option<u32>,

@@ -1,10 +1,10 @@
 //! Mixes of connections: those whose figures count, and others beside them.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a mix is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MixName {
     /// Few that are busy beside many that hardly ever send.
@@ -45,7 +45,8 @@ impl MixName {
 }
 
 /// Connections beside those whose figures count. They stand before those come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Others {
     /// How many.
     pub connections: u32,
@@ -62,7 +63,8 @@ impl Others {
 }
 
 /// A mix of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Mix {
     /// Its name, which says what the others do.
     pub name: MixName,

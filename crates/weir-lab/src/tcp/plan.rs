@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::mix::Mix;
@@ -11,7 +10,8 @@ use crate::experiment::plan::{Depth, Row};
 use crate::stats::bootstrap;
 
 /// What a connection does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// One message at a time: the next one follows the answer.
@@ -45,7 +45,8 @@ const BYTES_UNDER_WAY_MAX: u64 = 1 << 30;
 pub const BUFFER_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 
 /// One load. Rows are compared only under the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Load {
     /// What a connection does.
     pub pattern: Pattern,

@@ -1,6 +1,5 @@
 //! What a comparison of TCP found: every row under every load, with its samples.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::{Checked, Idle};
@@ -14,7 +13,8 @@ use crate::hosts::Hosts;
 use crate::stats::median;
 
 /// A comparison of TCP: what only that has, as it stands in the document.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Tcp {
     /// What each row did with little to do.
     #[serde(skip)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::Made;
@@ -34,7 +33,8 @@ pub struct Circumstances {
 }
 
 /// One run's figures. Unknown ones are `None`. A message is counted when all of it has come back.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]
@@ -119,7 +119,8 @@ pub struct Sample {
 }
 
 /// What became of the connections beside those whose figures count, by their own client's counts.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfOthers {
     /// Those that were asked for.
     pub asked: u64,

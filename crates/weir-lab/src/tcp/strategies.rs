@@ -1,7 +1,6 @@
 //! Strategies of a server (Jones and Ohlund, chapter 6) as rows, and the mixes of connections that each is for or has to
 //! bear.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::mix::{Mix, MixName, Others};
@@ -11,7 +10,8 @@ use super::rows::{self, of_server};
 use crate::experiment::plan::{Depth, Row};
 
 /// What a server is made for, told by its row's options.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// Nothing in particular: what the others are held against.

@@ -5,14 +5,14 @@
 //! What contradicts any of them makes the run invalid. What cannot be checked is a claim: it is shown and not
 //! ranked.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 use weir_load::proof::{LEAST, MOST};
 
 use crate::wire::PeerReport;
 
 /// How far the word of a program goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum Belief {
     /// It has shown that it read what it counts.

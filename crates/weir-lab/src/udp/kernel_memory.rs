@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir::counters::os::{KernelMemory, Sampler};
@@ -46,7 +45,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const ALIKE: u32 = 5;
 
 /// What one server took, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Probe {
     /// Memory of the program that it may receive into.
     pub registered_bytes: u64,

@@ -1,6 +1,5 @@
 //! What an experiment found: every row under every load, with its samples.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::exchange::Echoed;
@@ -42,7 +41,8 @@ impl Cell {
 }
 
 /// What the generator can do at most: into sockets that nobody reads.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Calibration {
     /// Whether the sink asked for receive offload, which changes the sender's work.
     pub receive_offload: bool,
@@ -77,7 +77,8 @@ impl Calibration {
 }
 
 /// A comparison of UDP: what only that has, as it stands in the document.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Udp {
     /// The cores of the server.
     pub server_cores: Vec<usize>,

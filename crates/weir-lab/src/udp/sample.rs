@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::experiment::cell::Disturbance;
@@ -42,7 +41,8 @@ pub struct Circumstances {
 }
 
 /// One run's figures. Unknown ones are `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]

@@ -5,7 +5,8 @@ mod columns;
 pub mod json;
 pub mod over_time;
 mod pictures;
-pub mod schema;
+#[cfg(test)]
+mod schema;
 
 use serde_json::{Value, json};
 use weir::device::Direction;
@@ -27,10 +28,6 @@ use crate::report::pictures::{Aside, Overtaking, Pictures};
 use crate::report::{Answer, Reported};
 
 impl Reported for Devices {
-    type OfAll = schema::OfDevices;
-    type OfLoad = schema::OfDevicesLoad;
-    type OfRow = schema::DeviceRow;
-
     const KIND: &'static str = "iops";
     const UNIT: Unit<Sample> = Unit {
         title: "Device reads",

@@ -1,18 +1,21 @@
 //! What only the documents of devices have.
 
-#![expect(
-    dead_code,
-    missing_docs,
-    reason = "these types are only described: their comments stand in the schema"
-)]
+#![expect(dead_code, reason = "these types are only described: their comments stand in the schema")]
 
 use schemars::JsonSchema;
 
 use crate::device::bench::Checked;
 use crate::device::results::Devices;
 use crate::iops::OverTime;
+use crate::report::schema::described::Described;
 use crate::report::schema::parts::{Difference, Group, Peer};
 use crate::wire::Latency;
+
+impl Described for Devices {
+    type OfAll = OfDevices;
+    type OfLoad = OfDevicesLoad;
+    type OfRow = DeviceRow;
+}
 
 #[derive(JsonSchema)]
 pub struct OfDevices {

@@ -1,26 +1,22 @@
 //! What the documents of all comparisons have in common.
 
-#![expect(
-    dead_code,
-    missing_docs,
-    reason = "these types are only described: their comments stand in the schema"
-)]
+#![expect(dead_code, reason = "these types are only described: their comments stand in the schema")]
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use crate::report::Reported;
 use crate::report::conclusion::Conclusion;
+use crate::report::schema::described::Described;
 use crate::saved::claims::Judged;
 use crate::saved::diff::Diff;
 
 /// The document of a comparison of this kind.
 pub type ComparisonOf<K> = Comparison<
-    <K as Reported>::OfAll,
-    <K as Reported>::OfLoad,
-    <K as Reported>::OfRow,
+    <K as Described>::OfAll,
+    <K as Described>::OfLoad,
+    <K as Described>::OfRow,
     <K as crate::experiment::results::Study>::Sample,
 >;
 

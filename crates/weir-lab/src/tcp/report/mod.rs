@@ -5,7 +5,8 @@ mod columns;
 pub mod json;
 pub mod peers;
 mod pictures;
-pub mod schema;
+#[cfg(test)]
+mod schema;
 mod strategies;
 
 use std::fmt::Write as _;
@@ -36,10 +37,6 @@ use crate::tcp::search;
 use crate::tcp::strategies::Strategy;
 
 impl Reported for Tcp {
-    type OfAll = schema::OfTcp;
-    type OfLoad = schema::OfTcpLoad;
-    type OfRow = schema::TcpRow;
-
     const KIND: &'static str = "tcp";
     const UNIT: Unit<Sample> = Unit {
         title: "TCP echo",

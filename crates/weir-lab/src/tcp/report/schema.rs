@@ -1,19 +1,22 @@
 //! What only the documents of TCP have.
 
-#![expect(
-    dead_code,
-    missing_docs,
-    reason = "these types are only described: their comments stand in the schema"
-)]
+#![expect(dead_code, reason = "these types are only described: their comments stand in the schema")]
 
 use schemars::JsonSchema;
 
+use crate::report::schema::described::Described;
 use crate::report::schema::parts::{Against, Group, Peer};
 use crate::tcp::classic::Held;
 use crate::tcp::plan::Load;
 use crate::tcp::results::Tcp;
 use crate::tcp::strategies::Strategy;
 use crate::wire::Latency;
+
+impl Described for Tcp {
+    type OfAll = OfTcp;
+    type OfLoad = OfTcpLoad;
+    type OfRow = TcpRow;
+}
 
 #[derive(JsonSchema)]
 pub struct OfTcp {

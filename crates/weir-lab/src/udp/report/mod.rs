@@ -11,11 +11,11 @@ pub mod link;
 pub mod peers;
 mod pictures;
 pub mod published;
-pub mod schema;
+#[cfg(test)]
+mod schema;
 mod summary;
 mod sweeps;
 
-use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::experiment::cell::Conformance;
@@ -39,10 +39,6 @@ use crate::udp::sample::{
 };
 
 impl Reported for Udp {
-    type OfAll = schema::OfUdp;
-    type OfLoad = schema::UdpLoad;
-    type OfRow = schema::UdpRow;
-
     const KIND: &'static str = "udp";
     const UNIT: Unit<Sample> = Unit {
         title: "UDP",
@@ -244,10 +240,6 @@ impl Reported for Udp {
             serde_json::Value::Array(bursts) if bursts.is_empty() => of_sweeps,
             bursts => with(of_sweeps, serde_json::json!({ "bursts": bursts })),
         }
-    }
-
-    fn other_documents(generator: &mut SchemaGenerator) -> Vec<Schema> {
-        vec![generator.subschema_for::<schema::Memory>()]
     }
 
     fn overtakings(document: &Value) -> Vec<Overtaking> {

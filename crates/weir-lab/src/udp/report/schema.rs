@@ -1,22 +1,29 @@
 //! What only the documents of UDP have.
 
-#![expect(
-    dead_code,
-    missing_docs,
-    reason = "these types are only described: their comments stand in the schema"
-)]
+#![expect(dead_code, reason = "these types are only described: their comments stand in the schema")]
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 
+use crate::report::schema::described::Described;
 use crate::report::schema::parts::{Against, Dated, Difference, Estimate, Group};
 use crate::udp::kernel_memory::Probe;
 use crate::udp::ledger::Ledger;
 use crate::udp::replies::Replies;
 use crate::udp::results::Udp;
 use crate::wire::Latency;
+
+impl Described for Udp {
+    type OfAll = OfUdp;
+    type OfLoad = UdpLoad;
+    type OfRow = UdpRow;
+
+    fn other_documents(generator: &mut SchemaGenerator) -> Vec<Schema> {
+        vec![generator.subschema_for::<Memory>()]
+    }
+}
 
 #[derive(JsonSchema)]
 pub struct OfUdp {
