@@ -5,15 +5,24 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, ChildStdout, Output, Stdio};
 use std::thread;
 
 use common::{document, errors, output, weir};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 /// What every system has.
 const POLL: &str = "poll --threads 1";
+
+/// A port at which nobody listens. It is kept bound, or another process might listen there by then.
+fn nobody() -> (Socket, String) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("loopback");
+    let address = socket.local_addr().expect("it is bound").as_socket().expect("of IPv4");
+    (socket, address.port().to_string())
+}
 
 /// A server that listens; it is ended when dropped.
 struct Served {
@@ -183,9 +192,7 @@ fn a_byte_that_is_wrong_is_told_with_exit_code_3() {
 
 #[test]
 fn what_cannot_be_loaded_has_a_document_too() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let port = free.local_addr().expect("an address").port().to_string();
-    drop(free);
+    let (_kept, port) = nobody();
     for (words, code, said) in [
         (&["127.0.0.1", "-p", &port, "-c", "3"][..], 1, "does anyone listen"),
         (&["192.0.2.1"], 2, "loopback"),
@@ -284,9 +291,7 @@ fn a_file_is_sent_and_comes_back() {
 
 #[test]
 fn what_fails_in_a_process_of_several_fails_the_load() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let port = free.local_addr().expect("an address").port().to_string();
-    drop(free);
+    let (_kept, port) = nobody();
     let refused = load(&port, &["--processes", "3", "-c", "6"]);
     assert_eq!(refused.status.code(), Some(1), "{}", errors(&refused));
     let document_of_it = document(&refused);

@@ -32,9 +32,7 @@ def say(answer):
 def received():
     if wrong == "invents":
         return int((time.monotonic() - began) * 4e6)
-    own = handled - before
-    # One that is honest as long as it is checked.
-    return own * (2 if wrong == "doubles" or wrong == "turns" and own > 2000 else 1)
+    return (handled - before) * (2 if wrong == "doubles" else 1)
 
 def answer(ask):
     global run, before, mask, proofs, second, began, reply
@@ -73,6 +71,9 @@ def answer(ask):
         if second:
             second.close()
         account = {"received": received(), "proof": {"mask": mask, "datagrams": proofs}}
+        # One that is honest as long as it is checked, which is by several flows.
+        if wrong == "turns" and len(ask["sent_per_flow"]) == 1:
+            account["received"] *= 2
         if wrong == "copies":
             account["received"] = sum(ask["sent_per_flow"])
         if wrong == "guesses":

@@ -271,15 +271,22 @@ fn numbers_that_make_no_sense_are_refused_as_they_were_given() {
 
 #[test]
 fn all_addresses_of_both_kinds_can_be_listened_on_at_one_port() {
-    let Ok(free) = std::net::TcpListener::bind("[::]:0") else {
-        return eprintln!("skipped: there is no IPv6 here");
-    };
-    let port = free.local_addr().expect("an address").port();
-    drop(free);
-    let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
-    let mut server = weir(&["serve", "tcp", "--bind", &v4, "--bind", &v6, "--end-with-input"]);
-    let server = server.stdin(Stdio::null()).output().expect("weir can be started");
-    assert_eq!(server.status.code(), Some(0), "{}", common::errors(&server));
+    // Another process may take the port meanwhile: then it is tried on another.
+    for tried in 1.. {
+        let Ok(free) = std::net::TcpListener::bind("[::]:0") else {
+            return eprintln!("skipped: there is no IPv6 here");
+        };
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
+        let mut server = weir(&["serve", "tcp", "--bind", &v4, "--bind", &v6, "--end-with-input"]);
+        let server = server.stdin(Stdio::null()).output().expect("weir can be started");
+        if server.status.code() == Some(0) {
+            return;
+        }
+        let errors = common::errors(&server);
+        assert!(tried < 5 && errors.contains("choose another port"), "{errors}");
+    }
 }
 
 /// What finds no descriptor for a group of its own is told so, and counted.

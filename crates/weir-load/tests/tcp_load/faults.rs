@@ -1,6 +1,7 @@
 //! Servers that answer wrongly, break off, are silent, or are not there.
 
 use crate::{support::*, wine};
+use socket2::{Domain, Socket, Type};
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener},
@@ -175,7 +176,10 @@ fn resets_at_once_are_no_failed_connects(engine: Engine) {
 }
 
 fn where_nobody_listens_all_are_refused(engine: Engine) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // It is kept bound, or another process might listen there by then.
+    let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = bound.local_addr().unwrap().as_socket().unwrap();
     let report = run(&LoadSpec {
         connections: 20,
         blocks: 2,

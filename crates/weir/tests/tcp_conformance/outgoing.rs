@@ -7,6 +7,7 @@ use super::{
     client::{Client, Random, clients},
     support::*,
 };
+use socket2::{Domain, Socket, Type};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -109,6 +110,14 @@ fn other() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// An address at which nobody listens. It is kept bound, or another process might listen there by then.
+fn nobody() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&any_port().into()).expect("an address of this process");
+    let address = socket.local_addr().expect("it is bound").as_socket().expect("of IPv4");
+    (socket, address)
+}
+
 fn outgoing_connections_are_served(subject: &Subject) -> Result<(), Skipped> {
     const EACH: usize = 6;
     let server = Started::with(subject, &server());
@@ -154,8 +163,7 @@ fn outgoing_connections_are_served(subject: &Subject) -> Result<(), Skipped> {
 fn a_connect_that_fails_is_told(subject: &Subject) -> Result<(), Skipped> {
     let with = limits().connections(1);
     let server = Started::with(subject, &server_with(with));
-    let (listener, address) = other();
-    drop(listener);
+    let (_kept, address) = nobody();
     server.connect(address).unwrap();
     let Reached::Closed(How::Failed, why) = server.next() else { panic!("nobody listens there") };
     assert!(why.contains("refused") || why.contains("timed out"), "{why}");
@@ -264,8 +272,7 @@ fn a_proxy_passes_everything_on(subject: &Subject) -> Result<(), Skipped> {
     assert_eq!((report.total().accepted, report.total().closed_finished), (12, 12));
     assert_eq!(behind.stop().total().closed_finished, 6);
     // Nobody behind it: who connects is told so by the end.
-    let (listener, nobody) = other();
-    drop(listener);
+    let (_kept, nobody) = nobody();
     let proxy = tcp_proxy::start(any_port(), nobody, subject.design().clone()).unwrap();
     let mut client = Client::connect(proxy.local_addresses()[0], 1);
     client.expect_end();
