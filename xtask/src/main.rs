@@ -9,6 +9,7 @@ mod measuring_cost;
 mod packages;
 mod public_api;
 mod same_program;
+mod semver;
 mod systems;
 mod ten_lines;
 
@@ -32,6 +33,7 @@ enum Chore {
     /// Pack every package as it would be published, check what is in it, and compile all in a project of their own.
     Packages,
     PublicApi(public_api::PublicApi),
+    Semver(semver::Semver),
     /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
     SameProgram(same_program::SameProgram),
     /// What measuring costs: designs as they are measured, against the same designs in a program that measures nothing.
@@ -48,6 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::TenLines(chore) => chore.run(),
         Chore::Packages => packages::check(),
         Chore::PublicApi(chore) => chore.run(),
+        Chore::Semver(chore) => chore.run(),
         Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
         Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),
     }

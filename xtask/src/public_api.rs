@@ -20,7 +20,7 @@ use crate::packages;
 type Library = (&'static str, &'static str, &'static str);
 
 /// The libraries that promise something. weir-lab and weir-mpi are what the command is, and promise nothing.
-const LIBRARIES: [Library; 3] = [
+pub const LIBRARIES: [Library; 3] = [
     ("weir-io", "weir", "device,xdp,tls,fake,tracing,metrics"),
     ("weir-load", "weir_load", ""),
     ("weir-quinn", "weir_quinn", ""),

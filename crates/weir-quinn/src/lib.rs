@@ -12,7 +12,7 @@
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 //! runtime.block_on(async {
 //!     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
-//!     let settings = Settings { provider: "batch".parse().unwrap(), ..Settings::default() };
+//!     let settings = Settings::default().provider("batch".parse().unwrap());
 //!     let socket = WeirSocket::bind("127.0.0.1:0".parse().unwrap(), &settings, &runtime).unwrap();
 //!     let endpoint =
 //!         Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, Arc::new(socket), runtime).unwrap();

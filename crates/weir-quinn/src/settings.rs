@@ -5,6 +5,7 @@ use weir::{Error, rio::Choice};
 
 /// What a socket is made of, and how much it may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Settings {
     /// The provider of registered I/O [default: `batch`, see the book for what was measured]. Those that take frames of a
     /// device are refused: a QUIC endpoint sends to peers that nobody has heard of on the link.
@@ -42,6 +43,35 @@ impl Default for Settings {
             send_buffer_bytes: 2 << 20,
         }
     }
+}
+
+/// A method for each field that sets it.
+macro_rules! setters {
+    ($($field:ident: $Type:ty,)*) => {
+        /// Each sets the field of its name.
+        impl Settings {
+            $(
+                #[doc = concat!("Sets `", stringify!($field), "`.")]
+                #[must_use]
+                pub const fn $field(mut self, $field: $Type) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    provider: Choice,
+    tell: Tell,
+    receive: Receive,
+    sends: Sends,
+    spin: Duration,
+    receives: u32,
+    sends_outstanding: u32,
+    receive_buffer_bytes: usize,
+    send_buffer_bytes: usize,
 }
 
 /// The longest time to poll.

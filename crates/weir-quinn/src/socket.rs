@@ -142,15 +142,13 @@ impl Bind<'_> {
         let offload = receives_can_be_offloaded().is_ok();
         let (meta, marks) = (meta_can_be_told().is_ok(), datagrams_can_be_marked().is_ok());
         let local_address = replies_from_local_address().is_ok();
-        let options = SocketOptions {
-            receive_buffer: ReceiveBuffer::Bytes(settings.receive_buffer_bytes),
-            send_buffer_bytes: Some(settings.send_buffer_bytes),
-            local_address,
-            receive_traffic_class: meta,
-            receive_offload: offload,
-            path_mtu: PathMtu::Probe,
-            ..SocketOptions::default()
-        };
+        let options = SocketOptions::default()
+            .receive_buffer(ReceiveBuffer::Bytes(settings.receive_buffer_bytes))
+            .send_buffer_bytes(Some(settings.send_buffer_bytes))
+            .local_address(local_address)
+            .receive_traffic_class(meta)
+            .receive_offload(offload)
+            .path_mtu(PathMtu::Probe);
         let needs = Needs {
             // Sends of several datagrams need that, too.
             payload: OFFLOADED_BYTES,

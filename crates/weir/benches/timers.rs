@@ -121,7 +121,7 @@ fn main() {
         let (done, late) = mpsc::channel();
         let (connected, done) = (AtomicU32::new(0), Mutex::new(done));
         let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-            .limits(Limits { silent: None, ..Limits::default() });
+            .limits(Limits::default().silent(None));
         let running = server.start(design, move |_| {
             if connected.fetch_add(1, Relaxed) < others {
                 return Alarmed::Rests(Instant::now() + FAR);

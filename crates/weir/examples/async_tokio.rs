@@ -25,7 +25,7 @@ fn start(
 ) -> Result<(Running<impl weir::udp::Handler>, Datagrams), weir::Error> {
     let (receive, datagrams) = datagrams(WAITING, Full::DropNewest);
     let server = Server::bind(address)
-        .limits(Limits { transmits_outstanding: 1024, ..Limits::SINK })
+        .limits(Limits::SINK.transmits_outstanding(1024))
         .start(AnyDesign::parse(design)?, move |_thread| receive.handler())?;
     Ok((server, datagrams))
 }

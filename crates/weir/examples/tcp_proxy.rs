@@ -91,7 +91,7 @@ impl Handler for Side {
     fn asks(&self) -> Asks {
         // The directions have nothing to do with each other: its peer's end is not its own, which comes from the other
         // side; and it hears its peer though that does not read, or two of these could wait for each other for ever.
-        Asks { pause: !self.kept.is_empty(), holds: !self.over, hears: true, deadline: None }
+        Asks::NOTHING.pause(!self.kept.is_empty()).holds(!self.over).hears(true)
     }
 
     fn on_close(&mut self, _: &Reason) {

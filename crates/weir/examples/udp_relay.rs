@@ -125,7 +125,7 @@ pub fn start(
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let limits = Limits { transmits_outstanding: 1024, ..Limits::SINK };
+    let limits = Limits::SINK.transmits_outstanding(1024);
     let server =
         (0..ports).fold(Server::bind(listen), |server, _| server.and_bind(facing_upstream));
     let for_threads = Arc::clone(&clients);

@@ -36,11 +36,24 @@
 //!
 //! # Compatibility
 //!
-//! Errors and what is told of servers (enums of reasons, reports, counters, settings) are `#[non_exhaustive]`: they grow in
-//! minor versions. Values of settings (options of designs, `Limits`, `SocketOptions`) are made by naming what differs from a
-//! default, as in `Limits { connections: 100, ..Limits::default() }`, which goes on compiling when one is added. Traits that
-//! only this crate implements (designs, what can be started, sets of readiness) are sealed; handlers, filters and providers
-//! of registered I/O are open.
+//! Errors, what is told of servers (enums of reasons, reports, counters) and settings are `#[non_exhaustive]`: they grow in
+//! minor versions. Settings (options of designs, `Limits`, `SocketOptions`, what a handler [`Asks`](tcp::Asks)) are made
+//! from a default by methods with the names of their fields, of which a new one breaks nothing:
+//!
+//! ```
+//! use weir::{tcp, udp};
+//!
+//! let limits = tcp::Limits::default().connections(100).idle(None);
+//! let design = udp::RioHybrid::default().threads(2);
+//! assert_eq!((limits.connections, design.threads), (100, 2));
+//! ```
+//!
+//! ```compile_fail,E0639
+//! let limits = weir::tcp::Limits { connections: 100, ..weir::tcp::Limits::default() };
+//! ```
+//!
+//! Traits that only this crate implements (designs, what can be started, sets of readiness) are sealed; handlers, filters
+//! and providers of registered I/O are open.
 
 // What a server of one kind stands on is used by no other. With all kinds nothing may be left over.
 #![cfg_attr(

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use weir::{options::Options, udp::RioHybrid};
-//! let mut options = RioHybrid { threads: 2, ..RioHybrid::default() };
+//! let mut options = RioHybrid::default().threads(2);
 //! options.set("threshold", "500").unwrap();
 //! assert!(options.set("threads", "0").unwrap_err().to_string().contains("1 to 256"));
 //! ```
@@ -233,6 +233,43 @@ pub fn check<T: Display>(name: &str, value: &T, limit: &impl Limit<T>) -> Result
     Err(Error::option(name, problem))
 }
 
+/// Declares a struct of settings that can grow: `#[non_exhaustive]`, with a method for each field that sets it, of the
+/// field's name, as those of servers have.
+macro_rules! settings {
+    (
+        $(#[$meta:meta])*
+        pub struct $Name:ident { $($(#[$of_field:meta])* pub $field:ident: $Type:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[non_exhaustive]
+        pub struct $Name {
+            $($(#[$of_field])* pub $field: $Type,)*
+        }
+
+        $crate::options::setters! { [const] $Name $($field: $Type,)* }
+    };
+}
+pub(crate) use settings;
+
+/// The methods of [`settings`], and of [`options`].
+macro_rules! setters {
+    ($constant:tt $Name:ident $($field:ident: $Type:ty,)*) => {
+        /// Each sets the field of its name.
+        impl $Name {
+            $($crate::options::setters! { @ $constant $field: $Type })*
+        }
+    };
+    (@ [$($constant:ident)?] $field:ident: $Type:ty) => {
+        #[doc = concat!("Sets `", stringify!($field), "`.")]
+        #[must_use]
+        pub $($constant)? fn $field(mut self, $field: $Type) -> Self {
+            self.$field = $field;
+            self
+        }
+    };
+}
+pub(crate) use setters;
+
 /// Declares a struct of options: for each a doc comment, a name, a type, a default and a
 /// limit. `relations` names a function that checks options against each other.
 macro_rules! options {
@@ -244,9 +281,12 @@ macro_rules! options {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
         pub struct $Name {
             $($(#[doc = $help])+ pub $field: $Type,)*
         }
+
+        $crate::options::setters! { [] $Name $($field: $Type,)* }
 
         impl Default for $Name {
             fn default() -> Self {

@@ -56,7 +56,7 @@ fn datagrams_are_awaited_and_answered_on_several_designs() {
     for (name, design) in udp_designs() {
         let (receive, mut datagrams) = asynchronous::datagrams(64, Full::DropNewest);
         let server = udp::Server::bind("127.0.0.1:0".parse().unwrap())
-            .limits(Limits { transmits_outstanding: 64, ..Limits::SINK })
+            .limits(Limits::SINK.transmits_outstanding(64))
             .start(design, move |_| receive.handler())
             .unwrap();
         let (address, outbox) = (server.local_addresses()[0], server.outbox());
@@ -254,7 +254,7 @@ fn what_finds_no_place_or_nobody_is_closed_and_a_stop_ends_a_read() {
     for (name, design) in tcp_designs() {
         let (accept, mut connections) = asynchronous::connections(1, 1000);
         // Its peer does not close when the server stops.
-        let limits = tcp::Limits { stop: Duration::from_millis(10), ..Default::default() };
+        let limits = tcp::Limits::default().stop(Duration::from_millis(10));
         let server = tcp::Server::bind("127.0.0.1:0".parse().unwrap())
             .limits(limits)
             .start(design, move |peer| accept.handler(peer))

@@ -163,7 +163,7 @@ fn servers_of_connections_that_have_nothing_to_do_sleep() {
             continue;
         }
         // A limit on silence is a timer, and would be due one day.
-        let limits = tcp::Limits { silent: None, idle: None, ..tcp::Limits::default() };
+        let limits = tcp::Limits::default().silent(None).idle(None);
         let server = tcp::Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).limits(limits);
         let running = server.start(design, |_| EchoAfter { kept: Vec::new(), due: None });
         let running = running.unwrap_or_else(|e| panic!("{name}: {e}"));

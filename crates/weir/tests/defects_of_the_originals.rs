@@ -70,18 +70,32 @@ impl Shared {
         let (threads, outstanding, dequeue_max) = (THREADS, 256, 32);
         let (threshold, spin) = (8, MicrosecondsValue(0));
         match self {
-            Self::Port => RioPort { threads, outstanding, dequeue_max, ..RioPort::default() }
+            Self::Port => RioPort::default()
+                .threads(threads)
+                .outstanding(outstanding)
+                .dequeue_max(dequeue_max)
                 .start_on(job, provider),
-            Self::Reader => RioReader { threads, outstanding, dequeue_max, ..RioReader::default() }
+            Self::Reader => RioReader::default()
+                .threads(threads)
+                .outstanding(outstanding)
+                .dequeue_max(dequeue_max)
                 .start_on(job, provider),
             Self::Hybrid => {
                 let rest = RioHybrid::default();
-                RioHybrid { threads, outstanding, dequeue_max, threshold, spin, ..rest }
+                rest.threads(threads)
+                    .outstanding(outstanding)
+                    .dequeue_max(dequeue_max)
+                    .threshold(threshold)
+                    .spin(spin)
                     .start_on(job, provider)
             }
             Self::HybridReader => {
                 let rest = RioHybridReader::default();
-                RioHybridReader { threads, outstanding, dequeue_max, threshold, spin, ..rest }
+                rest.threads(threads)
+                    .outstanding(outstanding)
+                    .dequeue_max(dequeue_max)
+                    .threshold(threshold)
+                    .spin(spin)
                     .start_on(job, provider)
             }
         }
@@ -142,7 +156,7 @@ fn a_stop_in_the_midst_of_a_batch_is_not_cancelled_by_the_rest_of_it() {
             }
         })
         .unwrap();
-    let options = RioEvent { outstanding: 64, dequeue_max: 64, ..RioEvent::default() };
+    let options = RioEvent::default().outstanding(64).dequeue_max(64);
     let server = options.start_on(job, FakeXdp::new(&wire)).unwrap();
     let to = server.local_addresses()[0];
     let inject = |bytes: usize| {
@@ -222,7 +236,7 @@ fn one_thread_posts_at_a_time() {
     const DATAGRAMS: u64 = 64 * 64;
     for design in SHARED {
         for_both(|wire, start| {
-            let limits = Limits { replies_outstanding: 256, ..Limits::default() };
+            let limits = Limits::default().replies_outstanding(256);
             let server = Server::bind(address(9000)).limits(limits);
             let server = start(design, &server);
             let to = server.local_addresses()[0];
@@ -292,7 +306,7 @@ fn the_time_begins_with_the_server() {
     let before = Instant::now();
     let job =
         Server::bind(address(9000)).job(|_| |_: Datagram<'_>, _: &mut Replies<'_>| ()).unwrap();
-    let options = RioEvent { outstanding: 64, ..RioEvent::default() };
+    let options = RioEvent::default().outstanding(64);
     let server = options.start_on(job, FakeXdp::new(&wire)).unwrap();
     let started = Instant::now();
     let to = server.local_addresses()[0];

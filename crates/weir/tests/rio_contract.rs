@@ -26,17 +26,15 @@ where
     <P as Provider<HandOver>>::Rq: Send,
 {
     const DATAGRAMS: u64 = 2000;
-    let options = RioHybrid {
-        threads,
-        outstanding: 256,
-        dequeue_max: 32,
-        threshold: 8,
-        spin: MicrosecondsValue(20),
+    let options = RioHybrid::default()
+        .threads(threads)
+        .outstanding(256)
+        .dequeue_max(32)
+        .threshold(8)
+        .spin(MicrosecondsValue(20))
         // Several commits for each batch, and what is left over.
-        defer: 5,
-        ..RioHybrid::default()
-    };
-    let limits = Limits { replies_outstanding: 1024, ..Limits::default() };
+        .defer(5);
+    let limits = Limits::default().replies_outstanding(1024);
     let job = Server::bind(address(9000))
         .limits(limits)
         .payload_bytes(256)

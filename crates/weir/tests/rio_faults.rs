@@ -65,27 +65,17 @@ macro_rules! on_fakes {
 }
 
 on_fakes! {
-    Polled: RioPolled { outstanding: 64, dequeue_max: 16, ..RioPolled::default() };
-    Event: RioEvent { outstanding: 64, dequeue_max: 16, ..RioEvent::default() };
-    EventPolled: RioEventPolled {
-        outstanding: 64, dequeue_max: 16, ..RioEventPolled::default()
-    };
-    Port: RioPort { threads: 3, outstanding: 64, dequeue_max: 16, ..RioPort::default() };
-    PortAsItWas: RioPort {
-        threads: 3, outstanding: 64, dequeue_max: 16, posts_per_lock: 1, ..RioPort::default()
-    };
+    Polled: RioPolled::default().outstanding(64).dequeue_max(16);
+    Event: RioEvent::default().outstanding(64).dequeue_max(16);
+    EventPolled: RioEventPolled::default().outstanding(64).dequeue_max(16);
+    Port: RioPort::default().threads(3).outstanding(64).dequeue_max(16);
+    PortAsItWas: RioPort::default().threads(3).outstanding(64).dequeue_max(16).posts_per_lock(1);
     // Enough receives for all that is sent: the reader may be late.
-    Reader: RioReader { threads: 3, outstanding: 1400, dequeue_max: 16, ..RioReader::default() };
-    Sharded: RioSharded { threads: 2, outstanding: 64, dequeue_max: 16, ..RioSharded::default() };
-    HybridReader: RioHybridReader {
-        threads: 3, outstanding: 1400, dequeue_max: 16, threshold: 4, ..RioHybridReader::default()
-    };
-    HybridAlone: RioHybrid {
-        threads: 1, outstanding: 64, dequeue_max: 16, threshold: 4, ..RioHybrid::default()
-    };
-    HybridTogether: RioHybrid {
-        threads: 3, outstanding: 64, dequeue_max: 16, threshold: 4, ..RioHybrid::default()
-    };
+    Reader: RioReader::default().threads(3).outstanding(1400).dequeue_max(16);
+    Sharded: RioSharded::default().threads(2).outstanding(64).dequeue_max(16);
+    HybridReader: RioHybridReader::default().threads(3).outstanding(1400).dequeue_max(16).threshold(4);
+    HybridAlone: RioHybrid::default().threads(1).outstanding(64).dequeue_max(16).threshold(4);
+    HybridTogether: RioHybrid::default().threads(3).outstanding(64).dequeue_max(16).threshold(4);
 }
 
 fn address(port: u16) -> SocketAddr {
@@ -129,7 +119,7 @@ where
     let faults =
         Faults { receive_error: 0.1, send_error: 0.2, no_buffer: 0.1, ..Faults::harmless(0.2) };
     let wire = Wire::with_faults(seed, faults);
-    let limits = Limits { replies_outstanding: 8, ..Limits::default() };
+    let limits = Limits::default().replies_outstanding(8);
     let (server, seen) = start::<D, P>(provider(&wire), limits);
     let addresses = server.local_addresses().to_vec();
     let mut taken = BTreeMap::new();

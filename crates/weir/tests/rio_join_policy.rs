@@ -107,14 +107,12 @@ impl Bench {
         <P as Provider<HandOver>>::Cq: Send,
         <P as Provider<HandOver>>::Rq: Send,
     {
-        let options = RioHybrid {
-            threads: THREADS,
-            outstanding: 64,
-            dequeue_max: 32,
-            threshold: THRESHOLD,
-            spin: MicrosecondsValue(0),
-            ..RioHybrid::default()
-        };
+        let options = RioHybrid::default()
+            .threads(THREADS)
+            .outstanding(64)
+            .dequeue_max(32)
+            .threshold(THRESHOLD)
+            .spin(MicrosecondsValue(0));
         let gate = Arc::new(Gate::default());
         let gates = Arc::clone(&gate);
         let make = move |thread| Holder { thread, gate: Arc::clone(&gates), handled: 0 };

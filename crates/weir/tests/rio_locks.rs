@@ -70,12 +70,10 @@ fn a_lock_for_each_post_or_for_a_batch_of_each_socket() {
     for posts_per_lock in [1, 4, 1000] {
         let wire = Wire::new(1);
         let total = counted(&wire, |server, handled| {
-            let design = RioPort {
-                threads: 3,
-                outstanding: OUTSTANDING,
-                posts_per_lock,
-                ..Default::default()
-            };
+            let design = RioPort::default()
+                .threads(3)
+                .outstanding(OUTSTANDING)
+                .posts_per_lock(posts_per_lock);
             let job = server.job(move |_| counts(&handled)).unwrap();
             design.start_on(job, FakeXdp::new(&wire)).unwrap()
         });
@@ -96,13 +94,8 @@ fn a_lock_for_each_post_or_for_a_batch_of_each_socket() {
 fn the_hybrid_takes_a_lock_for_each_socket_of_a_batch() {
     let wire = Wire::new(2);
     let total = counted(&wire, |server, handled| {
-        let design = RioHybrid {
-            threads: 4,
-            outstanding: OUTSTANDING,
-            dequeue_max: 32,
-            threshold: 8,
-            ..Default::default()
-        };
+        let design =
+            RioHybrid::default().threads(4).outstanding(OUTSTANDING).dequeue_max(32).threshold(8);
         let job = server.job(move |_| counts(&handled)).unwrap();
         design.start_on(job, FakeWinsock::new(&wire)).unwrap()
     });
@@ -114,7 +107,7 @@ fn the_hybrid_takes_a_lock_for_each_socket_of_a_batch() {
 fn a_reader_posts_without_a_lock() {
     let wire = Wire::new(3);
     let total = counted(&wire, |server, handled| {
-        let design = RioReader { threads: 3, outstanding: OUTSTANDING, ..Default::default() };
+        let design = RioReader::default().threads(3).outstanding(OUTSTANDING);
         let job = server.job(move |_| counts(&handled)).unwrap();
         design.start_on(job, FakeXdp::new(&wire)).unwrap()
     });

@@ -130,20 +130,19 @@ where
     <P as Provider<HandOver>>::Cq: Send,
     <P as Provider<HandOver>>::Rq: Send,
 {
-    let hybrid = |threads| RioHybrid { threads, outstanding: 64, ..RioHybrid::default() };
-    let event = RioEvent { outstanding: 64, ..RioEvent::default() };
-    let polled = RioPolled { outstanding: 64, ..RioPolled::default() };
+    let hybrid = |threads| RioHybrid::default().threads(threads).outstanding(64);
+    let event = RioEvent::default().outstanding(64);
+    let polled = RioPolled::default().outstanding(64);
     let with = |wire: &Wire| Panics(provider(wire));
     let wire = Wire::new(1);
     ends_whole(&wire, |job| event.start_on(job, with(&wire)));
-    let reader = RioReader { threads: 2, outstanding: 64, ..RioReader::default() };
+    let reader = RioReader::default().threads(2).outstanding(64);
     let wire = Wire::new(4);
     ends_whole(&wire, |job| reader.start_on(job, with(&wire)));
-    let port = RioPort { threads: 3, outstanding: 64, ..RioPort::default() };
+    let port = RioPort::default().threads(3).outstanding(64);
     let wire = Wire::new(5);
     ends_whole(&wire, |job| port.start_on(job, with(&wire)));
-    let hybrid_reader =
-        RioHybridReader { threads: 2, outstanding: 64, ..RioHybridReader::default() };
+    let hybrid_reader = RioHybridReader::default().threads(2).outstanding(64);
     let wire = Wire::new(6);
     ends_whole(&wire, |job| hybrid_reader.start_on(job, with(&wire)));
     let wire = Wire::new(2);

@@ -123,8 +123,8 @@ fn a_port_gives_up_who_is_stuck_for_longest() {
         if !can_run(design) {
             return;
         }
-        let limits = Limits { stalled: None, ..Limits::default() };
-        let options = StreamOptions { send_buffer_bytes: Some(4096), ..StreamOptions::default() };
+        let limits = Limits::default().stalled(None);
+        let options = StreamOptions::default().send_buffer_bytes(Some(4096));
         let answer = |bytes: &mut [u8], output: &mut Output<'_>| match bytes {
             [b'L'] => output.send(&[0; 256 * 1024]).unwrap(),
             _ => output.echo().unwrap(),

@@ -45,10 +45,10 @@ fn vanish(client: &TcpStream) {
 
 #[test]
 fn a_peer_that_has_gone_without_a_word_is_found() {
-    let keepalive = Some(Keepalive { idle: SECOND, interval: SECOND, tries: 2 });
+    let keepalive = Some(Keepalive::default().idle(SECOND).interval(SECOND).tries(2));
     let server = Server::bind("127.0.0.1:0".parse().unwrap())
-        .stream_options(StreamOptions { keepalive, ..StreamOptions::default() })
-        .limits(Limits { silent: None, idle: None, ..Limits::default() });
+        .stream_options(StreamOptions::default().keepalive(keepalive))
+        .limits(Limits::default().silent(None).idle(None));
     let mut watched = Vec::new();
     for design in designs() {
         let name = design.about().name;

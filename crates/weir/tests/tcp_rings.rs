@@ -35,7 +35,7 @@ fn start(design: &str) -> Option<Running> {
     if required::cannot_run(&name, design.availability()) {
         return None;
     }
-    let limits = Limits { silent: None, ..Limits::default() };
+    let limits = Limits::default().silent(None);
     let server = Server::bind("127.0.0.1:0".parse().unwrap()).limits(limits);
     Some(server.start(design, |_| echo).unwrap())
 }

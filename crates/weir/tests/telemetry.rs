@@ -109,7 +109,7 @@ fn events_tell_of_what_happens_to_a_server() {
     told.wait_for(&["DEBUG", "a thread of the server ends"]);
 
     // A limit of the server's own.
-    let limits = tcp::Limits { connections: 1, ..tcp::Limits::default() };
+    let limits = tcp::Limits::default().connections(1);
     let server = tcp::Server::bind("127.0.0.1:0".parse().unwrap())
         .limits(limits)
         .start(tcp::AnyDesign::parse("blocking").unwrap(), |_| {

@@ -150,7 +150,7 @@ fn polls(design: &str, client: &UdpSocket) {
         return;
     }
     let before = packets_polled();
-    let limits = Limits { replies_outstanding: 64, ..Limits::default() };
+    let limits = Limits::default().replies_outstanding(64);
     let at = SocketAddr::new(OURS.parse().unwrap(), 0);
     let echo = |_| |_: Datagram<'_>, replies: &mut Replies<'_>| replies.echo().unwrap();
     let server = Server::bind(at).limits(limits).busy_poll(Duration::from_millis(5));

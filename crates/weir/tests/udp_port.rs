@@ -101,7 +101,7 @@ fn an_echo_and_a_reply_of_its_own_come_from_the_right_address() {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(address)
             .and_bind(address)
-            .limits(Limits { replies_per_s: None, ..Limits::echo(0) })
+            .limits(Limits::echo(0).replies_per_s(None))
             .start(design.clone(), |_| -> Handle {
                 Box::new(|datagram, replies| {
                     if datagram.bytes.first() == Some(&b'c') {

@@ -27,7 +27,8 @@ const EACH: usize = 50;
 /// The design with so many threads, to which the receiving cores lead.
 fn steered(threads: u32) -> AnyDesign {
     let outstanding = 256 * threads;
-    let mut design = AnyDesign::from(RioSharded { threads, outstanding, ..RioSharded::default() });
+    let mut design =
+        AnyDesign::from(RioSharded::default().threads(threads).outstanding(outstanding));
     design.set("steering", "core").expect("a name of the option");
     design
 }

@@ -340,11 +340,7 @@ impl Handler for Client {
 
     fn asks(&self) -> Asks {
         let is_heard = self.subscriber.is_some() && !self.over;
-        Asks {
-            pause: !self.waiting.is_empty(),
-            holds: !self.waiting.is_empty() || is_heard,
-            ..Asks::NOTHING
-        }
+        Asks::NOTHING.pause(!self.waiting.is_empty()).holds(!self.waiting.is_empty() || is_heard)
     }
 }
 

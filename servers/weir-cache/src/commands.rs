@@ -60,8 +60,8 @@ static COMMANDS: [Command; 33] = [
     command("MGET", 2, ANY, mget),
     command("MSET", 3, ANY, mset),
     command("EXISTS", 2, ANY, exists),
-    command("EXPIRE", 3, 3, |it| it.expire(1000)),
-    command("PEXPIRE", 3, 3, |it| it.expire(1)),
+    command("EXPIRE", 3, ANY, |it| it.expire(1000)),
+    command("PEXPIRE", 3, ANY, |it| it.expire(1)),
     command("TTL", 2, 2, |it| it.left(1000)),
     command("PTTL", 2, 2, |it| it.left(1)),
     command("PERSIST", 2, 2, persist),
@@ -160,14 +160,18 @@ impl Context<'_, '_> {
 
     fn expire(&mut self, unit: i64) -> Result<(), String> {
         let key = self.arguments.get(1);
+        let only = OnlyWhen::parse(self.arguments.iter_from(3))?;
         let time = self.number(2)?;
         let name = if unit == 1 { "pexpire" } else { "expire" };
         let at = self.moment(time, unit).ok_or_else(|| invalid_time(name))?;
         let mut shard = self.client.shared.store.lock(key);
-        // A time that is over removes the key now.
-        let done = match time > 0 {
-            true => shard.set_expires(key, at, self.now),
-            false => shard.remove(key, self.now),
+        let done = match shard.expires(key, self.now) {
+            Some(before) if only.allows(before, at) => match time > 0 {
+                true => shard.set_expires(key, at, self.now),
+                // A time that is over removes the key now.
+                false => shard.remove(key, self.now),
+            },
+            _ => false,
         };
         self.replies.integer(done.into());
         Ok(())
@@ -182,6 +186,51 @@ impl Context<'_, '_> {
             Some(at) => ((at - self.now.ms() + unit / 2) / unit) as i64,
         });
         Ok(())
+    }
+}
+
+/// What a key's time must be for another to take its place.
+#[derive(Default)]
+struct OnlyWhen {
+    never: bool,
+    set: bool,
+    sooner: bool,
+    later: bool,
+}
+
+impl OnlyWhen {
+    fn parse<'a>(options: impl Iterator<Item = &'a [u8]>) -> Result<Self, String> {
+        let mut it = Self::default();
+        for option in options {
+            match &option.to_ascii_uppercase()[..] {
+                b"NX" => it.never = true,
+                b"XX" => it.set = true,
+                b"GT" => it.sooner = true,
+                b"LT" => it.later = true,
+                _ => {
+                    let option = String::from_utf8_lossy(option);
+                    return Err(format!("ERR Unsupported option {option}"));
+                }
+            }
+        }
+        if it.never && (it.set || it.sooner || it.later) {
+            return Err(
+                "ERR NX and XX, GT or LT options at the same time are not compatible".into()
+            );
+        }
+        if it.sooner && it.later {
+            return Err("ERR GT and LT options at the same time are not compatible".into());
+        }
+        Ok(it)
+    }
+
+    /// Whether the time may be changed. [`NEVER`] is later than all others.
+    fn allows(&self, before: u64, after: u64) -> bool {
+        let is_set = before != NEVER;
+        !(self.never && is_set
+            || self.set && !is_set
+            || self.sooner && before >= after
+            || self.later && before <= after)
     }
 }
 

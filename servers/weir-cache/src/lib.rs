@@ -37,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 use store::{Eviction, Store};
-use weir::tcp::{Limits, Running, Server, Startable};
+use weir::tcp::{Handler, Limits, Running, Server, Startable};
 
 /// What a cache may take up.
 #[derive(Debug, Clone)]
@@ -143,19 +143,22 @@ impl Cache {
         &self.shared
     }
 
+    /// The handler of one more client, for who serves it without [`start`](Self::start).
+    pub fn client(&self) -> impl Handler + use<> {
+        client::Client::new(Arc::clone(&self.shared))
+    }
+
     /// Serves it: where and with what options `server` says, with limits of its own, on this design.
     ///
     /// # Errors
     /// As [`Server::start`].
     pub fn start(&self, server: &Server, design: impl Startable) -> Result<Running, weir::Error> {
         let settings = &self.shared.settings;
-        let limits = Limits {
-            connections: settings.clients,
-            output_bytes: settings.output_bytes,
-            silent: settings.idle,
-            idle: settings.idle,
-            ..Limits::default()
-        };
+        let limits = Limits::default()
+            .connections(settings.clients)
+            .output_bytes(settings.output_bytes)
+            .silent(settings.idle)
+            .idle(settings.idle);
         let shared = Arc::clone(&self.shared);
         server
             .clone()

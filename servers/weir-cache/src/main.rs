@@ -164,6 +164,8 @@ enum Event {
     Signal,
     /// The server was woken: it may have ended.
     Woken,
+    /// It accepts no more, and has no client left.
+    Drained,
     /// A successor serves the sockets.
     Replaced,
     /// Nobody can ask for them any more.
@@ -211,6 +213,7 @@ fn serve(args: &Args) -> Result<(), Error> {
         move || _ = sender.send(event())
     };
     running.on_end(Waker::new(told(|| Event::Woken)));
+    running.on_drained(Waker::new(told(|| Event::Drained)));
     let heeding = ctrlc::set_handler(told(|| Event::Signal));
     heeding.map_err(|e| Error::io("heeding signals", std::io::Error::other(e)))?;
     let scraped = metrics.map(|socket| {
@@ -354,18 +357,16 @@ fn offer(offer: Offer, sockets: Vec<Inherited>, events: mpsc::Sender<Event>) -> 
     started.map(drop).map_err(|e| Error::io("starting a thread", e))
 }
 
-/// How often a cache that accepts no more is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// How long a cache that was replaced serves on at least, where it has clients: it may have accepted one just now.
+const LEAST: Duration = Duration::from_secs(1);
 
-/// How long it serves on at least: its threads may have been about to accept a client.
-const SETTLING: Duration = Duration::from_secs(1);
-
-/// Waits until all clients have gone, for so long at most, or until told to end.
+/// Waits until nobody is accepted any more and all clients have gone, for so long at most, or until told to end.
 fn finish(running: &Running, events: &mpsc::Receiver<Event>, longest: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < SETTLING || running.open() > 0 && began.elapsed() < longest {
-        if matches!(events.recv_timeout(LOOK), Ok(Event::Signal)) || !running.is_running() {
-            break;
+    let until = Instant::now() + longest.max(LEAST);
+    while running.is_running() {
+        match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Event::Woken | Event::Replaced | Event::NotOffered(_)) => {}
+            Ok(Event::Signal | Event::Drained) | Err(_) => break,
         }
     }
 }

@@ -20,13 +20,11 @@ pub fn start(
     shared: Arc<Shared>,
     served: Arc<Running>,
 ) -> Result<Running, Error> {
-    let limits = Limits {
-        connections: 64,
-        idle: Limits::default().silent,
+    let limits = Limits::default()
+        .connections(64)
+        .idle(Limits::default().silent)
         // A scraper that does not read does not hold up the end.
-        stop: Duration::from_secs(1),
-        ..Limits::default()
-    };
+        .stop(Duration::from_secs(1));
     server.clone().limits(limits).start(design, move |_peer| Scrape {
         request: Vec::new(),
         shared: Arc::clone(&shared),

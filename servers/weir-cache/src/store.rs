@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use std::{
     str::FromStr,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread::Thread,
@@ -91,6 +91,38 @@ pub struct Store {
     /// Keys of all shards that expire, and who is to be woken when there are any.
     expiring: AtomicUsize,
     sweeper: OnceLock<Thread>,
+    budget: Budget,
+}
+
+/// The bytes that keys may take in all. Shards lease them in pieces, so that most commands know by their own shard alone
+/// that there is room.
+#[derive(Debug)]
+struct Budget {
+    /// Bytes that no shard has leased.
+    left: AtomicUsize,
+    /// Bytes of a lease. A shard keeps two of them idle at most, so 3 % of all at most are.
+    piece: usize,
+    /// What each shard has where all have the same. One that has less takes it from those that have more.
+    share: usize,
+    eviction: Eviction,
+}
+
+/// Pieces that the share of a shard has.
+const PIECES: usize = 64;
+
+impl Budget {
+    fn new(bytes: usize, shards: usize, eviction: Eviction) -> Self {
+        let share = bytes / shards;
+        Self { left: AtomicUsize::new(bytes), piece: share / PIECES, share, eviction }
+    }
+
+    /// Leases at most so many bytes.
+    fn take(&self, most: usize) -> usize {
+        let taken = self.left.fetch_update(Relaxed, Relaxed, |left| {
+            (left > 0 && most > 0).then(|| left.saturating_sub(most))
+        });
+        taken.map_or(0, |left| left.min(most))
+    }
 }
 
 /// Most shards: what a command of several keys locks is a set of bits.
@@ -100,12 +132,13 @@ impl Store {
     /// An empty one, in so many shards (1 to [`MOST_SHARDS`]), whose keys may take so many bytes in all.
     pub fn new(shards: usize, bytes: usize, eviction: Eviction) -> Self {
         let shards = shards.clamp(1, MOST_SHARDS);
-        let new = |seed| Mutex::new(Shard::new(bytes / shards, eviction, seed as u64));
+        let new = |seed| Mutex::new(Shard::new(seed as u64));
         Self {
             shards: (1..=shards).map(new).collect(),
             hasher: RandomState::new(),
             expiring: AtomicUsize::new(0),
             sweeper: OnceLock::new(),
+            budget: Budget::new(bytes, shards, eviction),
         }
     }
 
@@ -120,6 +153,16 @@ impl Store {
         // A command that panicked closed its connection; entries are changed one at a time.
         let shard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
         Locked { expiring: shard.expiring, store: self, shard }
+    }
+
+    /// `None` where somebody has it.
+    fn try_lock_at(&self, index: usize) -> Option<Locked<'_>> {
+        let shard = match self.shards[index].try_lock() {
+            Ok(shard) => shard,
+            Err(TryLockError::Poisoned(shard)) => shard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { expiring: shard.expiring, store: self, shard })
     }
 
     /// The shard of this key.
@@ -194,8 +237,66 @@ impl std::ops::DerefMut for Locked<'_> {
     }
 }
 
+impl Locked<'_> {
+    /// Makes room before something is stored. As in Redis that is so where the entries take no more than they may: the
+    /// command that is let in then may go beyond that, once.
+    ///
+    /// # Errors
+    /// [`Full`] where nothing may be evicted.
+    pub fn make_room(&mut self) -> Result<(), Full> {
+        while self.shard.bytes > self.shard.leased {
+            let budget = &self.store.budget;
+            let missing = self.shard.bytes - self.shard.leased;
+            let taken = budget.take(missing.max(budget.piece));
+            self.shard.leased += taken;
+            if taken > 0 || self.take_from_others(missing) {
+                continue;
+            }
+            self.shard.evict(budget.eviction)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is left to lease: takes what others keep idle and, for a shard that has less than its share, what others
+    /// have beyond theirs, whose keys are evicted. Whoever is busy is left out. Says whether it got any.
+    fn take_from_others(&mut self, missing: usize) -> bool {
+        let Budget { share, eviction, .. } = self.store.budget;
+        let evicts = eviction != Eviction::None;
+        if evicts && self.shard.leased >= share {
+            return false;
+        }
+        let (shards, first) = (self.store.shards.len(), self.shard.random());
+        let mut taken = 0;
+        for at in 0..shards {
+            // Its own is locked.
+            let Some(mut other) = self.store.try_lock_at((first as usize % shards + at) % shards)
+            else {
+                continue;
+            };
+            while evicts && other.bytes > share && other.idle() < missing - taken {
+                if other.evict(eviction).is_err() {
+                    break;
+                }
+            }
+            let idle = other.idle().min(missing - taken);
+            other.leased -= idle;
+            taken += idle;
+            if taken == missing {
+                break;
+            }
+        }
+        self.shard.leased += taken;
+        taken > 0
+    }
+}
+
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        let (idle, piece) = (self.shard.idle(), self.store.budget.piece);
+        if idle > 2 * piece {
+            self.shard.leased -= idle - piece;
+            self.store.budget.left.fetch_add(idle - piece, Relaxed);
+        }
         let (before, after) = (self.expiring, self.shard.expiring);
         if after > before {
             if self.store.expiring.fetch_add(after - before, Relaxed) == 0 {
@@ -236,10 +337,9 @@ pub struct Shard {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     hasher: RandomState,
-    /// Bytes that the entries take, by estimate, and how many they may.
+    /// Bytes that the entries take, by estimate, and how many they may by what was leased.
     bytes: usize,
-    most: usize,
-    eviction: Eviction,
+    leased: usize,
     /// Entries that expire.
     expiring: usize,
     /// Times that an entry was used: the time that the least recently used is found by.
@@ -293,14 +393,13 @@ pub const OVERHEAD: usize = size_of::<Entry>() * 3 / 2 + 8;
 const SAMPLES: usize = 5;
 
 impl Shard {
-    fn new(most: usize, eviction: Eviction, seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self {
             index: HashTable::new(),
             entries: Vec::new(),
             hasher: RandomState::new(),
             bytes: 0,
-            most,
-            eviction,
+            leased: 0,
             expiring: 0,
             uses: 0,
             swept: 0,
@@ -428,34 +527,40 @@ impl Shard {
         true
     }
 
-    /// Makes room before something is stored. As in Redis that is so where the entries take no more than they may: the
-    /// command that is let in then may go beyond that, once.
+    /// Bytes leased that no entry takes.
+    fn idle(&self) -> usize {
+        self.leased.saturating_sub(self.bytes)
+    }
+
+    /// Evicts one of its entries; there is one.
     ///
     /// # Errors
-    /// [`Full`] where nothing may be evicted.
-    pub fn make_room(&mut self) -> Result<(), Full> {
-        while self.bytes > self.most {
-            let index = match self.eviction {
-                Eviction::None => return Err(Full),
-                Eviction::Random => self.any_index(),
-                Eviction::LeastRecentlyUsed => {
-                    let sample: [usize; SAMPLES] = std::array::from_fn(|_| self.any_index());
-                    let age = |at: &usize| self.uses.wrapping_sub(self.entries[*at].used);
-                    sample.into_iter().max_by_key(age).unwrap_or(0)
-                }
-            };
-            self.remove_at(index);
-            self.evicted += 1;
-        }
+    /// [`Full`] where none may be evicted.
+    fn evict(&mut self, eviction: Eviction) -> Result<(), Full> {
+        let index = match eviction {
+            Eviction::None => return Err(Full),
+            Eviction::Random => self.any_index(),
+            Eviction::LeastRecentlyUsed => {
+                let sample: [usize; SAMPLES] = std::array::from_fn(|_| self.any_index());
+                let age = |at: &usize| self.uses.wrapping_sub(self.entries[*at].used);
+                sample.into_iter().max_by_key(age).unwrap_or(0)
+            }
+        };
+        self.remove_at(index);
+        self.evicted += 1;
         Ok(())
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
     }
 
     /// An entry by chance; there is one.
     fn any_index(&mut self) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random % self.entries.len() as u64) as usize
+        (self.random() % self.entries.len() as u64) as usize
     }
 
     fn sweep(&mut self, now: &Now<'_>, most: usize) {
@@ -574,6 +679,105 @@ mod tests {
             }
             prop_assert_eq!(store.counts().bytes, bytes);
         }
+
+        #[test]
+        fn what_is_leased_and_what_is_left_is_the_limit_and_nobody_takes_more(
+            shards in 1..6usize,
+            most in 0..6000usize,
+            eviction in prop::sample::select(vec![Eviction::None, Eviction::LeastRecentlyUsed, Eviction::Random]),
+            steps in prop::collection::vec((any::<u8>(), 0..400usize, any::<bool>()), 1..200),
+        ) {
+            let (clock, _) = set_clock();
+            let store = Store::new(shards, most, eviction);
+            for (key, length, keep) in steps {
+                let key = [key];
+                match keep {
+                    true => {
+                        let mut shard = store.lock(&key);
+                        if shard.make_room().is_ok() {
+                            prop_assert!(shard.bytes <= shard.leased);
+                            shard.set(&key, &vec![0; length], NEVER);
+                        } else {
+                            prop_assert_eq!(eviction, Eviction::None);
+                            drop(shard);
+                            prop_assert!(store.counts().bytes > most, "refused though there is room");
+                        }
+                    }
+                    false => _ = store.lock(&key).remove(&key, &clock.now()),
+                }
+                let leased: usize = store.shards.iter().map(|shard| shard.lock().unwrap().leased).sum();
+                prop_assert_eq!(leased + store.budget.left.load(Relaxed), most);
+            }
+        }
+    }
+
+    /// Names of `count` keys of one shard.
+    fn keys_of(store: &Store, shard: usize, count: usize) -> Vec<[u8; 4]> {
+        let all = (0u32..).map(u32::to_le_bytes);
+        all.filter(|key| store.shard_of(key) == shard).take(count).collect()
+    }
+
+    const BIG: [u8; 1000] = [0; 1000];
+
+    #[test]
+    fn one_shard_may_have_what_the_others_leave() {
+        let store = Store::new(8, 100_000, Eviction::None);
+        for key in keys_of(&store, 3, 70) {
+            let mut shard = store.lock(&key);
+            assert_eq!(shard.make_room(), Ok(()), "all of it is free but {} bytes", shard.bytes);
+            shard.set(&key, &BIG, NEVER);
+        }
+        // What it no longer needs goes back.
+        store.clear();
+        for key in keys_of(&store, 5, 70) {
+            let mut shard = store.lock(&key);
+            assert_eq!(shard.make_room(), Ok(()));
+            shard.set(&key, &BIG, NEVER);
+        }
+    }
+
+    #[test]
+    fn a_shard_that_comes_late_gets_its_share() {
+        for eviction in [Eviction::LeastRecentlyUsed, Eviction::Random] {
+            let (clock, _) = set_clock();
+            let store = Store::new(4, 100_000, eviction);
+            let set = |shard, count| {
+                let keys = keys_of(&store, shard, count);
+                for key in &keys {
+                    let mut shard = store.lock(key);
+                    shard.make_room().unwrap();
+                    shard.set(key, &BIG, NEVER);
+                }
+                keys.iter().filter(|key| store.lock(*key).has(*key, &clock.now())).count()
+            };
+            assert!(set(0, 100) > 80, "it has all");
+            assert_eq!(set(1, 20), 20, "its share is of 25,000 bytes");
+            assert!(store.counts().bytes <= 100_000 + 2 * 1200);
+        }
+    }
+
+    #[test]
+    fn threads_that_take_from_each_other_wait_for_nobody() {
+        let (clock, _) = set_clock();
+        let store = Store::new(4, 20_000, Eviction::LeastRecentlyUsed);
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let (store, clock) = (&store, &clock);
+                scope.spawn(move || {
+                    for number in 0..2000u32 {
+                        let keys = [number.to_le_bytes(), (number ^ thread << 8).to_le_bytes()];
+                        let mut shards = store.lock_all(keys.iter().map(|key| &key[..]));
+                        shards.make_room().unwrap();
+                        for key in &keys {
+                            shards.of(key).set(key, &BIG[..number as usize % 900], NEVER);
+                        }
+                        shards.of(&keys[0]).remove(&keys[0], &clock.now());
+                    }
+                });
+            }
+        });
+        let leased: usize = store.shards.iter().map(|it| it.lock().unwrap().leased).sum();
+        assert_eq!(leased + store.budget.left.load(Relaxed), 20_000);
     }
 
     #[test]

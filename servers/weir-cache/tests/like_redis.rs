@@ -168,6 +168,20 @@ fn command() -> impl Strategy<Value = Vec<String>> {
         ],
     )
         .prop_map(|(name, key, time)| vec![name, key, time]);
+    let flag =
+        || prop::sample::select(vec!["NX", "xx", "GT", "lt", "nonsense"]).prop_map(String::from);
+    // Of times that are compared no two are alike: which is later would depend on when they came.
+    let expire_if = (
+        prop_oneof![name("EXPIRE"), name("PEXPIRE")],
+        key(),
+        prop_oneof![
+            8 => (1..1_000_000u64).prop_map(|it| (1_000_000 * it).to_string()),
+            1 => Just("-1".to_owned()),
+            1 => Just("x".to_owned()),
+        ],
+        prop::collection::vec(flag(), 1..3),
+    )
+        .prop_map(|(name, key, time, flags)| [vec![name, key, time], flags].concat());
     let mset = (name("MSET"), prop::collection::vec(prop_oneof![key(), value()], 0..6))
         .prop_map(|(name, pairs)| [vec![name], pairs].concat());
     let others =
@@ -181,7 +195,7 @@ fn command() -> impl Strategy<Value = Vec<String>> {
             ("[a-z]{1,5}no", prop::collection::vec("[a-z]{0,60}", 0..4))
                 .prop_map(|(name, rest)| [vec![name], rest].concat()),
         ];
-    prop_oneof![4 => set, 4 => of_keys, 2 => of_value, 2 => expire, 1 => mset, 1 => others]
+    prop_oneof![4 => set, 4 => of_keys, 2 => of_value, 2 => expire, 2 => expire_if, 1 => mset, 1 => others]
 }
 
 #[test]

@@ -127,6 +127,8 @@ enum Event {
     Told,
     /// The end of a server.
     End,
+    /// The server of connections accepts no more, and has none left.
+    Drained,
     /// A successor serves the sockets.
     Replaced,
     /// Nobody can ask for the sockets any more.
@@ -141,41 +143,47 @@ fn run(args: &Args) -> anyhow::Result<()> {
         bail!(Wrong("nothing would be answered: give --udp or --tcp a design".into()));
     }
     let mut before = args.hand_over.as_deref().map(take_over).transpose()?.flatten();
-    let sockets = match &mut before {
+    let given = match &mut before {
         Some(before) => before.sockets(),
-        None => Sockets::first(&args.listen)?,
+        None => inherited::from_service_manager()?,
     };
-    let mut sockets = Sockets::of(sockets, args.metrics)?;
-    // What nobody serves is neither kept nor handed over.
-    if udp.is_none() {
-        sockets.datagrams.clear();
-    }
-    if tcp.is_none() {
-        sockets.listeners.clear();
-    }
-    let offered = args.hand_over.as_ref().map(|_| sockets.kept()).transpose()?;
-    let addresses = sockets.addresses()?;
     let counts = AllCounts::default();
-    let metrics = sockets.metrics;
-    let udp = udp.map(|design| serve_udp(args, design, sockets.datagrams, &answers, &counts));
-    let tcp = tcp.map(|design| serve_tcp(args, design, sockets.listeners, &answers, &counts));
-    let serving = Arc::new(Serving {
-        udp: udp.transpose()?,
-        tcp: tcp.transpose()?,
-        counts,
-        names: answers.names(),
-    });
+    let begin = |at| udp.map(|design| serve_udp(args, design, at, &answers, &counts)).transpose();
+    let (listeners, metrics, offered, udp) = if given.is_empty() && args.hand_over.is_none() {
+        let (listeners, udp) = serve_beside(&args.listen, tcp.is_some(), begin)?;
+        (listeners, args.metrics.map(listen_for_metrics).transpose()?, None, udp)
+    } else {
+        let given = if given.is_empty() { bind_all(&args.listen)? } else { given };
+        let mut sockets = Sockets::of(given, args.metrics)?;
+        // What nobody serves is neither kept nor handed over.
+        if udp.is_none() {
+            sockets.datagrams.clear();
+        }
+        if tcp.is_none() {
+            sockets.listeners.clear();
+        }
+        let offered = args.hand_over.as_ref().map(|_| sockets.kept()).transpose()?;
+        let udp = begin(At::Sockets(sockets.datagrams))?;
+        (sockets.listeners, sockets.metrics, offered, udp)
+    };
+    let tcp = tcp.map(|design| serve_tcp(args, design, listeners, &answers, &counts));
+    let tcp = tcp.transpose()?;
+    let addresses = udp.iter().flat_map(udp::Running::local_addresses);
+    let addresses = addresses.chain(tcp.iter().flat_map(tcp::Running::local_addresses));
+    let addresses: BTreeSet<_> = addresses.copied().collect();
+    let serving = Arc::new(Serving { udp, tcp, counts, names: answers.names() });
     let metrics = metrics.map(|listener| serving.tell(listener, args.hand_over.is_some()));
     let metrics = metrics.transpose()?;
     let (events, happens) = mpsc::channel();
-    let told = |events: &mpsc::Sender<Event>| {
+    let waker = |event: fn() -> Event| {
         let events = events.clone();
-        move || _ = events.send(Event::End)
+        Waker::new(move || _ = events.send(event()))
     };
     let signals = events.clone();
     ctrlc::set_handler(move || _ = signals.send(Event::Told)).context("cannot heed signals")?;
-    serving.udp.iter().for_each(|server| server.on_end(Waker::new(told(&events))));
-    serving.tcp.iter().for_each(|server| server.on_end(Waker::new(told(&events))));
+    serving.udp.iter().for_each(|server| server.on_end(waker(|| Event::End)));
+    serving.tcp.iter().for_each(|server| server.on_end(waker(|| Event::End)));
+    serving.tcp.iter().for_each(|server| server.on_drained(waker(|| Event::Drained)));
     // Where a successor could not reach this one, it does not begin.
     let offer = args.hand_over.as_deref().map(Offer::at).transpose()?;
     if let Some(before) = before {
@@ -253,19 +261,17 @@ impl Serving {
     }
 }
 
-/// How often a server that accepts no more is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// How long a server that was replaced is served on at least, where connections are left: it may have accepted one just now.
+const LEAST: Duration = Duration::from_secs(1);
 
-/// How long it is served on at least: its threads may have been about to accept a connection.
-const SETTLING: Duration = Duration::from_secs(1);
-
-/// Waits until the connections are over, for so long at most, or until told to end.
+/// Waits until nothing more is accepted and the connections are over, for so long at most, or until told to end.
 fn finish(server: &tcp::Running, happens: &mpsc::Receiver<Event>, longest: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < SETTLING || server.open() > 0 && began.elapsed() < longest {
+    let until = Instant::now() + longest.max(LEAST);
+    while server.is_running() {
         // That of datagrams has ended by now, and says so.
-        if matches!(happens.recv_timeout(LOOK), Ok(Event::Told)) || !server.is_running() {
-            break;
+        match happens.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Event::End | Event::NotOffered(_) | Event::Replaced) => {}
+            Ok(Event::Told | Event::Drained) | Err(_) => break,
         }
     }
 }
@@ -296,22 +302,6 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Those of a service manager, or else of one's own.
-    fn first(listen: &[SocketAddr]) -> anyhow::Result<Vec<Inherited>> {
-        let inherited = inherited::from_service_manager()?;
-        if !inherited.is_empty() {
-            return Ok(inherited);
-        }
-        let mut sockets = Vec::new();
-        for address in listen {
-            let (udp, tcp) = bind(*address)?;
-            for socket in [Socket::Datagrams(udp), Socket::Listener(tcp)] {
-                sockets.push(Inherited { name: NAME.into(), socket });
-            }
-        }
-        Ok(sockets)
-    }
-
     /// By their kinds, and one for metrics if these are to be served.
     fn of(sockets: Vec<Inherited>, metrics: Option<SocketAddr>) -> anyhow::Result<Self> {
         let mut of_metrics = None;
@@ -326,10 +316,7 @@ impl Sockets {
         }
         let metrics = match (metrics, of_metrics) {
             (Some(_), Some(socket)) => Some(socket),
-            (Some(at), None) => {
-                let failed = || format!("cannot serve metrics at {at}");
-                Some(TcpListener::bind(at).with_context(failed)?)
-            }
+            (Some(at), None) => Some(listen_for_metrics(at)?),
             (None, _) => None,
         };
         Ok(Self { datagrams, listeners, metrics })
@@ -348,12 +335,6 @@ impl Sockets {
             kept.push(Inherited { name: name.into(), socket });
         }
         Ok(kept)
-    }
-
-    /// Where they are, each once.
-    fn addresses(&self) -> std::io::Result<BTreeSet<SocketAddr>> {
-        let datagrams = self.datagrams.iter().map(UdpSocket::local_addr);
-        datagrams.chain(self.listeners.iter().map(TcpListener::local_addr)).collect()
     }
 }
 
@@ -398,6 +379,59 @@ fn read_zone(text: &str) -> anyhow::Result<Zone> {
 /// How often a port is tried that is free for datagrams and may not be for connections.
 const TRIES: usize = 16;
 
+/// Where datagrams are received: by sockets that others have, too, or by the server's own, which cost less.
+enum At {
+    Sockets(Vec<UdpSocket>),
+    Addresses(Vec<SocketAddr>),
+}
+
+/// Has datagrams served at each address, by sockets of the server's own, and listens there if connections are served, too.
+fn serve_beside(
+    listen: &[SocketAddr],
+    listens: bool,
+    begin: impl Fn(At) -> anyhow::Result<Option<udp::Running<Datagrams>>>,
+) -> anyhow::Result<(Vec<TcpListener>, Option<udp::Running<Datagrams>>)> {
+    let free = listens && listen.iter().any(|address| address.port() == 0);
+    for last in (0..TRIES).rev() {
+        let listeners = match listens {
+            true => listen.iter().map(|at| listen_at(*at)).collect::<Result<Vec<_>, _>>()?,
+            false => vec![],
+        };
+        let own = listeners.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
+        match begin(At::Addresses(if listens { own } else { listen.to_vec() })) {
+            Ok(udp) => return Ok((listeners, udp)),
+            // Its port is free for connections, and may not be for datagrams.
+            Err(error) if free && last > 0 && is_taken(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    unreachable!("the last try returns")
+}
+
+fn is_taken(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(weir::Error::Bind { .. }))
+}
+
+fn listen_at(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))
+}
+
+fn listen_for_metrics(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("cannot serve metrics at {address}"))
+}
+
+/// Sockets that can be handed over, for datagrams and for connections at each address.
+fn bind_all(listen: &[SocketAddr]) -> anyhow::Result<Vec<Inherited>> {
+    let mut sockets = Vec::new();
+    for address in listen {
+        let (udp, tcp) = bind(*address)?;
+        for socket in [Socket::Datagrams(udp), Socket::Listener(tcp)] {
+            sockets.push(Inherited { name: NAME.into(), socket });
+        }
+    }
+    Ok(sockets)
+}
+
 /// Sockets for datagrams and for connections at one address.
 fn bind(address: SocketAddr) -> anyhow::Result<(UdpSocket, TcpListener)> {
     let failed = || format!("cannot listen at {address}");
@@ -415,26 +449,28 @@ fn bind(address: SocketAddr) -> anyhow::Result<(UdpSocket, TcpListener)> {
 fn serve_udp(
     args: &Args,
     design: &str,
-    sockets: Vec<UdpSocket>,
+    at: At,
     answers: &Arc<Answers>,
     counts: &AllCounts,
 ) -> anyhow::Result<udp::Running<Datagrams>> {
     let spec = Spec::parse(design).context("--udp")?;
-    let anywhere =
-        sockets.iter().any(|socket| socket.local_addr().is_ok_and(|at| at.ip().is_unspecified()));
-    let options = SocketOptions { local_address: anywhere, ..SocketOptions::default() };
+    let addresses = match &at {
+        At::Sockets(sockets) => sockets.iter().map(UdpSocket::local_addr).collect(),
+        At::Addresses(addresses) => Ok(addresses.clone()),
+    };
+    let anywhere = addresses?.iter().any(|address| address.ip().is_unspecified());
+    let options = SocketOptions::default().local_address(anywhere);
     // The limit on answers a second is one on replies.
     let joins = !args.in_order && args.answers_per_s.is_none();
-    let limits = limits::Limits {
-        replies_outstanding: 4096,
+    let limits = limits::Limits::default()
+        .replies_outstanding(4096)
         // The shortest query has 17 bytes: the root's name, a type, a class, and a header.
-        reply_percent: u32::from(args.longest) * 100 / 17 + 1,
-        replies_per_s: args.answers_per_s,
-        transmits_outstanding: if joins { 4096 } else { 0 },
+        .reply_percent(u32::from(args.longest) * 100 / 17 + 1)
+        .replies_per_s(args.answers_per_s)
+        .transmits_outstanding(if joins { 4096 } else { 0 })
         // Answers are told from queries, and never answered.
-        refuse_loops: false,
-    };
-    let server = udp_server(sockets)?
+        .refuse_loops(false);
+    let server = udp_server(at)?
         // Also of answers that leave together.
         .payload_bytes(usize::from(args.longest).max(2048))
         .region_options(spec.region)
@@ -447,20 +483,23 @@ fn serve_udp(
     running.context("answering by UDP")
 }
 
-/// A server on these sockets; where it cannot have them, on sockets of its own in their place.
-fn udp_server(sockets: Vec<UdpSocket>) -> anyhow::Result<udp::Server> {
+/// A server there. Where it cannot have the sockets, it has its own in their place.
+fn udp_server(at: At) -> anyhow::Result<udp::Server> {
     const NONE: &str = "there is no UDP socket: give one, or --udp none";
-    if sockets_can_be_given().is_err() {
-        let addresses: Vec<_> =
-            sockets.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>()?;
-        drop(sockets);
-        let mut addresses = addresses.into_iter();
-        let first = udp::Server::bind(addresses.next().context(NONE)?);
-        return Ok(addresses.fold(first, udp::Server::and_bind));
-    }
-    let mut sockets = sockets.into_iter();
-    let first = udp::Server::from_std(sockets.next().context(NONE)?)?;
-    Ok(sockets.try_fold(first, udp::Server::and_from_std)?)
+    let addresses = match at {
+        At::Sockets(sockets) if sockets_can_be_given().is_ok() => {
+            let mut sockets = sockets.into_iter();
+            let first = udp::Server::from_std(sockets.next().context(NONE)?)?;
+            return Ok(sockets.try_fold(first, udp::Server::and_from_std)?);
+        }
+        At::Sockets(sockets) => {
+            sockets.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>()?
+        }
+        At::Addresses(addresses) => addresses,
+    };
+    let mut addresses = addresses.into_iter();
+    let first = udp::Server::bind(addresses.next().context(NONE)?);
+    Ok(addresses.fold(first, udp::Server::and_bind))
 }
 
 fn serve_tcp(
@@ -471,13 +510,11 @@ fn serve_tcp(
     counts: &AllCounts,
 ) -> anyhow::Result<tcp::Running> {
     let design = tcp::AnyDesign::parse(design).context("--tcp")?;
-    let limits = tcp::Limits {
-        connections: args.connections,
-        silent: Some(Duration::from_secs(args.idle)),
-        idle: Some(Duration::from_secs(args.idle)),
-        stalled: Some(Duration::from_secs(args.idle)),
-        ..tcp::Limits::default()
-    };
+    let limits = tcp::Limits::default()
+        .connections(args.connections)
+        .silent(Some(Duration::from_secs(args.idle)))
+        .idle(Some(Duration::from_secs(args.idle)))
+        .stalled(Some(Duration::from_secs(args.idle)));
     let mut sockets = sockets.into_iter();
     let first = sockets.next().context("there is no TCP socket: give one, or --tcp none")?;
     let server = sockets.try_fold(tcp::Server::from_std(first)?, tcp::Server::and_from_std)?;

@@ -4,25 +4,24 @@ use crate::{query::RCODES, serve::Counted};
 use std::{fmt::Write as _, net::TcpListener, sync::Arc, time::Duration};
 use weir::{
     Error,
-    tcp::{Blocking, Handler, Limits, Output, Running, Server, WhenFull},
+    tcp::{Blocking, Handler, Limits, Output, Running, Server},
 };
 
 /// Bytes of a request, at most.
 const MOST_BYTES: usize = 8192;
 
 /// Scrapers at a time, and how long each may take.
-const LIMITS: Limits = Limits {
-    connections: 16,
-    active: None,
-    threads: None,
-    output_bytes: 1 << 20,
-    when_full: WhenFull::Wait,
-    silent: Some(Duration::from_secs(5)),
-    idle: Some(Duration::from_secs(5)),
-    stalled: Some(Duration::from_secs(5)),
-    linger: Duration::from_secs(1),
-    stop: Duration::from_secs(1),
-};
+fn limits() -> Limits {
+    let most = Some(Duration::from_secs(5));
+    Limits::default()
+        .connections(16)
+        .output_bytes(1 << 20)
+        .silent(most)
+        .idle(most)
+        .stalled(most)
+        .linger(Duration::from_secs(1))
+        .stop(Duration::from_secs(1))
+}
 
 /// Names and values of counters, under a common beginning of their names.
 pub type Counters = (&'static str, Vec<(&'static str, u64)>);
@@ -54,7 +53,7 @@ pub fn serve(
 ) -> Result<Running, Error> {
     let read: Arc<dyn Fn() -> Figures + Send + Sync> = Arc::new(read);
     // The one design that is small, and runs everywhere: a scraper comes every few seconds.
-    let server = Server::from_std(listener)?.keep_listening(keeps).limits(LIMITS);
+    let server = Server::from_std(listener)?.keep_listening(keeps).limits(limits());
     server.start(Blocking::default(), move |_| Scraper { request: vec![], read: Arc::clone(&read) })
 }
 

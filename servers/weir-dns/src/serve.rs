@@ -265,6 +265,6 @@ impl tcp::Handler for Connection {
 
     fn asks(&self) -> Asks {
         let waits = self.waits();
-        Asks { pause: waits, holds: waits, ..Asks::NOTHING }
+        Asks::NOTHING.pause(waits).holds(waits)
     }
 }

@@ -110,17 +110,16 @@ impl Default for Sockets {
 
 impl Sockets {
     fn settings(&self, provider: Provider) -> Settings {
-        Settings {
-            provider,
-            tell: self.tell,
-            receive: self.receive,
-            sends: self.sends,
-            spin: Duration::from_micros(self.spin_us),
-            receives: self.receives,
-            sends_outstanding: self.sends_outstanding,
-            receive_buffer_bytes: self.buffer_bytes,
-            send_buffer_bytes: self.buffer_bytes,
-        }
+        Settings::default()
+            .provider(provider)
+            .tell(self.tell)
+            .receive(self.receive)
+            .sends(self.sends)
+            .spin(Duration::from_micros(self.spin_us))
+            .receives(self.receives)
+            .sends_outstanding(self.sends_outstanding)
+            .receive_buffer_bytes(self.buffer_bytes)
+            .send_buffer_bytes(self.buffer_bytes)
     }
 
     /// An endpoint. To be called in a runtime.

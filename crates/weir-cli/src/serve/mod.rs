@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use weir::counters::os::KernelEntries;
 use weir::limits::Limits;
-use weir::memory::{Commit, NumaNode, PageKind, RegionOptions};
+use weir::memory::{Commit, NumaNode, PageKind};
 use weir::socket::{OFFLOADED_BYTES, PathMtu, ReceiveBuffer, SocketOptions};
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
 use weir_lab::udp::plan::{Held, Work};
@@ -328,7 +328,7 @@ fn limits(args: &ServeUdp) -> Limits {
     match (args.echo, args.replies_per_s) {
         (false, _) => Limits::SINK,
         (true, Most::PerSecond(rate)) => Limits::echo(rate as u64),
-        (true, Most::Any) => Limits { replies_per_s: None, ..Limits::echo(0) },
+        (true, Most::Any) => Limits::echo(0).replies_per_s(None),
     }
 }
 
@@ -549,25 +549,28 @@ fn start(
     let (first, others) = bind.split_first().ok_or_else(none)?;
     let mut server = Server::bind(*first)
         .payload_bytes(args.size)
-        .region_options(RegionOptions {
-            pages: args.pages.unwrap_or(region.pages),
-            numa_node: args.numa_node.unwrap_or(region.numa_node),
-            commit: args.commit.unwrap_or(region.commit),
-        })
-        .socket_options(SocketOptions {
-            receive_buffer: args.rcvbuf,
-            // With one address there is nothing to choose, and nothing to pay for it.
-            local_address: (args.echo && bind.iter().any(|at| at.ip().is_unspecified()))
-                || ports.is_some(),
-            receive_offload: args.receive_offload,
-            send_offload: !args.no_send_offload,
-            busy_poll: args.busy_poll,
-            peer_errors: args.peer_errors,
-            traffic_class: args.tos,
-            hops: args.ttl,
-            path_mtu: args.path_mtu,
-            ..SocketOptions::default()
-        })
+        .region_options(
+            region
+                .pages(args.pages.unwrap_or(region.pages))
+                .numa_node(args.numa_node.unwrap_or(region.numa_node))
+                .commit(args.commit.unwrap_or(region.commit)),
+        )
+        .socket_options(
+            SocketOptions::default()
+                .receive_buffer(args.rcvbuf)
+                // With one address there is nothing to choose, and nothing to pay for it.
+                .local_address(
+                    (args.echo && bind.iter().any(|at| at.ip().is_unspecified()))
+                        || ports.is_some(),
+                )
+                .receive_offload(args.receive_offload)
+                .send_offload(!args.no_send_offload)
+                .busy_poll(args.busy_poll)
+                .peer_errors(args.peer_errors)
+                .traffic_class(args.tos)
+                .hops(args.ttl)
+                .path_mtu(args.path_mtu),
+        )
         .give_up_privilege(true)
         .limits(limits(args));
     for address in others {

@@ -313,26 +313,26 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
     let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
     let mut server = server
         .buffer_bytes(args.buffer)
-        .stream_options(StreamOptions {
-            no_delay: !args.delay,
-            receive_buffer_bytes: args.rcvbuf,
-            send_buffer_bytes: args.sndbuf,
-            backlog: args.backlog,
-            keepalive: some(args.keepalive).map(keepalive),
-            ..StreamOptions::default()
-        })
-        .limits(Limits {
-            connections,
-            active: args.active,
-            threads: args.threads_max,
-            output_bytes: args.output_bytes,
-            when_full: if args.close_when_full { WhenFull::Close } else { WhenFull::Wait },
-            silent: some(args.silent),
-            idle: some(args.idle),
-            stalled: some(args.stalled),
-            stop: args.stop_time,
-            ..Limits::default()
-        });
+        .stream_options(
+            StreamOptions::default()
+                .no_delay(!args.delay)
+                .receive_buffer_bytes(args.rcvbuf)
+                .send_buffer_bytes(args.sndbuf)
+                .backlog(args.backlog)
+                .keepalive(some(args.keepalive).map(keepalive)),
+        )
+        .limits(
+            Limits::default()
+                .connections(connections)
+                .active(args.active)
+                .threads(args.threads_max)
+                .output_bytes(args.output_bytes)
+                .when_full(if args.close_when_full { WhenFull::Close } else { WhenFull::Wait })
+                .silent(some(args.silent))
+                .idle(some(args.idle))
+                .stalled(some(args.stalled))
+                .stop(args.stop_time),
+        );
     server = addresses.fold(server, Server::and_bind);
     server = paths.fold(server, Server::and_bind_unix);
     if let Some(mode) = args.unix_mode {
@@ -394,7 +394,7 @@ fn some_a_second(rate: u64) -> Result<u64, String> {
 /// Asked first after this time, and then as often as usual, or as often as that.
 fn keepalive(idle: Duration) -> Keepalive {
     let usual = Keepalive::default();
-    Keepalive { idle, interval: usual.interval.min(idle), ..usual }
+    usual.idle(idle).interval(usual.interval.min(idle))
 }
 
 /// The filters that were asked for. Where there are none, a connection asks once a call whether there are.

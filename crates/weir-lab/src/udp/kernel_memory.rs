@@ -13,7 +13,7 @@ use comfy_table::{Table, presets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir::counters::os::{KernelMemory, Sampler};
-use weir::memory::{Commit, RegionOptions};
+use weir::memory::Commit;
 use weir::udp::{AnyDesign, Datagram, Replies, Server, Spec};
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
@@ -72,7 +72,7 @@ pub fn probe(spec: Option<&str>) -> Result<Probe, weir::Error> {
         Some(text) => {
             let Spec { design, region } = Spec::parse(text)?;
             // What the kernel holds for memory that nothing was received into is what is asked.
-            let region = RegionOptions { commit: Commit::Touched, ..region };
+            let region = region.commit(Commit::Touched);
             let server =
                 Server::bind("127.0.0.1:0".parse().expect("an address")).region_options(region);
             Some(server.start(design, |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())?)

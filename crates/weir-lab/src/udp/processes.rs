@@ -528,8 +528,7 @@ impl Bench for Processes {
         // Nobody reads it, so its buffer fills at once and everything after is dropped. Without
         // receive offload the kernel cuts what is sent on the core of the sender: so the sink asks
         // for it where the server does.
-        let options =
-            SocketOptions { receive_offload: load.receive_offload, ..SocketOptions::default() };
+        let options = SocketOptions::default().receive_offload(load.receive_offload);
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let sink = DatagramSocket::bind(&Endpoint { address, options }).map_err(failed)?;
         let port = sink.local_address().port();

@@ -180,7 +180,7 @@ async fn a_runtime_that_ends_in_the_middle_gives_every_slice_back(settings: Sett
 }
 
 async fn two_slices_of_a_kind_are_enough(settings: Settings) {
-    let settings = Settings { receives: 2, sends_outstanding: 2, ..settings };
+    let settings = settings.receives(2).sends_outstanding(2);
     let factory = Factory::new();
     let (server, client) = (factory.endpoint(&settings), factory.endpoint(&settings));
     serve(server.clone());

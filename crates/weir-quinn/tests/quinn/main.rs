@@ -48,14 +48,12 @@ macro_rules! on_each {
             $(#[test]
             fn $test() {
                 let provider = $provider.parse().expect("it is a provider");
-                let settings = $crate::Settings {
-                    provider,
-                    tell: $crate::Tell::$tell,
-                    receive: $crate::Receive::$receive,
-                    sends: $crate::Sends::$sends,
-                    spin: std::time::Duration::from_micros($spin),
-                    ..Default::default()
-                };
+                let settings = $crate::Settings::default()
+                    .provider(provider)
+                    .tell($crate::Tell::$tell)
+                    .receive($crate::Receive::$receive)
+                    .sends($crate::Sends::$sends)
+                    .spin(std::time::Duration::from_micros($spin));
                 $crate::run(settings, super::$test);
             })*
         }

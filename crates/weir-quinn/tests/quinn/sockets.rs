@@ -155,7 +155,7 @@ async fn a_buffer_that_is_too_short_loses_what_does_not_fit(settings: Settings) 
 }
 
 async fn a_burst_beyond_the_receives_is_received_to_its_end(settings: Settings) {
-    let one = bind("127.0.0.1:0", &Settings { receives: 2, ..settings });
+    let one = bind("127.0.0.1:0", &settings.receives(2));
     let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for number in 0..10 {
         other.send_to(&[number], one.local_addr().unwrap()).unwrap();

@@ -75,7 +75,7 @@ pub struct Received {
 ///
 /// let (receive, mut datagrams) = datagrams(1024, Full::DropNewest);
 /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
-///     .limits(Limits { transmits_outstanding: 64, ..Limits::SINK })
+///     .limits(Limits::SINK.transmits_outstanding(64))
 ///     .start(AnyDesign::parse("blocking-batch").unwrap(), move |_thread| receive.handler())
 ///     .unwrap();
 /// let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -18,7 +18,12 @@ mod given;
 pub(crate) mod native;
 mod span;
 
-use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters, options::named};
+use crate::{
+    Error, Unavailable,
+    affinity::allowed_cores,
+    counters::Counters,
+    options::{named, settings},
+};
 use socket2::InterfaceIndexOrAddress;
 use std::{
     io,
@@ -40,61 +45,63 @@ pub use span::{Span, Unsent};
 /// The name of plain sockets, where a provider is named.
 pub const PROVIDER: &str = "sockets";
 
-/// What is asked of a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SocketOptions {
-    /// Room for datagrams that nobody has received yet.
-    pub receive_buffer: ReceiveBuffer,
-    /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's.
-    pub send_buffer_bytes: Option<usize>,
-    /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
-    pub reuse_port: bool,
-    /// Give this one of the sockets that share the address the datagrams that its core received
-    /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; SIO_CPU_AFFINITY, Windows 10 version 2004). Without it a hash
-    /// of the addresses decides, which Windows does not have. Needs `reuse_port`.
-    pub steer_by_core: Option<Shard>,
-    /// Leave datagrams of IPv4 to another socket on the same port (IPV6_V6ONLY), where this address is every
-    /// one of IPv6. Without it such a socket receives them too.
-    pub only_v6: bool,
-    /// Ask for the address that each datagram was sent to (IP_PKTINFO). Replies then leave from
-    /// that address: what a server needs that answers on every address of a machine.
-    pub local_address: bool,
-    /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
-    pub receive_time: bool,
-    /// Ask for the traffic class of each datagram (IP_RECVTOS, IPV6_RECVTCLASS): how it was to be treated on its way, and
-    /// whether it met congestion ([`Meta::ecn`]).
-    pub receive_traffic_class: bool,
-    /// Ask for the hops that were left to each datagram (IP_RECVTTL, IPV6_RECVHOPLIMIT).
-    pub receive_hops: bool,
-    /// Let the system put several datagrams of one sender and of one size into one buffer (UDP_GRO,
-    /// Linux 5.0): see [`Arrival::segment`]. A buffer must have room for
-    /// [`OFFLOADED_BYTES`]; what finds no room is lost.
-    pub receive_offload: bool,
-    /// Let datagrams that are sent in a row to one peer, and are of one size, leave as one, which the system cuts as late
-    /// as it can (UDP_SEGMENT, Linux 4.18). The peer receives the same datagrams in the same order. Where the system
-    /// cannot, each leaves by itself: see [`DatagramSocket::send_offload_obtained`].
-    pub send_offload: bool,
-    /// The traffic class that datagrams are sent with (IP_TOS, IPV6_TCLASS): six bits of differentiated services and two of
-    /// congestion. `None` for the system's.
-    pub traffic_class: Option<u8>,
-    /// The hops that datagrams to one peer may take (IP_TTL, IPV6_UNICAST_HOPS); `None` for the system's.
-    pub hops: Option<u8>,
-    /// The hops that datagrams to a group may take (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS); `None` for the system's: one.
-    pub group_hops: Option<u8>,
-    /// What becomes of datagrams that are longer than a packet of their path (IP_MTU_DISCOVER, IPV6_MTU_DISCOVER;
-    /// IP_DONTFRAGMENT on Windows).
-    pub path_mtu: PathMtu,
-    /// Hear of datagrams sent that met an error on their way (IP_RECVERR, IPV6_RECVERR): see
-    /// [`PeerError`].
-    pub peer_errors: bool,
-    /// Poll the device's queue for so long before a receive waits (SO_BUSY_POLL, Linux 3.11, which
-    /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
-    /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
-    pub busy_poll: Option<Duration>,
-    /// A socket to be used instead of a new one: it is bound already, and shared with whoever else has it. All that is asked
-    /// here is asked of it, but what belongs to binding (`reuse_port`, `steer_by_core`, `only_v6`). `Server::from_std` of a
-    /// server of UDP sets this, and nothing else can.
-    pub given: Option<Given>,
+settings! {
+    /// What is asked of a socket.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct SocketOptions {
+        /// Room for datagrams that nobody has received yet.
+        pub receive_buffer: ReceiveBuffer,
+        /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's.
+        pub send_buffer_bytes: Option<usize>,
+        /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
+        pub reuse_port: bool,
+        /// Give this one of the sockets that share the address the datagrams that its core received
+        /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; SIO_CPU_AFFINITY, Windows 10 version 2004). Without it a hash
+        /// of the addresses decides, which Windows does not have. Needs `reuse_port`.
+        pub steer_by_core: Option<Shard>,
+        /// Leave datagrams of IPv4 to another socket on the same port (IPV6_V6ONLY), where this address is every
+        /// one of IPv6. Without it such a socket receives them too.
+        pub only_v6: bool,
+        /// Ask for the address that each datagram was sent to (IP_PKTINFO). Replies then leave from
+        /// that address: what a server needs that answers on every address of a machine.
+        pub local_address: bool,
+        /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
+        pub receive_time: bool,
+        /// Ask for the traffic class of each datagram (IP_RECVTOS, IPV6_RECVTCLASS): how it was to be treated on its way, and
+        /// whether it met congestion ([`Meta::ecn`]).
+        pub receive_traffic_class: bool,
+        /// Ask for the hops that were left to each datagram (IP_RECVTTL, IPV6_RECVHOPLIMIT).
+        pub receive_hops: bool,
+        /// Let the system put several datagrams of one sender and of one size into one buffer (UDP_GRO,
+        /// Linux 5.0): see [`Arrival::segment`]. A buffer must have room for
+        /// [`OFFLOADED_BYTES`]; what finds no room is lost.
+        pub receive_offload: bool,
+        /// Let datagrams that are sent in a row to one peer, and are of one size, leave as one, which the system cuts as late
+        /// as it can (UDP_SEGMENT, Linux 4.18). The peer receives the same datagrams in the same order. Where the system
+        /// cannot, each leaves by itself: see [`DatagramSocket::send_offload_obtained`].
+        pub send_offload: bool,
+        /// The traffic class that datagrams are sent with (IP_TOS, IPV6_TCLASS): six bits of differentiated services and two of
+        /// congestion. `None` for the system's.
+        pub traffic_class: Option<u8>,
+        /// The hops that datagrams to one peer may take (IP_TTL, IPV6_UNICAST_HOPS); `None` for the system's.
+        pub hops: Option<u8>,
+        /// The hops that datagrams to a group may take (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS); `None` for the system's: one.
+        pub group_hops: Option<u8>,
+        /// What becomes of datagrams that are longer than a packet of their path (IP_MTU_DISCOVER, IPV6_MTU_DISCOVER;
+        /// IP_DONTFRAGMENT on Windows).
+        pub path_mtu: PathMtu,
+        /// Hear of datagrams sent that met an error on their way (IP_RECVERR, IPV6_RECVERR): see
+        /// [`PeerError`].
+        pub peer_errors: bool,
+        /// Poll the device's queue for so long before a receive waits (SO_BUSY_POLL, Linux 3.11, which
+        /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
+        /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
+        pub busy_poll: Option<Duration>,
+        /// A socket to be used instead of a new one: it is bound already, and shared with whoever else has it. All that is asked
+        /// here is asked of it, but what belongs to binding (`reuse_port`, `steer_by_core`, `only_v6`). `Server::from_std` of a
+        /// server of UDP sets this, and nothing else can.
+        pub given: Option<Given>,
+    }
 }
 
 impl Default for SocketOptions {

@@ -28,7 +28,7 @@ pub enum Mode {
     Try,
 }
 
-use crate::{Error, Unavailable, counters::Counters};
+use crate::{Error, Unavailable, counters::Counters, options::settings};
 use socket2::Socket;
 use std::{
     fmt, io,
@@ -37,40 +37,44 @@ use std::{
     time::Duration,
 };
 
-/// What is asked of a listening socket and of those that it accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StreamOptions {
-    /// Send small segments at once (TCP_NODELAY): what a server of requests wants.
-    pub no_delay: bool,
-    /// Size of the receive buffer in bytes as given to SO_RCVBUF; `None` for the system's, which
-    /// grows.
-    pub receive_buffer_bytes: Option<usize>,
-    /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's, which grows.
-    pub send_buffer_bytes: Option<usize>,
-    /// Connections that may wait to be accepted. The system has a limit of its own
-    /// (net.core.somaxconn).
-    pub backlog: u32,
-    /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections. Where sockets
-    /// cannot share one, binding is [`Error::Unavailable`].
-    pub reuse_port: bool,
-    /// Leave an address of IPv4 to another socket that listens on the same port (IPV6_V6ONLY), where this
-    /// address is every one of IPv6.
-    pub only_v6: bool,
-    /// When the system asks whether a silent peer is still there; `None` for never.
-    pub keepalive: Option<Keepalive>,
+settings! {
+    /// What is asked of a listening socket and of those that it accepts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct StreamOptions {
+        /// Send small segments at once (TCP_NODELAY): what a server of requests wants.
+        pub no_delay: bool,
+        /// Size of the receive buffer in bytes as given to SO_RCVBUF; `None` for the system's, which
+        /// grows.
+        pub receive_buffer_bytes: Option<usize>,
+        /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's, which grows.
+        pub send_buffer_bytes: Option<usize>,
+        /// Connections that may wait to be accepted. The system has a limit of its own
+        /// (net.core.somaxconn).
+        pub backlog: u32,
+        /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections. Where sockets
+        /// cannot share one, binding is [`Error::Unavailable`].
+        pub reuse_port: bool,
+        /// Leave an address of IPv4 to another socket that listens on the same port (IPV6_V6ONLY), where this
+        /// address is every one of IPv6.
+        pub only_v6: bool,
+        /// When the system asks whether a silent peer is still there; `None` for never.
+        pub keepalive: Option<Keepalive>,
+    }
 }
 
-/// When the system asks whether a silent peer is still there (SO_KEEPALIVE, RFC 9293, 3.8.4): one that is
-/// answers by itself, and one that has gone without a word is found. Whole seconds; parts of one count as
-/// one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keepalive {
-    /// How long nothing was heard from the peer before the first question: 1 s to [`MOST_KEEPALIVE`].
-    pub idle: Duration,
-    /// Time between two questions: 1 s to [`MOST_KEEPALIVE`].
-    pub interval: Duration,
-    /// Questions without an answer after which the connection is broken: 1 to 127.
-    pub tries: u32,
+settings! {
+    /// When the system asks whether a silent peer is still there (SO_KEEPALIVE, RFC 9293, 3.8.4): one that is
+    /// answers by itself, and one that has gone without a word is found. Whole seconds; parts of one count as
+    /// one.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Keepalive {
+        /// How long nothing was heard from the peer before the first question: 1 s to [`MOST_KEEPALIVE`].
+        pub idle: Duration,
+        /// Time between two questions: 1 s to [`MOST_KEEPALIVE`].
+        pub interval: Duration,
+        /// Questions without an answer after which the connection is broken: 1 to 127.
+        pub tries: u32,
+    }
 }
 
 /// The longest that a [`Keepalive`] may wait: what Linux takes.

@@ -21,7 +21,16 @@ pub(super) struct Acceptor {
     /// The server stops: it accepts no more.
     shut: bool,
     /// The server accepts no more, and goes on with what is open.
-    left_off: bool,
+    left_off: Left,
+}
+
+/// Whether a thread has left off.
+#[derive(Debug)]
+enum Left {
+    Not,
+    Off,
+    /// And has said so.
+    Told,
 }
 
 /// What an attempt to accept brought.
@@ -36,7 +45,7 @@ pub(super) enum Attempt {
 
 impl Acceptor {
     pub(super) fn new() -> Self {
-        Self { accepts: true, paused_until: None, shut: false, left_off: false }
+        Self { accepts: true, paused_until: None, shut: false, left_off: Left::Not }
     }
 
     /// Whether anything is to be accepted now.
@@ -83,7 +92,7 @@ impl Acceptor {
     /// A descriptor was given back.
     pub(super) fn descriptor_returned(&mut self) {
         self.paused_until = None;
-        self.accepts = !self.shut && !self.left_off;
+        self.accepts = !self.shut && matches!(self.left_off, Left::Not);
     }
 
     /// Ends a pause that is over.
@@ -99,11 +108,21 @@ impl Acceptor {
         self.accepts = false;
     }
 
-    /// Accepts nothing any more, where the server does not stop. Says whether it did until now.
-    pub(super) fn leave_off(&mut self) -> bool {
+    /// Accepts nothing any more, where the server does not stop.
+    pub(super) fn leave_off(&mut self) {
         self.accepts = false;
         self.paused_until = None;
-        !std::mem::replace(&mut self.left_off, true)
+        if matches!(self.left_off, Left::Not) {
+            self.left_off = Left::Off;
+        }
+    }
+
+    /// Says that the thread has left off, where it has; once. To be called when it has taken in what it has accepted.
+    pub(super) fn tell_left_off<H: Handler>(&mut self, worker: &Worker<H>) {
+        if matches!(self.left_off, Left::Off) {
+            self.left_off = Left::Told;
+            worker.left_off();
+        }
     }
 
     /// How long a wait may last until a pause is over.

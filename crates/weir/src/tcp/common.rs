@@ -7,16 +7,17 @@ use crate::{
         os::{ThreadId, ThreadUsage},
         stream::{Counters, Snapshot},
     },
-    lifecycle::{Lifecycle, lock},
+    lifecycle::{Lifecycle, contain, lock},
     stream::Listener,
     timer,
+    wake::Waker,
 };
 use std::{
     collections::HashMap,
     ops::Deref,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU32},
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     thread,
     time::Instant,
@@ -33,8 +34,12 @@ pub(super) struct Common {
     /// Of threads, where they come with connections.
     pub(super) for_threads: OnceLock<ForThreads>,
     pub(super) since: Instant,
+    /// Threads that may accept a connection.
+    accepting: AtomicU32,
     /// Connections that are open.
     pub(super) open: AtomicU32,
+    /// Who is told when neither is any.
+    drained: Mutex<Vec<Waker>>,
     /// The most that ever were at a time.
     pub(super) most_open: AtomicU32,
     pub(super) threads: Mutex<Threads>,
@@ -117,7 +122,9 @@ impl Common {
             limits,
             for_threads: OnceLock::new(),
             since: Instant::now(),
+            accepting: AtomicU32::new(0),
             open: AtomicU32::new(0),
+            drained: Mutex::default(),
             most_open: AtomicU32::new(0),
             threads: Mutex::default(),
             refused: RefusedStreams::new(limits.linger),
@@ -125,6 +132,43 @@ impl Common {
             given,
             doors: Mutex::default(),
             next_door: AtomicU32::new(0),
+        }
+    }
+
+    /// So many threads accept connections: to be said before anybody can ask them to end that.
+    pub(super) fn accept_by(&self, threads: usize) {
+        self.accepting.store(threads as u32, SeqCst);
+    }
+
+    /// Threads that may accept a connection.
+    pub(super) fn accepting(&self) -> u32 {
+        self.accepting.load(SeqCst)
+    }
+
+    /// A thread accepts no more.
+    pub(super) fn left_off(&self) {
+        self.accepting.fetch_sub(1, SeqCst);
+        self.tell_if_drained();
+    }
+
+    /// A connection is closed.
+    pub(super) fn closed(&self) {
+        // In one order with `left_off`: whichever comes last finds that nothing is left.
+        if self.open.fetch_sub(1, SeqCst) == 1 {
+            self.tell_if_drained();
+        }
+    }
+
+    /// Has `waker` called when there is no connection, and none can come.
+    pub(super) fn on_drained(&self, waker: Waker) {
+        lock(&self.drained).push(waker);
+        self.tell_if_drained();
+    }
+
+    fn tell_if_drained(&self) {
+        if self.accepting() == 0 && self.open.load(SeqCst) == 0 {
+            let told = std::mem::take(&mut *lock(&self.drained));
+            told.iter().for_each(|waker| _ = contain(|| waker.wake()));
         }
     }
 

@@ -4,7 +4,7 @@ use super::{
     Handle, Mail, Reason, Refused,
     mail::{Given, Mailbox, Reach},
 };
-use crate::events::event;
+use crate::{events::event, options::settings};
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
@@ -156,24 +156,26 @@ impl Handler for Boxed {
     passed_on!(next: Boxed(next));
 }
 
-/// What a handler asks of its connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asks {
-    /// To be called then ([`Handler::on_time`]), if it still asks for it by then. There may be thousands, one for each
-    /// connection; while none is asked for no thread wakes up for any. A handler that waits for several things asks
-    /// for the first of them, and then for the next.
-    pub deadline: Option<Instant>,
-    /// That nothing is received for now, so the peer's own sending comes to rest. What has been received
-    /// already may still come. The handler needs a deadline, or output that waits, to take it back; a
-    /// connection that has finished is received from all the same, and what comes is dropped.
-    pub pause: bool,
-    /// That sending does not end, since output follows that it holds back. It needs a deadline, or
-    /// output that waits, to bring it.
-    pub holds: bool,
-    /// That receiving goes on whatever becomes of sending, for who answers to somebody else, as a proxy: while the output
-    /// is full, and when this side has finished ([`Output::finish`]). Otherwise nothing is received while it is full; and
-    /// when it has finished what comes is dropped, and the peer has [`Limits::linger`](super::Limits::linger) to close.
-    pub hears: bool,
+settings! {
+    /// What a handler asks of its connection.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Asks {
+        /// To be called then ([`Handler::on_time`]), if it still asks for it by then. There may be thousands, one for each
+        /// connection; while none is asked for no thread wakes up for any. A handler that waits for several things asks
+        /// for the first of them, and then for the next.
+        pub deadline: Option<Instant>,
+        /// That nothing is received for now, so the peer's own sending comes to rest. What has been received
+        /// already may still come. The handler needs a deadline, or output that waits, to take it back; a
+        /// connection that has finished is received from all the same, and what comes is dropped.
+        pub pause: bool,
+        /// That sending does not end, since output follows that it holds back. It needs a deadline, or
+        /// output that waits, to bring it.
+        pub holds: bool,
+        /// That receiving goes on whatever becomes of sending, for who answers to somebody else, as a proxy: while the output
+        /// is full, and when this side has finished ([`Output::finish`]). Otherwise nothing is received while it is full; and
+        /// when it has finished what comes is dropped, and the peer has [`Limits::linger`](super::Limits::linger) to close.
+        pub hears: bool,
+    }
 }
 
 impl Asks {

@@ -370,6 +370,7 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// The first error of a thread; all threads have ended then.
     pub fn run(mut self) -> Result<Running, Error> {
+        self.server.accept_by(self.started);
         if let Some(connecting) = self.connecting.take() {
             let options = self.options;
             self.spawn(move |worker| connect::run(worker, &connecting, options))?;

@@ -1,43 +1,48 @@
 //! Limits that every TCP server has, whatever its design.
 
-use crate::{Error, options::named};
+use crate::{
+    Error,
+    options::{named, settings},
+};
 use std::time::Duration;
 
-/// How many connections, how much for each, and how long nothing may happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Most connections at a time. One more is accepted, told why ([`REFUSAL`]) and closed
-    /// after [`linger`](Self::linger).
-    pub connections: u32,
-    /// Connections served at a time; `None` for all. The first so many are, in the order in which they
-    /// came, and the others wait for one of those to be closed: accepted, but not received from.
-    /// [`silent`](Self::silent) begins with their turn, since it is the server that lets them wait; so a
-    /// peer that has gone meanwhile is found by then at the latest. Where threads have connections of their
-    /// own each serves its share ([`Design::active_set`](super::Design::active_set)); fewer than
-    /// there are threads are refused. Outgoing connections ([`Connector`](super::Connector)) do not count and do not
-    /// wait: those that are served may wait for them.
-    pub active: Option<u32>,
-    /// Threads that may be started for connections, where a design starts them as connections come: a connection
-    /// beyond is refused as one beyond [`connections`](Self::connections) is. `None` for as many as the system
-    /// lets the process have ([`threads_left`](crate::process::threads_left)), which is the bound in any case.
-    pub threads: Option<u32>,
-    /// Bytes of output that may wait for a peer to take them. While so many wait nothing is received
-    /// from it, so its own sending comes to rest; beyond it lies at most one buffer, of what was
-    /// received already.
-    pub output_bytes: usize,
-    /// What happens when they do.
-    pub when_full: WhenFull,
-    /// How long a peer may send nothing at all after it has connected; `None` for any time.
-    pub silent: Option<Duration>,
-    /// How long a peer that has sent something may send nothing; `None` for any time.
-    pub idle: Option<Duration>,
-    /// How long output may wait without the peer taking any; `None` for any time.
-    pub stalled: Option<Duration>,
-    /// How long a peer may keep its direction open after the server has finished. One that was refused and told why
-    /// has this time too, so that a reset does not overtake the reason; beyond 128 of them the first is closed.
-    pub linger: Duration,
-    /// How long a stop waits for output that is under way, and for peers to close.
-    pub stop: Duration,
+settings! {
+    /// How many connections, how much for each, and how long nothing may happen.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Limits {
+        /// Most connections at a time. One more is accepted, told why ([`REFUSAL`]) and closed
+        /// after [`linger`](Self::linger).
+        pub connections: u32,
+        /// Connections served at a time; `None` for all. The first so many are, in the order in which they
+        /// came, and the others wait for one of those to be closed: accepted, but not received from.
+        /// [`silent`](Self::silent) begins with their turn, since it is the server that lets them wait; so a
+        /// peer that has gone meanwhile is found by then at the latest. Where threads have connections of their
+        /// own each serves its share ([`Design::active_set`](super::Design::active_set)); fewer than
+        /// there are threads are refused. Outgoing connections ([`Connector`](super::Connector)) do not count and do not
+        /// wait: those that are served may wait for them.
+        pub active: Option<u32>,
+        /// Threads that may be started for connections, where a design starts them as connections come: a connection
+        /// beyond is refused as one beyond [`connections`](Self::connections) is. `None` for as many as the system
+        /// lets the process have ([`threads_left`](crate::process::threads_left)), which is the bound in any case.
+        pub threads: Option<u32>,
+        /// Bytes of output that may wait for a peer to take them. While so many wait nothing is received
+        /// from it, so its own sending comes to rest; beyond it lies at most one buffer, of what was
+        /// received already.
+        pub output_bytes: usize,
+        /// What happens when they do.
+        pub when_full: WhenFull,
+        /// How long a peer may send nothing at all after it has connected; `None` for any time.
+        pub silent: Option<Duration>,
+        /// How long a peer that has sent something may send nothing; `None` for any time.
+        pub idle: Option<Duration>,
+        /// How long output may wait without the peer taking any; `None` for any time.
+        pub stalled: Option<Duration>,
+        /// How long a peer may keep its direction open after the server has finished. One that was refused and told why
+        /// has this time too, so that a reset does not overtake the reason; beyond 128 of them the first is closed.
+        pub linger: Duration,
+        /// How long a stop waits for output that is under way, and for peers to close.
+        pub stop: Duration,
+    }
 }
 
 named! {

@@ -32,6 +32,8 @@
 
 mod acceptor;
 mod active;
+#[cfg(any(test, fuzzing))]
+pub mod alone;
 mod blocking;
 mod common;
 mod connect;

@@ -171,7 +171,8 @@ impl Running {
 
     /// Accepts no more connections, and serves those that are open until they end, or the server is stopped: for a server
     /// whose sockets go on elsewhere ([`Server::keep_listening`]). Connections that wait to be accepted go on waiting.
-    /// [`open`](Self::open) says how many are left.
+    /// That takes its threads a moment: [`on_drained`](Self::on_drained) tells when they have done so and the last connection
+    /// has ended; until then [`accepting`](Self::accepting) and [`open`](Self::open) say what is left.
     ///
     /// # Errors
     /// [`Error::Option`] where the sockets are not kept, so that nobody could have them.
@@ -186,6 +187,17 @@ impl Running {
         self.common.leaves_off.store(true, Relaxed);
         self.common.shared.wake_all();
         Ok(())
+    }
+
+    /// Threads that may yet accept a connection: all that do until [`end_accepting`](Self::end_accepting).
+    pub fn accepting(&self) -> u32 {
+        self.common.accepting()
+    }
+
+    /// Calls `waker` when the server accepts no more ([`end_accepting`](Self::end_accepting)) and no connection is open; at
+    /// once if that is so. One that ends before tells those who asked for that alone ([`on_end`](Self::on_end)).
+    pub fn on_drained(&self, waker: Waker) {
+        self.common.on_drained(waker);
     }
 
     /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by

@@ -118,6 +118,11 @@ impl<H: Handler> Worker<H> {
         self.server.leaves_off.load(Relaxed)
     }
 
+    /// The thread, which [left off](Self::leaves_off), has taken in all that it has accepted and accepts nothing more.
+    pub(super) fn left_off(&self) {
+        self.server.left_off();
+    }
+
     /// Whether the thread has connections to serve, or may get some: until the server stops, and then
     /// until the last is gone or [`Limits::stop`] is over.
     pub fn serving(&mut self, open: usize) -> bool {
@@ -277,7 +282,7 @@ impl<H: Handler> Worker<H> {
     pub(super) fn closed(&self, reason: &Reason) {
         reason.count(&self.counters);
         event!(DEBUG, %reason, "a connection has ended");
-        self.server.open.fetch_sub(1, Relaxed);
+        self.server.closed();
     }
 
     /// The server's failure, and the end of every thread.

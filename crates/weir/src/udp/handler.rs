@@ -285,7 +285,7 @@ impl<'a> Replies<'a> {
 ///
 /// let upstream = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
 /// let to: SocketAddr = upstream.local_addr().unwrap();
-/// let limits = Limits { transmits_outstanding: 64, ..Limits::SINK };
+/// let limits = Limits::SINK.transmits_outstanding(64);
 /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
 ///     .limits(limits)
 ///     .start(Blocking::default(), move |_thread| {

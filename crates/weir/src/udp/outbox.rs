@@ -30,6 +30,7 @@ use std::{
 
 /// A datagram to be sent, or several of one size to one peer. Its terms are those of quinn-udp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Transmit<'a> {
     /// Where it goes. An address of IPv4 may go by a socket of IPv6 that is bound to all addresses.
     pub destination: SocketAddr,
@@ -51,6 +52,27 @@ impl<'a> Transmit<'a> {
     /// One datagram, from an address of the system's choice.
     pub fn new(destination: SocketAddr, contents: &'a [u8]) -> Self {
         Self { destination, source: None, ecn: None, segment_size: None, contents }
+    }
+
+    /// Sets [`source`](field@Self::source).
+    #[must_use]
+    pub const fn source(mut self, source: Option<IpAddr>) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// Sets [`ecn`](field@Self::ecn).
+    #[must_use]
+    pub const fn ecn(mut self, ecn: Option<Ecn>) -> Self {
+        self.ecn = ecn;
+        self
+    }
+
+    /// Sets [`segment_size`](field@Self::segment_size).
+    #[must_use]
+    pub const fn segment_size(mut self, bytes: Option<usize>) -> Self {
+        self.segment_size = bytes;
+        self
     }
 
     /// How many datagrams it is.

@@ -57,7 +57,7 @@ fn wrong_sizes(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn local_address(subject: &Subject) -> Result<(), Skipped> {
-    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().local_address(true);
     for at in ["127.0.0.1:0", "[::1]:0"] {
         let server = Server::bind(at.parse().unwrap()).socket_options(options);
         let (server, log) = start_or_skip(subject, &server, Answer::Nothing)?;
@@ -73,7 +73,7 @@ fn local_address(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn receive_time(subject: &Subject) -> Result<(), Skipped> {
-    let options = SocketOptions { receive_time: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().receive_time(true);
     let server = Server::bind(any_port()).socket_options(options);
     let (server, log) = start_or_skip(subject, &server, Answer::Nothing)?;
     let to = server.local_addresses()[0];
@@ -129,8 +129,7 @@ fn drops_of_each_socket(subject: &Subject) -> Result<(), Skipped> {
             count.fetch_add(1, Relaxed);
         }
     };
-    let options =
-        SocketOptions { receive_buffer: ReceiveBuffer::Bytes(4096), ..SocketOptions::default() };
+    let options = SocketOptions::default().receive_buffer(ReceiveBuffer::Bytes(4096));
     let six = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     let server = Server::bind(any_port()).and_bind(six).socket_options(options);
     let server = subject.start(&server, make).unwrap();

@@ -101,14 +101,12 @@ fn what_is_no_group_cannot_be_joined(subject: &Subject) -> Result<(), Skipped> {
 /// Each is taken by the system, and datagrams still come and go.
 fn options_of_sending(subject: &Subject) -> Result<(), Skipped> {
     for path_mtu in [PathMtu::Fragment, PathMtu::Discover, PathMtu::Probe] {
-        let options = SocketOptions {
-            traffic_class: Some(0b0010_1000),
-            hops: Some(33),
-            group_hops: Some(2),
-            path_mtu,
-            ..SocketOptions::default()
-        };
-        let limits = weir::limits::Limits { transmits_outstanding: 8, ..echo_limits() };
+        let options = SocketOptions::default()
+            .traffic_class(Some(0b0010_1000))
+            .hops(Some(33))
+            .group_hops(Some(2))
+            .path_mtu(path_mtu);
+        let limits = echo_limits().transmits_outstanding(8);
         let server = Server::bind(any_port()).socket_options(options).limits(limits);
         let (server, log) = start_or_skip(subject, &server, Answer::Echo)?;
         let at = server.local_addresses()[0];

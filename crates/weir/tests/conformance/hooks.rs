@@ -33,7 +33,7 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn limits() -> Limits {
-    Limits { transmits_outstanding: 64, ..echo_limits() }
+    echo_limits().transmits_outstanding(64)
 }
 
 /// How often each call was made, over all threads.

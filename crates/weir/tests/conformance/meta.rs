@@ -51,13 +51,11 @@ fn set_class_v6(_: &SockRef<'_>, _: u8) -> std::io::Result<()> {
 
 /// Over IPv4, over IPv6, and over IPv4 to a socket of IPv6.
 fn told_of_each_datagram(subject: &Subject) -> Result<(), Skipped> {
-    let options = SocketOptions {
-        local_address: true,
-        receive_time: true,
-        receive_traffic_class: true,
-        receive_hops: true,
-        ..SocketOptions::default()
-    };
+    let options = SocketOptions::default()
+        .local_address(true)
+        .receive_time(true)
+        .receive_traffic_class(true)
+        .receive_hops(true);
     for (at, to) in [
         ("127.0.0.1:0", Ipv4Addr::LOCALHOST.into()),
         ("[::1]:0", Ipv6Addr::LOCALHOST.into()),
@@ -114,7 +112,7 @@ fn told_of_nothing_unasked(subject: &Subject) -> Result<(), Skipped> {
 /// What a handler, or another thread, marks comes so, in segments, too, and from an address of its choice.
 fn a_mark_arrives(subject: &Subject) -> Result<(), Skipped> {
     datagrams_can_be_marked().map_err(|why| Skipped(why.to_string()))?;
-    let options = SocketOptions { receive_traffic_class: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().receive_traffic_class(true);
     for (at, peer_at) in
         [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")]
     {
@@ -126,12 +124,12 @@ fn a_mark_arrives(subject: &Subject) -> Result<(), Skipped> {
             move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
                 for ecn in marks {
                     let transmit = Transmit::new(to, datagram.bytes);
-                    let transmit = Transmit { ecn, source: Some(to.ip()), ..transmit };
-                    replies.outbox().send(Transmit { segment_size: Some(8), ..transmit }).unwrap();
+                    let transmit = transmit.ecn(ecn).source(Some(to.ip()));
+                    replies.outbox().send(transmit.segment_size(Some(8))).unwrap();
                 }
             }
         };
-        let limits = Limits { transmits_outstanding: 64, ..Limits::SINK };
+        let limits = Limits::SINK.transmits_outstanding(64);
         let server = Server::bind(at.parse().unwrap()).limits(limits);
         let server = subject.start(&server, handler).unwrap();
         let counters = Counters::default();
@@ -151,7 +149,7 @@ fn a_mark_arrives(subject: &Subject) -> Result<(), Skipped> {
         expected.sort_unstable();
         assert_eq!(all, expected);
         for ecn in marks {
-            server.outbox().send(Transmit { ecn, ..Transmit::new(to, b"marked") }).unwrap();
+            server.outbox().send(Transmit::new(to, b"marked").ecn(ecn)).unwrap();
             assert_eq!(came(), (6, class(ecn)));
         }
         assert_whole(&server.stop());

@@ -91,7 +91,7 @@ impl Cutter {
 
 /// Replies to every datagram of the longest spans, from each of several threads.
 fn many_replies() -> Limits {
-    Limits { replies_outstanding: 1024, ..Limits::default() }
+    Limits::default().replies_outstanding(1024)
 }
 
 fn sorted(datagrams: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
@@ -201,7 +201,7 @@ fn segments_leave_as_they_came(subject: &Subject) -> Result<(), Skipped> {
     let server = Server::bind(any_port()).limits(many_replies());
     let (server, log) = subject.log_with(&server, Answer::Echo);
     let mut sender = Cutter::new(server.local_addresses()[0]);
-    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().receive_offload(true);
     sender.socket = DatagramSocket::bind(&Endpoint { address: any_port(), options }).unwrap();
     for span in 1..=5 {
         let sent = sender.send(COUNT, SIZE, SIZE).concat();
@@ -293,7 +293,7 @@ fn segments_no_more_than_received(subject: &Subject) -> Result<(), Skipped> {
 fn segments_few_replies_outstanding(subject: &Subject) -> Result<(), Skipped> {
     const SPANS: usize = 8;
     const COUNT: usize = 16;
-    let limits = Limits { replies_outstanding: 1, ..Limits::default() };
+    let limits = Limits::default().replies_outstanding(1);
     let (server, log) = subject.log_with(&Server::bind(any_port()).limits(limits), Answer::Echo);
     let to = server.local_addresses()[0];
     let mut sender = Cutter::new(to);
@@ -315,8 +315,7 @@ fn segments_few_replies_outstanding(subject: &Subject) -> Result<(), Skipped> {
 
 /// All that comes beside the bytes of a datagram at once: there is room for it.
 fn segments_with_all_else_asked_for(subject: &Subject) -> Result<(), Skipped> {
-    let options =
-        SocketOptions { local_address: true, receive_time: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().local_address(true).receive_time(true);
     for at in ["0.0.0.0:0", "[::]:0"] {
         let server = Server::bind(at.parse().unwrap()).socket_options(options);
         let server = server.limits(many_replies());

@@ -32,7 +32,7 @@ pub const CHECKS: &[Check] = &[
 
 /// Sends of the handlers' own, and replies.
 fn limits() -> Limits {
-    Limits { transmits_outstanding: 128, ..echo_limits() }
+    echo_limits().transmits_outstanding(128)
 }
 
 /// Sockets that stand for others than who wrote.
@@ -180,7 +180,7 @@ fn sent_in_segments(subject: &Subject) -> Result<(), Skipped> {
         move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
             let (bytes, segment) = CASES[usize::from(datagram.bytes[0])];
             let contents = pattern(7, bytes);
-            let transmit = Transmit { segment_size: Some(segment), ..Transmit::new(to, &contents) };
+            let transmit = Transmit::new(to, &contents).segment_size(Some(segment));
             replies.outbox().send(transmit).unwrap();
         }
     };
@@ -250,11 +250,11 @@ fn an_outbox_has_a_bound(subject: &Subject) -> Result<(), Skipped> {
             assert!(matches!(full, Err(NotTaken::Full)), "{full:?}");
             let long = outbox.send(Transmit::new(to, &[0; 2000]));
             assert!(matches!(long, Err(NotTaken::TooLong { bytes: 2000, most: 1024 })), "{long:?}");
-            let never = Transmit { segment_size: Some(0), ..Transmit::new(to, b"in no bytes") };
+            let never = Transmit::new(to, b"in no bytes").segment_size(Some(0));
             assert!(matches!(outbox.send(never), Err(NotTaken::NoSegment)));
         }
     };
-    let limits = Limits { transmits_outstanding: MOST as u32, ..Limits::SINK };
+    let limits = Limits::SINK.transmits_outstanding(MOST as u32);
     let server = subject.start(&Server::bind(any_port()).limits(limits), handler).unwrap();
     let at = server.local_addresses()[0];
     let sender = &senders(1, at)[0];
@@ -303,12 +303,12 @@ fn sent_from_an_address_of_ones_choice(subject: &Subject) -> Result<(), Skipped>
         move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
             for source in sources {
                 let transmit = Transmit::new(to, datagram.bytes);
-                let transmit = Transmit { source: Some(source), ecn, ..transmit };
+                let transmit = transmit.source(Some(source)).ecn(ecn);
                 replies.outbox().send(transmit).unwrap();
             }
         }
     };
-    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().local_address(true);
     let server = Server::bind("0.0.0.0:0".parse().unwrap()).socket_options(options);
     let server = match subject.start(&server.limits(limits()), handler) {
         Err(Error::Unavailable(why)) => return Err(Skipped(why.to_string())),
@@ -363,7 +363,7 @@ fn sent_by_other_threads(subject: &Subject) -> Result<(), Skipped> {
                     for number in 0..EACH {
                         let bytes = pattern(number, 50);
                         let segment_size = (number % 2 == 1).then_some(25);
-                        let transmit = Transmit { segment_size, ..Transmit::new(to, &bytes) };
+                        let transmit = Transmit::new(to, &bytes).segment_size(segment_size);
                         outbox.send(transmit).unwrap();
                         let expected = bytes.chunks(segment_size.unwrap_or(50)).map(<[u8]>::to_vec);
                         expect_all(peer, at, expected.collect());

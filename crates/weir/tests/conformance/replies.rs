@@ -68,10 +68,7 @@ fn answers(subject: &Subject, answer: Answer) {
 
 /// What leaves as one comes as what it was: each answer by itself, to its sender.
 fn answers_in_a_row(subject: &Subject) -> Result<(), Skipped> {
-    let options = [
-        SocketOptions::default(),
-        SocketOptions { send_offload: false, ..SocketOptions::default() },
-    ];
+    let options = [SocketOptions::default(), SocketOptions::default().send_offload(false)];
     for options in options {
         let server = Server::bind(any_port()).socket_options(options).limits(echo_limits());
         let (server, log) = subject.log_with(&server, Answer::Echo);
@@ -226,7 +223,7 @@ fn most_copies(subject: &Subject) -> Result<(), Skipped> {
 /// A server on every address of the machine answers from the one that was written to: others
 /// would take the answer for a stranger's.
 fn replies_from_the_address_written_to(subject: &Subject) -> Result<(), Skipped> {
-    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let options = SocketOptions::default().local_address(true);
     for (at, written_to) in [
         ("0.0.0.0:0", &["127.0.0.2", "127.0.0.1", "127.1.2.3"][..]),
         // The unspecified address of IPv6 receives IPv4 as well.
@@ -289,7 +286,7 @@ fn loops_come_to_rest(subject: &Subject) -> Result<(), Skipped> {
 /// Whatever the reason, there is a limit to how much is answered.
 fn reply_rate(subject: &Subject) -> Result<(), Skipped> {
     const BURST: usize = 300;
-    let limits = Limits { replies_per_s: Some(100), ..echo_limits() };
+    let limits = echo_limits().replies_per_s(Some(100));
     let server = Server::bind(any_port()).limits(limits);
     let since = Instant::now();
     let (server, log) = subject.log_with(&server, Answer::Echo);
@@ -310,7 +307,7 @@ fn reply_rate(subject: &Subject) -> Result<(), Skipped> {
 /// With fewer send slots than datagrams each one is answered or counted as refused.
 fn few_replies_outstanding(subject: &Subject) -> Result<(), Skipped> {
     const COUNT: usize = 400;
-    let limits = Limits { replies_outstanding: 2, ..Limits::default() };
+    let limits = Limits::default().replies_outstanding(2);
     let server = Server::bind(any_port()).limits(limits);
     let (server, log) = subject.log_with(&server, Answer::Echo);
     let to = server.local_addresses()[0];
@@ -367,7 +364,7 @@ fn to_nowhere(subject: &Subject, answer: Answer) -> Result<(), Skipped> {
     let forger = Forger::new()?;
     let refused = UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[0], "127.0.0.1:0").is_err();
     // Fewer slots for replies than are forged: one that did not come back would be missed.
-    let limits = Limits { replies_outstanding: 8, ..Limits::default() };
+    let limits = Limits::default().replies_outstanding(8);
     let (server, log) = subject.log_with(&Server::bind(any_port()).limits(limits), answer);
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];

@@ -283,7 +283,7 @@ pub fn any_port() -> SocketAddr {
 
 /// Replies to everything, as fast as it comes.
 pub fn echo_limits() -> Limits {
-    Limits { replies_outstanding: 256, ..Limits::default() }
+    Limits::default().replies_outstanding(256)
 }
 
 /// What a logging server does with a datagram besides.

@@ -124,7 +124,7 @@ fn blocking_refuses_where_the_process_has_no_more_mappings() {
 fn blocking_closes_a_peer_that_stalls_in_the_middle_of_a_send() {
     const MUCH: usize = 16 << 20;
     let stalled = Duration::from_secs(1);
-    let limits = Limits { stalled: Some(stalled), output_bytes: 2 * MUCH, ..Limits::default() };
+    let limits = Limits::default().stalled(Some(stalled)).output_bytes(2 * MUCH);
     let running = Server::bind("127.0.0.1:0".parse().unwrap())
         .limits(limits)
         .start(AnyDesign::parse("blocking").unwrap(), |_| {

@@ -87,7 +87,7 @@ fn event_select_fills_groups_again() {
 
 /// A server with at most so many threads for connections.
 fn with_threads(design: &str, threads: u32) -> Result<Running, Error> {
-    let limits = Limits { threads: Some(threads), ..Limits::default() };
+    let limits = Limits::default().threads(Some(threads));
     let server = Server::bind("127.0.0.1:0".parse().unwrap()).limits(limits);
     server.start(AnyDesign::parse(design).unwrap(), |_| echo)
 }

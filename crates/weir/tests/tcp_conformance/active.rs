@@ -23,7 +23,7 @@ const SHORT: Duration = Duration::from_millis(300);
 /// Limits with an active set, where the design has one and order of arrival is the server's.
 pub fn limits_of(subject: &Subject, most: u32, limits: Limits) -> Result<Limits, Skipped> {
     match subject.active_set() {
-        ActiveSet::InOrder => Ok(Limits { active: Some(most), ..limits }),
+        ActiveSet::InOrder => Ok(limits.active(Some(most))),
         ActiveSet::PerThread => Err(Skipped("each thread has an order of its own".into())),
         ActiveSet::Absent(why) => Err(Skipped(why.into())),
     }
@@ -48,7 +48,7 @@ fn serves_in_order(subject: &Subject) -> Result<(), Skipped> {
 
 fn serves_in_order_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
     // Nor is their waiting held against them, however long.
-    let limits = Limits { silent: Some(short), idle: None, ..limits() };
+    let limits = limits().silent(Some(short)).idle(None);
     let limits = limits_of(subject, 3, limits)?;
     let (server, log) = subject.echo(&server_with(limits));
     let mut clients = queue(&server, 8);
@@ -79,7 +79,7 @@ fn serves_in_order_with(subject: &Subject, short: Duration) -> Result<(), Skippe
 }
 
 fn refuses_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { connections: 4, ..limits() };
+    let limits = limits().connections(4);
     let limits = limits_of(subject, 2, limits)?;
     let (server, log) = subject.echo(&server_with(limits));
     let clients = queue(&server, 4);
@@ -136,7 +136,7 @@ fn at_a_stop(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn where_there_is_none(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { active: Some(1), ..limits() };
+    let limits = limits().active(Some(1));
     match (subject.active_set(), subject.try_start(&server_with(limits), |_| echo)) {
         (ActiveSet::Absent(why), Err(Error::Option { name, problem })) => {
             assert!(name == "active" && problem.contains(why), "{problem}");
@@ -144,7 +144,7 @@ fn where_there_is_none(subject: &Subject) -> Result<(), Skipped> {
         // One is less than one for each thread.
         (ActiveSet::PerThread, Err(Error::Option { name, .. })) => {
             assert_eq!(name, "active");
-            let limits = Limits { active: Some(2), ..limits };
+            let limits = limits.active(Some(2));
             let (server, log) = subject.echo(&server_with(limits));
             let clients = clients(10, server.local_addresses()[0]);
             for mut client in clients {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use weir::{
-    tcp::{Asks, Handler, Limits, Output},
+    tcp::{Asks, Handler, Output},
     timer::TICK,
 };
 
@@ -201,7 +201,7 @@ impl Handler for Bulk {
 /// Also where every thread of the connection waits for the system.
 fn is_called_while_its_peer_takes_nothing(subject: &Subject) -> Result<(), Skipped> {
     // Its own time is the only one that can end it.
-    let limits = Limits { stalled: None, ..limits() };
+    let limits = limits().stalled(None);
     let (server, log) = subject.start(&server_with(limits), |_| Bulk { due: None });
     let to = server.local_addresses()[0];
     let mut client = Client::connect(to, 1);
@@ -236,7 +236,7 @@ impl Handler for Rests {
     }
 
     fn asks(&self) -> Asks {
-        Asks { deadline: self.until, pause: self.until.is_some(), ..Asks::NOTHING }
+        Asks::NOTHING.deadline(self.until).pause(self.until.is_some())
     }
 }
 
@@ -246,7 +246,7 @@ fn pauses_and_goes_on(subject: &Subject) -> Result<(), Skipped> {
 
 fn pauses_and_goes_on_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
     // Its silence while it is not received from is no silence.
-    let limits = Limits { idle: Some(short), ..limits() };
+    let limits = limits().idle(Some(short));
     let (server, log) =
         subject.start(&server_with(limits), |_| Rests { time: 2 * TICK, until: None });
     let mut client = Client::connect(server.local_addresses()[0], 1);
@@ -324,7 +324,7 @@ impl Handler for Late {
     }
 
     fn asks(&self) -> Asks {
-        Asks { deadline: self.due, holds: !self.kept.is_empty(), ..Asks::NOTHING }
+        Asks::NOTHING.deadline(self.due).holds(!self.kept.is_empty())
     }
 }
 

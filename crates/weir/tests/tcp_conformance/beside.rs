@@ -12,7 +12,7 @@ use std::{
 };
 use weir::{
     stream::StreamOptions,
-    tcp::{Limits, Output, Server},
+    tcp::{Output, Server},
 };
 
 pub const CHECKS: &[Check] =
@@ -41,12 +41,10 @@ fn answer(bytes: &mut [u8], output: &mut Output<'_>) {
 
 /// A server on which nothing stalls and nobody is silent, however long the clients take, with little room in the system.
 fn roomless() -> Server {
-    let limits = Limits { stalled: None, silent: None, output_bytes: LONG_BYTES, ..limits() };
-    let options = StreamOptions {
-        send_buffer_bytes: Some(BUFFER),
-        receive_buffer_bytes: Some(REQUESTS),
-        ..StreamOptions::default()
-    };
+    let limits = limits().stalled(None).silent(None).output_bytes(LONG_BYTES);
+    let options = StreamOptions::default()
+        .send_buffer_bytes(Some(BUFFER))
+        .receive_buffer_bytes(Some(REQUESTS));
     server_with(limits).stream_options(options)
 }
 

@@ -13,7 +13,7 @@ use std::{
 use weir::{
     Error,
     counters::stream::Snapshot,
-    tcp::{Handler, Limits, MOST_BUFFER_BYTES, Output, Server},
+    tcp::{Handler, MOST_BUFFER_BYTES, Output, Server},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -255,7 +255,7 @@ impl Handler for Trebles {
 }
 
 fn sends_more_than_it_receives(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { output_bytes: 32 * 1024, ..limits() };
+    let limits = limits().output_bytes(32 * 1024);
     let (server, log) = subject.start(&server_with(limits), |_| Trebles::default());
     let mut client = Client::connect(server.local_addresses()[0], 5);
     let bytes = client.next(MIB as usize);
@@ -314,7 +314,7 @@ impl Handler for Counts {
 
 fn echoes_before_it_sends(subject: &Subject) -> Result<(), Skipped> {
     // The reader begins late, so that echoes find output that waits already.
-    let limits = Limits { output_bytes: 64 * 1024, ..limits() };
+    let limits = limits().output_bytes(64 * 1024);
     let (server, log) = subject.start(&server_with(limits), |_| Counts::default());
     let mut client = Client::connect(server.local_addresses()[0], 6);
     let bytes = client.next(8 * MIB as usize);
@@ -379,7 +379,7 @@ impl Handler for Pours {
 
 fn sends_what_goes_when_something_went(subject: &Subject) -> Result<(), Skipped> {
     const PIECES: usize = 1000;
-    let limits = Limits { output_bytes: 2 * PIECE, ..limits() };
+    let limits = limits().output_bytes(2 * PIECE);
     let (server, log) = subject.start(&server_with(limits), |_| Pours { left: PIECES });
     let mut client = Client::connect(server.local_addresses()[0], 7);
     client.send(1);

@@ -39,7 +39,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// Limits without times, so that a filter's are the only ones.
 fn timeless() -> Limits {
-    Limits { silent: None, idle: None, stalled: None, ..limits() }
+    limits().silent(None).idle(None).stalled(None)
 }
 
 /// An echo that holds something on as long as it lives.
@@ -206,7 +206,7 @@ fn limits_the_rate(subject: &Subject) -> Result<(), Skipped> {
 
 /// A server whose system buffers little.
 fn little() -> weir::tcp::Server {
-    let options = StreamOptions { send_buffer_bytes: Some(16 * 1024), ..StreamOptions::default() };
+    let options = StreamOptions::default().send_buffer_bytes(Some(16 * 1024));
     server().stream_options(options)
 }
 

@@ -5,6 +5,7 @@ use std::{net::TcpListener, sync::mpsc, thread};
 use weir::{
     Error,
     tcp::{Output, Server},
+    wake::Waker,
 };
 
 pub const CHECKS: &[Check] = &[
@@ -54,16 +55,20 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     of_first.iter_mut().for_each(Client::ping);
     assert_eq!(first.counters().accepted, 5);
     let (second, log) = subject.echo(&kept());
+    let (drain, drained) = mpsc::channel();
+    first.on_drained(Waker::new(move || drain.send(()).expect("the check waits")));
     first.end_accepting().expect("its socket is kept");
     // Some of these may yet be accepted by the first: all are served, whoever has them.
     let mut of_either = clients(20, address);
     of_either.iter_mut().for_each(Client::ping);
     of_first.iter_mut().for_each(Client::ping);
-    for client in of_first.iter_mut().chain(&mut of_either) {
+    for client in of_either.iter_mut().chain(&mut of_first) {
+        assert!(drained.try_recv().is_err(), "it has connections");
         client.end_sending();
         client.expect_end();
     }
-    until("the first server has no connection left", || first.open() == 0);
+    drained.recv_timeout(PATIENCE).expect("its last connection has ended");
+    assert_eq!((first.accepting(), first.open()), (0, 0));
     let report = first.stop();
     assert!(report.failure.is_none(), "{:?}", report.failure);
     assert_balanced(&report, &its_log);
@@ -83,6 +88,16 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     early.ping();
     early.end_sending();
     early.expect_end();
+    // One that has none is told at once when it accepts no more, or when it is asked later.
+    until("its only connection ends", || third.open() == 0);
+    let (drain, drained) = mpsc::channel();
+    let drain = Waker::new(move || drain.send(()).expect("the check waits"));
+    third.on_drained(drain.clone());
+    assert!(third.accepting() > 0 && drained.try_recv().is_err(), "it accepts");
+    third.end_accepting().expect("its socket is kept");
+    drained.recv_timeout(PATIENCE).expect("nothing is left");
+    third.on_drained(drain);
+    drained.try_recv().expect("nothing is left");
     let report = third.stop();
     assert_balanced(&report, &log);
     Ok(())

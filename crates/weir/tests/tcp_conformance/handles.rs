@@ -107,7 +107,7 @@ fn sends_wakes_and_closes(subject: &Subject) -> Result<(), Skipped> {
 fn what_a_handle_sends_waits_for_room(subject: &Subject) -> Result<(), Skipped> {
     const SEED: u64 = 7;
     const PIECE: usize = 1000;
-    let with = Limits { output_bytes: 10_000, ..limits() };
+    let with = limits().output_bytes(10_000);
     let (server, log, handles) = reached(subject, with, b"");
     let mut client = Client::connect(server.local_addresses()[0], SEED);
     let handle = handle_of_next(&handles);

@@ -16,7 +16,7 @@ use std::{
 };
 use weir::{
     Error,
-    tcp::{Limits, MOST_CONNECTIONS, Output, REFUSAL, Refused, WhenFull},
+    tcp::{MOST_CONNECTIONS, Output, REFUSAL, Refused, WhenFull},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -43,7 +43,7 @@ const TICKS: Duration = weir::timer::TICK.saturating_mul(2);
 
 /// What a slow reader leaves lying stays within its limit, and everything arrives at last.
 fn reads_slowly(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { output_bytes: 64 * 1024, ..limits() };
+    let limits = limits().output_bytes(64 * 1024);
     let (server, log) = subject.echo(&server_with(limits));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     client.fill_up(|| server.counters().pauses > 0);
@@ -71,7 +71,7 @@ fn reads_slowly_and_is_not_idle(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn reads_slowly_and_is_not_idle_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
-    let limits = Limits { output_bytes: 64 * 1024, idle: Some(short), ..limits() };
+    let limits = limits().output_bytes(64 * 1024).idle(Some(short));
     let (server, log) = subject.echo(&server_with(limits));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     client.fill_up(|| server.counters().pauses > 0);
@@ -98,7 +98,7 @@ fn never_reads(subject: &Subject) -> Result<(), Skipped> {
 fn never_reads_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
     // Filling up takes a while where the machine is busy.
     let stalled = 4 * short;
-    let limits = Limits { output_bytes: 64 * 1024, stalled: Some(stalled), ..limits() };
+    let limits = limits().output_bytes(64 * 1024).stalled(Some(stalled));
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let mut client = Client::connect(to, 1);
@@ -121,7 +121,7 @@ fn never_reads_where_full_is_the_end(subject: &Subject) -> Result<(), Skipped> {
     if let Some(why) = wine::REST_OF_A_SEND.leaves_out() {
         return Err(Skipped(why));
     }
-    let limits = Limits { output_bytes: 64 * 1024, when_full: WhenFull::Close, ..limits() };
+    let limits = limits().output_bytes(64 * 1024).when_full(WhenFull::Close);
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let client = Client::connect(to, 1);
@@ -147,7 +147,7 @@ fn never_speaks(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn never_speaks_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
-    let limits = Limits { silent: Some(short), idle: None, ..limits() };
+    let limits = limits().silent(Some(short)).idle(None);
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let since = Instant::now();
@@ -175,7 +175,7 @@ fn comes_after_a_long_quiet(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn comes_after_a_long_quiet_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
-    let limits = Limits { silent: Some(short), idle: None, ..limits() };
+    let limits = limits().silent(Some(short)).idle(None);
     let (server, log) = subject.echo(&server_with(limits));
     // The first finds threads that have just begun, the second those that it left.
     for seed in 1..=2 {
@@ -195,7 +195,7 @@ fn speaks_no_more(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn speaks_no_more_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
-    let limits = Limits { silent: None, idle: Some(short), ..limits() };
+    let limits = limits().silent(None).idle(Some(short));
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let never_spoke = Client::connect(to, 1);
@@ -229,7 +229,7 @@ fn stays_when_the_server_has_finished_with(
     subject: &Subject,
     short: Duration,
 ) -> Result<(), Skipped> {
-    let limits = Limits { linger: short, ..limits() };
+    let limits = limits().linger(short);
     let (server, log) = subject
         .start(&server_with(limits), |_| |_: &mut [u8], output: &mut Output<'_>| output.finish());
     let to = server.local_addresses()[0];
@@ -252,7 +252,7 @@ fn stays_when_the_server_has_finished_with(
 }
 
 fn too_many_connections(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { connections: 3, linger: PATIENCE, ..limits() };
+    let limits = limits().connections(3).linger(PATIENCE);
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let mut within = clients(3, to);
@@ -290,7 +290,7 @@ fn stays_when_it_is_refused(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn stays_when_it_is_refused_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
-    let limits = Limits { connections: 1, linger: short, ..limits() };
+    let limits = limits().connections(1).linger(short);
     let (server, log) = subject.echo(&server_with(limits));
     let mut within = Client::connect(server.local_addresses()[0], 1);
     within.ping();
@@ -310,7 +310,7 @@ fn stays_when_it_is_refused_with(subject: &Subject, short: Duration) -> Result<(
 /// What a handler offers beyond the limit is refused and counted, and nothing of it is sent.
 fn output_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
     const ROOM: usize = 10_000;
-    let limits = Limits { output_bytes: ROOM, ..limits() };
+    let limits = limits().output_bytes(ROOM);
     let refused = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&refused);
     let (server, log) = subject.start(&server_with(limits), move |_| {
@@ -334,12 +334,12 @@ fn output_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
 
 fn limits_that_make_no_sense(subject: &Subject) -> Result<(), Skipped> {
     let wrong = [
-        ("connections-max", Limits { connections: 0, ..limits() }),
-        ("connections-max", Limits { connections: MOST_CONNECTIONS + 1, ..limits() }),
-        ("output-bytes", Limits { output_bytes: 0, ..limits() }),
-        ("silent", Limits { silent: Some(Duration::ZERO), ..limits() }),
-        ("idle", Limits { idle: Some(Duration::ZERO), ..limits() }),
-        ("stalled", Limits { stalled: Some(Duration::ZERO), ..limits() }),
+        ("connections-max", limits().connections(0)),
+        ("connections-max", limits().connections(MOST_CONNECTIONS + 1)),
+        ("output-bytes", limits().output_bytes(0)),
+        ("silent", limits().silent(Some(Duration::ZERO))),
+        ("idle", limits().idle(Some(Duration::ZERO))),
+        ("stalled", limits().stalled(Some(Duration::ZERO))),
     ];
     for (wrong, limits) in wrong {
         match subject.try_start(&server_with(limits), |_| echo) {
@@ -349,7 +349,7 @@ fn limits_that_make_no_sense(subject: &Subject) -> Result<(), Skipped> {
         }
     }
     // The least output that may be: one byte waits, and all the same everything comes back.
-    let limits = Limits { output_bytes: 1, ..limits() };
+    let limits = limits().output_bytes(1);
     let (server, log) = subject.echo(&server_with(limits));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     client.exchange(1 << 20, &mut Random(1));

@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 use weir::tcp::{
-    AnyDesign, Connector, Final, Handle, Handler, Limits, Output, Reason, Refused, Running, Server,
+    AnyDesign, Connector, Final, Handle, Handler, Output, Reason, Refused, Running, Server,
 };
 
 pub const CHECKS: &[Check] = &[
@@ -161,7 +161,7 @@ fn outgoing_connections_are_served(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn a_connect_that_fails_is_told(subject: &Subject) -> Result<(), Skipped> {
-    let with = Limits { connections: 1, ..limits() };
+    let with = limits().connections(1);
     let server = Started::with(subject, &server_with(with));
     let (_kept, address) = nobody();
     server.connect(address).unwrap();

@@ -8,8 +8,8 @@ use super::{
     support::*,
 };
 use std::{
-    io::{ErrorKind, Write},
-    net::TcpStream,
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -17,10 +17,11 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use weir::tcp::Output;
+use weir::tcp::{Handler, Output};
 
 pub const CHECKS: &[Check] = &[
     ("one_is_never_empty", one_is_never_empty),
+    ("one_has_always_more_to_send", one_has_always_more_to_send),
     ("a_busy_thread_holds_up_its_own", a_busy_thread_holds_up_its_own),
     ("dealt_just_before_a_stop", dealt_just_before_a_stop),
 ];
@@ -29,8 +30,8 @@ pub const CHECKS: &[Check] = &[
 const MORE: u8 = b'M';
 const HOLD: u8 = b'H';
 
-/// The other end of a connection whose handler sends to itself: so whenever something of it is handled there is
-/// more already.
+/// The other end of a connection whose handler plays the peer, too: it sends to itself, so whenever something of it is
+/// handled there is more already; or it reads what it has sent, so there is always room for more.
 #[derive(Default)]
 struct Endless {
     client: Mutex<Option<TcpStream>>,
@@ -39,6 +40,13 @@ struct Endless {
 }
 
 impl Endless {
+    /// Reads what has come, if anything.
+    fn take(&self) {
+        if let Some(client) = &mut *self.client.lock().unwrap() {
+            let _ = client.read(&mut [0; 64]);
+        }
+    }
+
     /// Sends as much as goes, at most so much.
     fn send(&self, most: usize) {
         let Some(mut client) =
@@ -90,6 +98,64 @@ fn one_is_never_empty(subject: &Subject) -> Result<(), Skipped> {
     }
     endless.over.store(true, Relaxed);
     drop((endless.client.lock().unwrap().take(), others));
+    assert_eq!(stop(server, &log).closed_finished, 12);
+    Ok(())
+}
+
+/// Once asked to, sends a byte whenever one was taken, having read that as the peer.
+struct Pours {
+    endless: Arc<Endless>,
+    by: Instant,
+    asked: bool,
+}
+
+impl Handler for Pours {
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
+        self.asked = bytes[0] == MORE;
+        match self.asked {
+            true => output.send(&[MORE]).expect("nothing waits"),
+            false => echo(bytes, output),
+        }
+    }
+
+    fn on_sent(&mut self, _: usize, output: &mut Output<'_>) {
+        let endless = &self.endless;
+        if self.asked && !endless.over.load(Relaxed) && Instant::now() < self.by {
+            endless.handled.fetch_add(1, Relaxed);
+            endless.take();
+            output.send(&[MORE]).expect("one waits at most");
+        }
+    }
+}
+
+/// There is a bound to what is sent by one that has always more, and whose peer keeps up. Where there is none this check
+/// would never end: the one gives up after a while.
+fn one_has_always_more_to_send(subject: &Subject) -> Result<(), Skipped> {
+    let endless = Arc::new(Endless::default());
+    let its = Arc::clone(&endless);
+    let (server, log) = subject.start(&server(), move |_| {
+        let (endless, by) = (Arc::clone(&its), Instant::now() + 2 * PATIENCE);
+        Pours { endless, by, asked: false }
+    });
+    let to = server.local_addresses()[0];
+    // With several threads some are of the same one.
+    let mut others = clients(8, to);
+    others.iter_mut().for_each(Client::ping);
+    let client = Client::connect(to, 0).stream;
+    client.set_nonblocking(true).unwrap();
+    *endless.client.lock().unwrap() = Some(client);
+    endless.send(1);
+    for round in 1..=3 {
+        until("more of the one", || endless.handled.load(Relaxed) >= 100 * round);
+        others.iter_mut().for_each(Client::ping);
+        Client::connect(to, 1).ping();
+    }
+    endless.over.store(true, Relaxed);
+    let mut client = endless.client.lock().unwrap().take().expect("it was put there");
+    client.set_nonblocking(false).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    drop((client, others));
     assert_eq!(stop(server, &log).closed_finished, 12);
     Ok(())
 }

@@ -17,7 +17,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use weir::tcp::{Limits, Output, Server};
+use weir::tcp::{Output, Server};
 
 pub const CHECKS: &[Check] = &[
     ("stop_at_once", stop_at_once),
@@ -129,7 +129,7 @@ fn stop_answers_what_was_acknowledged(subject: &Subject) -> Result<(), Skipped> 
 
 /// More was acknowledged than may wait to be sent: it is answered as the peer reads.
 fn stop_answers_beyond_what_may_wait(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { output_bytes: 16 * 1024, ..limits() };
+    let limits = limits().output_bytes(16 * 1024);
     let (server, log) = subject.echo(&server_with(limits));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     client.fill_up(|| server.counters().pauses > 0);
@@ -272,7 +272,7 @@ fn stop_while_peers_go_on_sending(subject: &Subject) -> Result<(), Skipped> {
 /// The stop does not wait longer than it may.
 fn stop_with_a_peer_that_never_reads(subject: &Subject) -> Result<(), Skipped> {
     let most = Duration::from_millis(500);
-    let limits = Limits { stop: most, stalled: None, ..limits() };
+    let limits = limits().stop(most).stalled(None);
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let mut stalled = Client::connect(to, 1);

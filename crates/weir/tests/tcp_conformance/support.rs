@@ -221,13 +221,7 @@ pub fn any_port() -> SocketAddr {
 
 /// Limits that no check runs into unless it sets them.
 pub fn limits() -> Limits {
-    Limits {
-        silent: Some(PATIENCE),
-        stalled: Some(PATIENCE),
-        linger: PATIENCE,
-        stop: PATIENCE,
-        ..Limits::default()
-    }
+    Limits::default().silent(Some(PATIENCE)).stalled(Some(PATIENCE)).linger(PATIENCE).stop(PATIENCE)
 }
 
 /// Makes a check in which a peer must act within a time, with `short` for that time. A busy machine may let it pass

@@ -110,7 +110,7 @@ print(len(done))
 
 /// A peer that sends before it reads: the server pauses, and everything arrives.
 fn python_reads_late(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { output_bytes: 64 * 1024, ..limits() };
+    let limits = limits().output_bytes(64 * 1024);
     let (server, log) = start(subject, limits);
     let said = script(
         &server,

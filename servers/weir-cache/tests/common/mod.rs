@@ -48,7 +48,7 @@ pub fn serve(settings: Settings, clock: Clock, design: AnyDesign) -> Served {
 
 /// One whose system holds little of what clients do not read.
 pub fn serve_with_small_buffers(settings: Settings, design: AnyDesign) -> Served {
-    let options = StreamOptions { send_buffer_bytes: Some(20_000), ..StreamOptions::default() };
+    let options = StreamOptions::default().send_buffer_bytes(Some(20_000));
     let server = Server::bind("127.0.0.1:0".parse().unwrap()).stream_options(options);
     serve_on(server, settings, Clock::steady(), design)
 }

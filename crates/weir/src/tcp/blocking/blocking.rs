@@ -82,12 +82,16 @@ fn run<H: Handler>(
         ending.end_accepting();
         let _ = ends.try_send(());
     })));
+    let mut left_off = false;
     while !worker.stopping() {
         worker.calls.waits.one();
         let accepted = match listener.accept(Mode::Wait, &worker.calls) {
             Ok(Some(accepted)) => accepted,
             // Accepting was ended: with the server, or before it.
             Ok(None) => {
+                if !worker.stopping() && !std::mem::replace(&mut left_off, true) {
+                    worker.left_off();
+                }
                 let _ = ended.recv();
                 continue;
             }

@@ -51,6 +51,7 @@ pub(super) fn run<H: Handler>(
                 }
             }
         }
+        thread.tell_left_off(worker);
         worker.calls.waits.one();
         set.wait(thread.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;
@@ -125,6 +126,11 @@ impl<H: Handler> ReadyThread<H> {
     /// Whether anything is to be accepted now.
     pub(super) fn listens(&self) -> bool {
         self.acceptor.accepts()
+    }
+
+    /// Says that nothing more is accepted, where that is so and the server goes on.
+    pub(super) fn tell_left_off(&mut self, worker: &Worker<H>) {
+        self.acceptor.tell_left_off(worker);
     }
 
     /// Refuses connections where the server stops. No wait asks for any by then, so none is given a socket that is

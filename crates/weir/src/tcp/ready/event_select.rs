@@ -80,6 +80,7 @@ fn run<H: Handler>(
             let (listen, forget) = (Events::listen, Events::forget_listener);
             ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
+        acceptor.tell_left_off(worker);
         worker.calls.waits.one();
         set.wait(acceptor.timeout(), &worker.calls)
             .map_err(|e| Error::io("waiting for connections", e))?;

@@ -57,6 +57,7 @@ fn run<H: Handler>(
     worker.ready(Some(sets.waker()));
     while worker.serving(thread.table.len()) {
         build(&mut sets, &mut thread, listeners);
+        thread.tell_left_off(worker);
         worker.calls.waits.one();
         sets.wait(thread.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;

@@ -234,7 +234,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     /// Waits until something completed, and as long as `worker` and pauses allow.
     fn wait(&mut self, worker: &Worker<H>) -> Result<(), Error> {
-        if worker.mailbox.any() {
+        // The last accept may have ended with nothing to be told of it.
+        let leaves = matches!(self.leaving, Leaving::Cancelling) && !self.queue().is_accepting();
+        if worker.mailbox.any() || leaves {
             return Ok(());
         }
         worker.calls.waits.one();
@@ -281,6 +283,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             Leaving::Cancelling if !self.queue().is_accepting() => {
                 self.leaving = Leaving::Left;
                 self.accept_what_waits(worker);
+                worker.left_off();
             }
             Leaving::No | Leaving::Cancelling | Leaving::Left => {}
         }
