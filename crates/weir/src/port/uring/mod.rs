@@ -45,6 +45,7 @@ mod inner;
 mod operations;
 mod place;
 mod sends;
+mod socket;
 mod state;
 pub mod streams;
 #[cfg(test)]

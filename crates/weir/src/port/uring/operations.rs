@@ -5,6 +5,7 @@ use super::{
     armed_count::ArmedCount,
     headers::{Headers, NOTHING},
     sends::{SEND, Sends},
+    socket::{Associated, is_interrupted, operation},
     state::{Outstanding, Stage},
 };
 use crate::{
@@ -32,38 +33,10 @@ pub(super) struct Operations {
     armed_count: ArmedCount,
 }
 
-/// A socket of the port.
-pub(super) struct Associated {
-    pub socket: DatagramSocket,
-    pub key: Key,
-    /// Its place in the ring's table of files, where it has one: then the kernel need not look
-    /// the descriptor up for each operation.
-    file: Option<u32>,
-    /// Its receives in the kernel's hands.
-    armed: u32,
-    /// Its receives that wait for their turn, the latest on top: its slice is still in a cache.
-    waiting: Vec<ring::Token>,
-}
-
 struct Receive {
     slice: Slice,
     socket: u32,
     stage: Stage,
-}
-
-impl Associated {
-    pub(super) fn has_file(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// The entry of a send of what a header says.
-    #[inline]
-    pub(super) fn send_entry(&self, header: *const libc::msghdr) -> squeue::Entry {
-        match self.file {
-            Some(file) => opcode::SendMsg::new(types::Fixed(file), header).build(),
-            None => opcode::SendMsg::new(types::Fd(self.socket.native().fd()), header).build(),
-        }
-    }
 }
 
 impl Operations {
@@ -276,18 +249,6 @@ impl Outstanding for Operations {
     }
 }
 
-#[inline]
-pub(super) fn operation(
-    token: ring::Token,
-    socket: u32,
-    key: Key,
-    slice: Slice,
-    outcome: Outcome,
-) -> Completion {
-    let (token, socket) = (Token(token.user_data()), SocketId(socket));
-    Completion::Operation { token, socket, key, slice, outcome }
-}
-
 /// What is told of a receive that has no source.
 #[cold]
 fn ended() -> Outcome {
@@ -302,9 +263,4 @@ fn failed(result: i32, failed: impl FnOnce(io::Error) -> Outcome) -> Outcome {
         true => Outcome::Returned,
         false => failed(io::Error::from_raw_os_error(-result)),
     }
-}
-
-/// What the kernel answers where an operation was cancelled, also for those of a thread that has exited.
-pub(super) fn is_interrupted(errno: i32) -> bool {
-    matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
 }

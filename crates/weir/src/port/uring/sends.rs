@@ -6,7 +6,7 @@
 
 use super::{
     headers::{Headers, Lists, vector},
-    operations::{Associated, is_interrupted, operation},
+    socket::{Associated, is_interrupted, operation},
     state::Stage,
 };
 use crate::{
