@@ -19,6 +19,7 @@ use crate::{
     wake::Waker,
 };
 use std::{
+    any::Any,
     collections::VecDeque,
     fmt, io,
     marker::PhantomData,
@@ -62,7 +63,8 @@ impl<H: Handler> Default for Connector<H> {
 impl<H: Handler> Connector<H> {
     /// One that belongs to no server yet: what it is asked for waits until it does.
     pub fn new() -> Self {
-        Self { shared: Arc::default(), of: PhantomData }
+        let shared = Connecting { state: Mutex::default(), run: Box::new(run::<H> as Run<H>) };
+        Self { shared: Arc::new(shared), of: PhantomData }
     }
 
     /// How long connecting may take; 10 s unless told otherwise. For what is asked for from now on, with any clone.
@@ -100,10 +102,14 @@ impl<H: Handler> Connector<H> {
 }
 
 /// What connectors and the thread that connects share.
-#[derive(Default)]
 pub(super) struct Connecting {
     state: Mutex<State>,
+    /// What the thread runs that connects ([`Run`]). So it is in no program that has no connector.
+    run: Box<dyn Any + Send + Sync>,
 }
+
+/// The thread that connects, of a server with such handlers.
+type Run<H> = fn(&mut Worker<H>, &Connecting, StreamOptions) -> Result<(), Error>;
 
 impl fmt::Debug for Connecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -138,6 +144,17 @@ struct Wanted {
 }
 
 impl Connecting {
+    /// Connects until the server stops.
+    pub(super) fn run<H: Handler>(
+        &self,
+        worker: &mut Worker<H>,
+        options: StreamOptions,
+    ) -> Result<(), Error> {
+        let run: &Run<H> =
+            self.run.downcast_ref().expect("a connector is of the server's handlers");
+        run(worker, self, options)
+    }
+
     /// A server's thread connects from now on. Says whether no other server's does.
     fn begins(&self, waker: Waker) -> bool {
         let mut state = lock(&self.state);
@@ -177,7 +194,7 @@ struct UnderWay {
 }
 
 /// The thread that connects.
-pub(super) fn run<H: Handler>(
+fn run<H: Handler>(
     worker: &mut Worker<H>,
     connecting: &Connecting,
     options: StreamOptions,

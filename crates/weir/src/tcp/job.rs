@@ -3,7 +3,7 @@
 use super::{
     Handler, Limits, Running, Worker,
     common::{Common, ForThreads, Server, Thread},
-    connect::{self, Connecting},
+    connect::Connecting,
     handler::MakeHandler,
 };
 use crate::{
@@ -38,7 +38,8 @@ pub(super) struct Endpoints {
 /// A Unix socket to listen on.
 #[derive(Debug, Clone)]
 pub(super) enum AtUnix {
-    Bound(UnixAddress),
+    /// To be bound by this function: by name it would be in every program, whether it has Unix sockets or not.
+    Bound(UnixAddress, fn(&UnixAddress, Option<u32>, StreamOptions) -> Result<Listener, Error>),
     /// It listens already.
     Given(Listener),
 }
@@ -125,7 +126,7 @@ impl<H: Handler> Job<H> {
     ) -> Self {
         given.extend(endpoints.unix.iter().filter_map(|at| match at {
             AtUnix::Given(listener) => Some(listener.clone()),
-            AtUnix::Bound(_) => None,
+            AtUnix::Bound(..) => None,
         }));
         let server =
             Arc::new(Server { common: Arc::new(Common::new(limits, given)), make_handler });
@@ -230,7 +231,7 @@ impl<H: Handler> Job<H> {
     fn listen_on_unix(&self) -> Result<Vec<Listener>, Error> {
         let Endpoints { unix, unix_mode, .. } = &self.endpoints;
         let listen = |at: &AtUnix| match at {
-            AtUnix::Bound(address) => Listener::bind_unix(address, *unix_mode, self.options),
+            AtUnix::Bound(address, bind) => bind(address, *unix_mode, self.options),
             AtUnix::Given(listener) => Ok(listener.clone()),
         };
         unix.iter().map(listen).collect()
@@ -373,7 +374,7 @@ impl<H: Handler> Job<H> {
         self.server.accept_by(self.started);
         if let Some(connecting) = self.connecting.take() {
             let options = self.options;
-            self.spawn(move |worker| connect::run(worker, &connecting, options))?;
+            self.spawn(move |worker| connecting.run(worker, options))?;
         }
         let first_error = self.ready.first_error_of(self.started);
         self.started = 0;

@@ -151,7 +151,7 @@ impl Server {
 
     /// Listens on this Unix socket, too, as [`bind_unix`](Self::bind_unix) does.
     pub fn and_bind_unix(mut self, address: impl Into<UnixAddress>) -> Self {
-        self.unix.push(AtUnix::Bound(address.into()));
+        self.unix.push(AtUnix::Bound(address.into(), Listener::bind_unix));
         self
     }
 
@@ -315,9 +315,9 @@ impl Server {
         let given = self.given.iter().map(kept).collect::<Result<_, _>>()?;
         let unix = self.unix.iter().map(|at| match at {
             AtUnix::Given(listener) => kept(listener).map(AtUnix::Given),
-            AtUnix::Bound(address) => {
+            AtUnix::Bound(..) => {
                 stream::unix_availability()?;
-                Ok(AtUnix::Bound(address.clone()))
+                Ok(at.clone())
             }
         });
         let unix = unix.collect::<Result<_, Error>>()?;
