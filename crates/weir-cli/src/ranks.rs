@@ -119,8 +119,7 @@ impl Together {
             .context("cannot heed Ctrl-C")?;
         let mut command = Command::new(program);
         command.arg(LINK);
-        let mpi = Arc::new(Mpi::start(command)?);
-        mpi.heed_guard(move || told.request(StopReason::Asked))?;
+        let mpi = Arc::new(Mpi::start(command, move || told.request(StopReason::Asked))?);
         let ranks: Arc<dyn Ranks> = Arc::clone(&mpi) as _;
         Ok(Self { mpi, ranks, signals, planned: std::cell::Cell::new(false) })
     }

@@ -18,7 +18,8 @@
 //! lost: at once where the process has gone and its link is left to say so; after 5 s where it has been stopped, or where
 //! nothing is heard of it.
 
-#[cfg(all(unix, feature = "mpi"))]
+// Its tests need no MPI.
+#[cfg(all(unix, any(feature = "mpi", test)))]
 pub mod guard;
 #[cfg(all(unix, feature = "mpi"))]
 pub mod link;
@@ -28,7 +29,7 @@ pub mod link;
 pub mod process;
 pub mod wire;
 
-#[cfg(not(all(unix, feature = "mpi")))]
+#[cfg(not(all(unix, any(feature = "mpi", test))))]
 pub use link as guard;
 pub use process::{Mpi, StartError};
 
@@ -40,9 +41,9 @@ const WORKER: &str = "WEIR_MPI_WORKER";
 /// What the guard says to the rank: that mpirun asks it to end.
 const SIGNAL: u8 = b's';
 /// What the link says to the guard: that it has joined, and that it has told all that there is to tell.
-#[cfg(all(unix, feature = "mpi"))]
+#[cfg(all(unix, any(feature = "mpi", test)))]
 const JOINED: u8 = b'j';
-#[cfg(all(unix, feature = "mpi"))]
+#[cfg(all(unix, any(feature = "mpi", test)))]
 const TOLD: u8 = b't';
 
 /// Whether this process works for a rank; else it is the [`guard`] that mpirun started.

@@ -4,7 +4,7 @@
 //! grow while nothing happens. What was begun and is not over keeps its memory to the end of the process.
 //!
 //! A link whose rank has gone tells so and stays until rank 0 has reported it. One whose rank stands still when the run is to
-//! end kills it, since nobody else does.
+//! end, or whose guard has gone, kills it, since nobody else does.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use std::{
     fs::File,
     io::{self, BufReader, BufWriter, Write as _},
     os::{
-        fd::{AsRawFd as _, FromRawFd},
+        fd::{AsRawFd as _, FromRawFd, RawFd},
         unix::process::parent_id,
     },
     sync::{
@@ -109,7 +109,7 @@ fn run() -> Result<u8, String> {
     });
     let (universe, _) = initialize_with_threading(Threading::Funneled)
         .ok_or("it was initialized before this program asked for it")?;
-    let mut link = Link::join(output)?;
+    let mut link = Link::join(output, guard.as_raw_fd())?;
     serves.store(true, SeqCst);
     // A guard that is gone hears nothing.
     let _ = guard.write_all(&[JOINED]);
@@ -176,6 +176,14 @@ fn own_output() -> io::Result<(BufWriter<File>, File)> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok((BufWriter::new(rank), guard)),
     }
+}
+
+/// Whether nobody has the other end of a socket any more.
+fn has_gone(socket: RawFd) -> bool {
+    let mut socket = libc::pollfd { fd: socket, events: 0, revents: 0 };
+    // SAFETY: it is given one such structure, and says so.
+    unsafe { libc::poll(&raw mut socket, 1, 0) };
+    socket.revents & libc::POLLHUP != 0
 }
 
 /// What a call of MPI says.
@@ -340,6 +348,8 @@ struct Link {
     rank: usize,
     peers: Vec<Peer>,
     output: BufWriter<File>,
+    /// The socket to the guard, which outlives this.
+    guard: RawFd,
     sends: Vec<Begun<Vec<u8>>>,
     unsent_bytes: usize,
     collective: Option<(Collective, Instant)>,
@@ -364,7 +374,7 @@ struct Link {
 
 impl Link {
     /// Joins all ranks, and says so.
-    fn join(output: BufWriter<File>) -> Result<Self, String> {
+    fn join(output: BufWriter<File>, guard: RawFd) -> Result<Self, String> {
         let (mut rank, mut count) = (0, 0);
         // SAFETY: constants of the library; all it writes are the integers and the communicator given to it, which are valid.
         let comm = unsafe {
@@ -397,6 +407,7 @@ impl Link {
             rank,
             peers: (0..count).map(|_| peer()).collect(),
             output,
+            guard,
             sends: Vec::new(),
             unsent_bytes: 0,
             collective: None,
@@ -499,13 +510,7 @@ impl Link {
         let until = Instant::now() + Duration::from_millis(within_ms.into());
         match kind {
             Kind::Tick => self.ticked = Instant::now(),
-            Kind::Unguarded => {
-                self.is_unguarded = true;
-                self.beat_all();
-                if self.rank == 0 {
-                    self.lose(0, UNGUARDED.into());
-                }
-            }
+            Kind::Unguarded => self.lose_guard(),
             Kind::Expect => self.waiting = Some(Instant::now()),
             Kind::AskToEnd => {
                 self.asked_to_end = true;
@@ -867,7 +872,12 @@ impl Link {
     /// Looks whether all that are watched are still there, and whether the own rank is.
     fn look(&mut self) {
         let now = Instant::now();
-        let is_over = self.asked_to_end || self.is_unguarded || self.peers[0].beat.is_gone;
+        if !self.is_unguarded && has_gone(self.guard) {
+            // A rank that is stopped does not say so.
+            self.lose_guard();
+        }
+        // Nobody asks a comparison to end: it ends when somebody is lost.
+        let is_over = self.asked_to_end || self.is_unguarded || self.is_lost_told;
         if is_over && self.ticked.elapsed() >= SILENT_MAX && parent_id() == self.rank_process {
             // SAFETY: it takes plain numbers. Who has ended, and is not waited for, is not meant by the number of another.
             unsafe { libc::kill(self.rank_process as libc::pid_t, libc::SIGKILL) };
@@ -895,6 +905,14 @@ impl Link {
             if let Some(why) = why {
                 return self.lose(rank, why);
             }
+        }
+    }
+
+    fn lose_guard(&mut self) {
+        self.is_unguarded = true;
+        self.beat_all();
+        if self.rank == 0 {
+            self.lose(0, UNGUARDED.into());
         }
     }
 

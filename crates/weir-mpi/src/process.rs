@@ -93,11 +93,12 @@ pub struct Mpi {
 
 impl Mpi {
     /// Starts the link, by a command that runs [`link::serve`](crate::link::serve), and waits until MPI has brought all ranks
-    /// together.
+    /// together. From then on `asked` is called each time that mpirun asks this rank to end, also by ending the
+    /// [guard](crate::guard).
     ///
     /// # Errors
-    /// If that fails.
-    pub fn start(command: Command) -> Result<Self, StartError> {
+    /// If that fails, or mpirun asks for the end before.
+    pub fn start(command: Command, asked: impl Fn() + Send + 'static) -> Result<Self, StartError> {
         let (link, output, input) = spawn(command)?;
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let (ticking, tick) = mpsc::channel();
@@ -121,6 +122,7 @@ impl Mpi {
                 }
             }
         })?;
+        heed_guard(Arc::clone(&shared), orders.clone(), asked)?;
         let mut mpi = Self {
             rank: 0,
             hosts: Vec::new(),
@@ -145,29 +147,6 @@ impl Mpi {
             (None, Some(why)) => Err(StartError::Join(why.clone())),
             (None, None) => Err(StartError::Join(format!("it took more than {JOIN_WITHIN:?}"))),
         }
-    }
-
-    /// Waits for what the [guard](crate::guard) says, and calls `asked` each time that mpirun asks this rank to end, also by
-    /// ending the guard.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub fn heed_guard(&self, asked: impl Fn() + Send + 'static) -> Result<(), StartError> {
-        let orders = self.orders.clone();
-        thread::Builder::new().name("weir guard".into()).spawn(move || {
-            let (mut guard, mut word) = (io::stdin().lock(), [0]);
-            while guard.read_exact(&mut word).is_ok() {
-                if word[0] == SIGNAL {
-                    asked();
-                }
-            }
-            if let Some(orders) = orders {
-                // Without a link there is nobody to be told.
-                let _ = orders.send(Frame::new(Kind::Unguarded, NOBODY));
-            }
-            asked();
-        })?;
-        Ok(())
     }
 
     /// The MPI, in its own words.
@@ -307,6 +286,35 @@ fn spawn(mut command: Command) -> io::Result<(Child, impl Read + Send, impl io::
     let output = link.stdout.take().expect("it is piped");
     let input = link.stdin.take().expect("it is piped");
     Ok((link, output, input))
+}
+
+/// Waits for what the guard says, on a thread of its own.
+fn heed_guard(
+    shared: Arc<Shared>,
+    orders: mpsc::Sender<Frame>,
+    asked: impl Fn() + Send + 'static,
+) -> io::Result<()> {
+    let end = move || {
+        asked();
+        shared.change(|state| {
+            if state.joined.is_none() {
+                // Nobody looks at what is asked while the ranks come together.
+                state.gone.get_or_insert_with(|| "mpirun has ended this rank".into());
+            }
+        });
+    };
+    thread::Builder::new().name("weir guard".into()).spawn(move || {
+        let (mut guard, mut word) = (io::stdin().lock(), [0]);
+        while guard.read_exact(&mut word).is_ok() {
+            if word[0] == SIGNAL {
+                end();
+            }
+        }
+        // Without a link there is nobody to be told.
+        let _ = orders.send(Frame::new(Kind::Unguarded, NOBODY));
+        end();
+    })?;
+    Ok(())
 }
 
 /// Takes what the link says, to its last word.

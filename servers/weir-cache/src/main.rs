@@ -330,7 +330,7 @@ fn server_by(sockets: Vec<Inherited>, keeps: bool) -> Result<Server, Error> {
     let mut server: Option<Server> = None;
     for Inherited { name, socket } in sockets {
         let Socket::Listener(socket) = socket else {
-            let problem = format!("{name} is a UDP socket: a cache takes those of TCP");
+            let problem = format!("{name} is no socket of TCP: a cache takes no others");
             return Err(Error::option("sockets", problem));
         };
         // What is accepted inherits it: a reply is not to wait for others.

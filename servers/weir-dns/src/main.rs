@@ -311,7 +311,7 @@ impl Sockets {
                 Socket::Listener(socket) if name == METRICS => of_metrics = Some(socket),
                 Socket::Datagrams(socket) => datagrams.push(socket),
                 Socket::Listener(socket) => listeners.push(socket),
-                Socket::UnixListener(_) => bail!("socket {name:?} is a Unix socket: DNS has none"),
+                _ => bail!("socket {name:?} is none of UDP or TCP: DNS has no others"),
             }
         }
         let metrics = match (metrics, of_metrics) {

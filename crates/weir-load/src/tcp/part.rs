@@ -72,8 +72,9 @@ pub struct Holds {
 }
 
 impl Holds {
-    pub(super) fn now(port: u16) -> Self {
-        let ends = TcpEnds::of_port(port);
+    /// With a port that of the target; one that is a Unix socket has none.
+    pub(super) fn now(port: Option<u16>) -> Self {
+        let ends = port.and_then(TcpEnds::of_port);
         Self {
             resident_bytes: Sampler::new().process().resident_bytes,
             sockets: ends.map(|ends| ends.to_the_port.sockets),

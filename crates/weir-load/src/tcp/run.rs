@@ -455,7 +455,8 @@ impl<'a> Leader<'a> {
 
     fn look_at_memory(&mut self) {
         if self.spec.looks_at_memory && self.holds.is_none() {
-            self.holds = Some(Holds::now(self.spec.target.port()));
+            let port = self.spec.unix.is_none().then(|| self.spec.target.port());
+            self.holds = Some(Holds::now(port));
         }
     }
 

@@ -90,6 +90,7 @@ pub const LONGEST_NAME: usize = 255;
 
 /// A socket that somebody else had.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Socket {
     /// A UDP socket, bound.
     Datagrams(UdpSocket),

@@ -9,12 +9,14 @@ use super::{Accepted, Keepalive, Mode, StreamOptions, UnixAddress, configure};
 use crate::{Error, Unavailable, counters::Counters, socket::native::Ending};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
+    ffi::OsString,
     io,
     mem::offset_of,
     net::{Shutdown, SocketAddr},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
         linux::net::SocketAddrExt as _,
+        unix::ffi::OsStringExt as _,
     },
     sync::{
         Arc,
@@ -106,7 +108,7 @@ impl Listener {
             listener.local_addr().map_err(|e| Error::io("asking for the local address", e))?;
         let abstract_name = || {
             let name = own.as_abstract_name().unwrap_or_default();
-            UnixAddress::from(format!("@{}", name.escape_ascii()))
+            UnixAddress::from(OsString::from_vec([b"@", name].concat()))
         };
         let address = own.as_pathname().map_or_else(abstract_name, UnixAddress::from);
         Ok((Self::adopt(Socket::from(listener))?, address))

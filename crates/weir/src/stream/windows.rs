@@ -390,11 +390,11 @@ enum Received {
 }
 
 impl Stream {
-    /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
     pub fn connect_unix(_: &UnixAddress, _: StreamOptions) -> io::Result<Accepted> {
         Err(io::Error::new(io::ErrorKind::Unsupported, no_unix_sockets()))
     }
 
+    /// Before Windows 10 version 2004 WSAPoll does not tell of a connect that failed: there its time is over.
     pub fn connect(to: SocketAddr, options: StreamOptions) -> io::Result<super::Stream> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         configure(&socket, options, keep_alive).map_err(|(_, e)| e)?;
@@ -664,13 +664,13 @@ impl Stream {
         Ok(bytes as usize)
     }
 
-    /// The system's own count (SIO_TCP_INFO) is not everywhere. So what was received is counted here, and a
-    /// receive that waits is taken back meanwhile, so that none has anything in its hands.
     /// No wait reports what it was not asked for.
     pub fn is_hung_up(&self) -> bool {
         false
     }
 
+    /// The system's own count (SIO_TCP_INFO) is not everywhere. So what was received is counted here, and a
+    /// receive that waits is taken back meanwhile, so that none has anything in its hands.
     pub fn received_in_all(&self) -> io::Result<u64> {
         let mut state = lock(&self.receiving.state);
         state.counting += 1;

@@ -195,7 +195,7 @@ impl Running {
     }
 
     /// Calls `waker` when the server accepts no more ([`end_accepting`](Self::end_accepting)) and no connection is open; at
-    /// once if that is so. One that ends before tells those who asked for that alone ([`on_end`](Self::on_end)).
+    /// once if that is so. It is not called where the server ends before: for that there is [`on_end`](Self::on_end).
     pub fn on_drained(&self, waker: Waker) {
         self.common.on_drained(waker);
     }

@@ -56,7 +56,8 @@ impl Server {
     /// A server on a Unix socket (AF_UNIX, SOCK_STREAM): at a path, or at a name of the abstract namespace where it begins
     /// with an `@` ([`UnixAddress`]). Starting it makes the file; one that was left there by a program that listens no longer is
     /// replaced, and anything else is an error. When the server stops the file is removed, unless another one has taken its
-    /// place. Two servers that start at the same moment where such a file was left are not told from each other.
+    /// place. Of two servers that start there at the same moment the second may take the place of the first: a socket that
+    /// does not listen yet looks like one that was left.
     ///
     /// Connections are served as those of TCP, by every design, under the same limits and filters; but
     ///

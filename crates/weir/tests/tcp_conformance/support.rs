@@ -53,10 +53,11 @@ pub struct Subject {
 /// The Unix sockets that servers of this process listen on besides, by the addresses of TCP that the checks know.
 static UNIX: Mutex<Vec<(SocketAddr, PathBuf)>> = Mutex::new(Vec::new());
 
-/// The Unix socket of a server whose clients come by one.
+/// The Unix socket of a server whose clients come by one. One that has stopped has none: another may have its port.
 pub fn unix_beside(address: SocketAddr) -> Option<PathBuf> {
     let all = UNIX.lock().unwrap_or_else(PoisonError::into_inner);
-    all.iter().rev().find(|(other, _)| *other == address).map(|(_, path)| path.clone())
+    let is_meant = |(other, path): &&(SocketAddr, PathBuf)| *other == address && path.exists();
+    all.iter().rev().find(is_meant).map(|(_, path)| path.clone())
 }
 
 /// A path for a Unix socket that no other check has.

@@ -192,7 +192,8 @@ impl Headers {
 #[inline]
 pub(super) fn vector(slice: &Slice, len: usize) -> libc::iovec {
     let payload = slice.payload();
-    let len = len.min(payload.len());
+    debug_assert!(len <= payload.len());
+    let len = len.min(payload.len()); // the kernel reads no further, whatever is asked of it
     libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: len }
 }
 

@@ -299,12 +299,13 @@ impl<H: Handler> ReadyThread<H> {
         let interest = wants.interest();
         if interest != open.interest {
             open.interest = interest;
-            let changed = match std::mem::take(&mut open.set_aside) {
+            let set_aside = std::mem::take(&mut open.set_aside);
+            let changed = match set_aside {
                 true => set.watch(&open.stream, slot, interest),
                 false => set.change(&open.stream, slot, interest),
             };
             if let Err(e) = changed {
-                return self.fail(worker, set, slot, Reason::Failed(e), true);
+                return self.fail(worker, set, slot, Reason::Failed(e), !set_aside);
             }
         }
         // A timer that fires too early is set again; only one that would be late is moved.
@@ -340,7 +341,7 @@ impl<H: Handler> ReadyThread<H> {
 
     fn close(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32, watched: bool) {
         let Some(open) = self.table.remove(slot) else { return };
-        if watched {
+        if watched && !open.set_aside {
             set.forget(&open.stream, slot);
         }
         worker.clock.cancel(slot);
@@ -496,11 +497,14 @@ fn send<H: Handler>(
 mod tests {
     use super::*;
     use crate::{
-        readiness::Poll,
+        readiness::{Events, Poll},
         stream::native,
-        tcp::{Output, Server},
+        tcp::{Asks, Output, Server},
     };
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::{
+        net::{SocketAddr, TcpListener, TcpStream},
+        os::unix::net::UnixStream,
+    };
 
     /// Sends a byte for each that was taken: it has always more.
     struct Endless;
@@ -539,6 +543,36 @@ mod tests {
         }
         thread.cut_off(&mut worker, &mut set);
         assert_eq!(worker.counters.snapshot().closed_stopped, 1);
+    }
+
+    /// Is never received from.
+    struct Pauses;
+
+    impl Handler for Pauses {
+        fn on_receive(&mut self, _: &mut [u8], _: &mut Output<'_>) {}
+
+        fn asks(&self) -> Asks {
+            Asks::NOTHING.pause(true)
+        }
+    }
+
+    #[test]
+    fn one_that_was_set_aside_leaves_its_group_once() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let job = Server::bind(peer).job(|_| Pauses).unwrap();
+        let (mut worker, mut set) = (job.worker(), Events::new(8).unwrap());
+        let (room, mut thread) = (set.room(), ReadyThread::new(64, 1, Trigger::Level));
+        for _ in 0..3 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let accepted = native::Stream::adopt_unix(ours.into()).unwrap();
+            thread.take_in(&mut worker, &mut set, accepted);
+            assert_eq!(set.room(), room - 1);
+            drop(theirs);
+            thread.serve(&mut worker, &mut set, 0);
+            assert_eq!((set.room(), thread.table.len()), (room, 1), "it is set aside");
+            thread.fail(&mut worker, &mut set, 0, Reason::Stopped, true);
+            assert_eq!((set.room(), thread.table.len()), (room, 0));
+        }
     }
 
     /// Of one that listens the system does not say how many bytes wait.
