@@ -224,15 +224,17 @@ fn strategies_of_tcp_are_compared_on_a_link() {
     assert!(document["link"].as_str().is_some_and(|link| link.contains("veth")), "{document:#}");
     let rows = document["results"].as_array().unwrap();
     for row in rows {
-        assert_eq!(
-            (&row["status"], &row["conformance"]),
-            (&"ok".into(), &"passed".into()),
-            "{row:#}"
-        );
+        assert_eq!(row["conformance"], "passed", "{row:#}");
+        let runs = row["runs"].as_array().expect("its runs");
+        assert!(runs.iter().all(|run| run["invalid"].is_null()), "{row:#}");
     }
     // 4 of each of the four addresses stay. One more or one less, and the row were invalid.
     let limited = rows.iter().find(|row| row["name"] == "epoll --per-address 4").expect("the row");
-    assert_eq!(limited["runs"][0]["others"]["refused"], 40 - 4 * 4, "{limited:#}");
+    let others = &limited["runs"][0]["others"];
+    // Where the machine was too busy to make them all it says so, and nothing is concluded.
+    if others["connected"] == others["asked"] {
+        assert_eq!(others["refused"], 40 - 4 * 4, "{limited:#}");
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub enum Kind {
     Sum,
     /// All are waited for.
     Barrier,
-    /// All are to end; who is silent for `who` ms from now on is lost.
+    /// All are to end; who is silent for `within_ms` from now on is lost.
     AskToEnd,
     /// The rank is alive.
     Tick,
@@ -83,7 +83,7 @@ impl Kind {
 pub struct Frame {
     /// What it is.
     pub kind: Kind,
-    /// About whom; in collective calls of the rank, how long they may take, in ms, is in `within_ms`.
+    /// About whom.
     pub who: u32,
     /// How long it may take, in ms, where it may take only so long.
     pub within_ms: u32,

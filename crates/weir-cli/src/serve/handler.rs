@@ -10,7 +10,7 @@ use super::hold::Hold;
 use super::ports::Recorder;
 use weir::udp::{Datagram, Handler, Replies};
 use weir_lab::udp::plan::Work;
-use weir_load::{audit::Auditor, clock::now_ns};
+use weir_load::audit::Auditor;
 
 /// The work that is done on what comes.
 #[derive(Debug, Clone)]
@@ -116,7 +116,7 @@ impl Handler for Measured {
         if let Some(ports) = &self.ports {
             ports.record(&datagram);
         }
-        self.auditor.record_from(datagram.source.ip(), datagram.bytes, now_ns);
+        self.auditor.record_now(datagram.source.ip(), datagram.bytes);
         self.labour.work();
         // A refusal is counted by the server and shown in its report.
         let _ = match self.reply {

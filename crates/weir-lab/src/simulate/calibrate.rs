@@ -36,7 +36,6 @@ use weir::{
 };
 use weir_load::{
     audit::{Audit, AuditSettings},
-    clock::now_ns,
     stamp::Stamp,
 };
 
@@ -360,7 +359,7 @@ fn handle_ns() -> f64 {
         for _ in 0..DATAGRAMS {
             Stamp { run: 1, flow: 0, sequence, proof: 0, due_ns: 0 }.write(&mut datagram);
             if audited {
-                black_box(auditor.record_from(source, &datagram, now_ns));
+                black_box(auditor.record_now(source, &datagram));
             } else {
                 black_box(&datagram);
             }

@@ -12,7 +12,10 @@ use super::{
     Audit, AuditSettings, CHUNK_NUMBERS, Loose,
     book::{Book, Chunk},
 };
-use crate::stamp::{NoStamp, STAMP_BYTES, Stamp, body_is_intact};
+use crate::{
+    clock::now_ns,
+    stamp::{NoStamp, STAMP_BYTES, Stamp, body_is_intact},
+};
 
 /// What a datagram turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +109,11 @@ impl Auditor {
         now: impl FnOnce() -> u64,
     ) -> Verdict {
         self.account(datagram, Some(source), now)
+    }
+
+    /// The same now. It is compiled here, for speed, though its caller may be optimized for size.
+    pub fn record_now(&mut self, source: IpAddr, datagram: &[u8]) -> Verdict {
+        self.account(datagram, Some(source), now_ns)
     }
 
     #[inline]

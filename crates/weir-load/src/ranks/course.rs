@@ -35,7 +35,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(30);
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 /// The same once it is to end before its time, because something is wrong,
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
-/// or because whoever started the ranks ends them: that is what mpirun does if one dies, and it kills the others after a second.
+/// or because whoever started the ranks ends them: that is what mpirun does if one dies, and it may be gone a second later, when
+/// nobody reads a report any more.
 const KILLED_WITHIN: Duration = Duration::from_millis(700);
 /// How often a stop is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -421,10 +422,13 @@ impl Course {
         let order = if whole && lost.is_none() { SUM } else { NOTHING };
         let told = match is_early || order == NOTHING {
             false => send_down(ranks, order),
-            true => (1..ranks.count()).try_for_each(|rank| match missing[rank] {
-                None => ranks.send(rank, order),
-                Some(_) => Ok(()),
-            }),
+            true => {
+                for rank in 1..ranks.count() {
+                    // Whoever is lost needs no word; who is late may yet come, and waits for one.
+                    let _ = ranks.send(rank, order);
+                }
+                Ok(())
+            }
         };
         let summed = match (order == SUM, told) {
             (true, Ok(())) => self.sum(counts),
