@@ -161,7 +161,10 @@ fn fetch(root: &Path, commit: &str) -> anyhow::Result<()> {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
-    let out = Command::new("git").arg("-C").arg(root).args(arguments).output()?;
+    let mut git = Command::new("git");
+    // Where a name or a password is wanted it cannot be had.
+    git.env("GIT_TERMINAL_PROMPT", "0").arg("-C").arg(root).args(arguments);
+    let out = git.output()?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).trim());
     Ok(String::from_utf8(out.stdout)?)
 }

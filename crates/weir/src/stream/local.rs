@@ -40,7 +40,8 @@ impl fmt::Display for UnixAddress {
 /// (SO_PEERCRED of unix(7)).
 ///
 /// Handlers and filters are told of a peer by an address. A peer of a Unix socket has none, so they are told one that
-/// nobody else can have, with port 0: [`of`](Self::of) makes out of it who he is.
+/// nobody else can have, with port 0: [`of`](Self::of) makes out of it who that is. What else the address says, such as
+/// whether it is one of loopback, means nothing.
 ///
 /// ```
 /// use weir::stream::LocalPeer;

@@ -195,7 +195,8 @@ impl Running {
     }
 
     /// Calls `waker` when the server accepts no more ([`end_accepting`](Self::end_accepting)) and no connection is open; at
-    /// once if that is so. It is not called where the server ends before: for that there is [`on_end`](Self::on_end).
+    /// once if that is so. A [`Connector`](super::Connector) may have connections made after that. It is not called where
+    /// the server ends before: for that there is [`on_end`](Self::on_end).
     pub fn on_drained(&self, waker: Waker) {
         self.common.on_drained(waker);
     }
