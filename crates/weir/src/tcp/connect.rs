@@ -7,6 +7,7 @@
 
 use super::{
     Handler, Reason, Refused, Worker,
+    handler::Boxed,
     mail::{Given, Incoming, served},
     stop::turn_away,
 };
@@ -63,7 +64,8 @@ impl<H: Handler> Default for Connector<H> {
 impl<H: Handler> Connector<H> {
     /// One that belongs to no server yet: what it is asked for waits until it does.
     pub fn new() -> Self {
-        let shared = Connecting { state: Mutex::default(), run: Box::new(run::<H> as Run<H>) };
+        let runs = [Box::new(run::<H> as Run<H>) as _, Box::new(run::<Boxed> as Run<Boxed>) as _];
+        let shared = Connecting { state: Mutex::default(), runs };
         Self { shared: Arc::new(shared), of: PhantomData }
     }
 
@@ -104,8 +106,9 @@ impl<H: Handler> Connector<H> {
 /// What connectors and the thread that connects share.
 pub(super) struct Connecting {
     state: Mutex<State>,
-    /// What the thread runs that connects ([`Run`]). So it is in no program that has no connector.
-    run: Box<dyn Any + Send + Sync>,
+    /// What the thread runs that connects ([`Run`]): where the design is chosen by its type, and by its name. Kept here, it
+    /// is in no program that has no connector.
+    runs: [Box<dyn Any + Send + Sync>; 2],
 }
 
 /// The thread that connects, of a server with such handlers.
@@ -150,8 +153,8 @@ impl Connecting {
         worker: &mut Worker<H>,
         options: StreamOptions,
     ) -> Result<(), Error> {
-        let run: &Run<H> =
-            self.run.downcast_ref().expect("a connector is of the server's handlers");
+        let run: Option<&Run<H>> = self.runs.iter().find_map(|run| run.downcast_ref());
+        let run = run.expect("a connector is of the server's handlers, as they are or boxed");
         run(worker, self, options)
     }
 
