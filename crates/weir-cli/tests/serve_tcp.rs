@@ -498,9 +498,11 @@ fn a_unix_socket_is_served_and_loaded() {
 fn what_makes_no_sense_with_a_unix_socket_is_told() {
     let path = any_path("wrong");
     let target = format!("unix:{path}");
-    let wrong: [(&[&str], i32, &str); 6] = [
+    let wrong: [(&[&str], i32, &str); 8] = [
         (&["serve", "tcp", "--unix", &path, "--unix-mode", "999"], 2, "in octal"),
         (&["serve", "tcp", "--unix-mode", "600"], 2, "--unix"),
+        (&["serve", "tcp", "--unix", "@weir", "--unix-mode", "600"], 2, "anybody"),
+        (&["serve", "tcp", "--unix", "unix:"], 2, "no path"),
         (&["load", "tcp", "unix:"], 2, "no path"),
         (&["load", "tcp", &target, "--port", "7"], 2, "leave it out"),
         (&["load", "tcp", &target, "--control", "127.0.0.1:7"], 2, "leave it out"),

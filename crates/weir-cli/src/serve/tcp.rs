@@ -17,7 +17,7 @@ use clap::Args;
 use weir::counters::os::{KernelEntries, Sampler, TcpEnds};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE};
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
-use weir::stream::{self, Keepalive, StreamOptions};
+use weir::stream::{self, Keepalive, StreamOptions, UnixAddress};
 use weir::tcp::{
     AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, ThreadNow, WhenFull,
 };
@@ -59,8 +59,8 @@ pub struct ServeTcp {
 
     /// Path of a Unix socket to listen on, besides --bind or --port if they are given; repeatable. Its file is made, and
     /// removed at the end; one that was left by a server that has gone is replaced. @NAME is a name of the abstract
-    /// namespace.
-    #[arg(long, value_name = "PATH")]
+    /// namespace, by which anybody in the same network namespace may connect.
+    #[arg(long, value_name = "PATH", value_parser = parse_unix)]
     unix: Vec<PathBuf>,
 
     /// Mode of the files of --unix, in octal, such as 660: who may write may connect [default: as the umask says].
@@ -297,6 +297,14 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
     if !args.unix.is_empty() {
         stream::unix_availability().map_err(weir::Error::from)?;
     }
+    let open_to_all = args.unix.iter().find(|path| UnixAddress::from(path).path().is_none());
+    if let (Some(_), Some(name)) = (args.unix_mode, open_to_all) {
+        return Err(Failure::usage(format!(
+            "--unix-mode: {} is an abstract name, which has no mode: anybody in its network namespace may connect; give \
+             a path instead, or leave the mode away",
+            name.display()
+        )));
+    }
     let mut bind = bound(&args.bind, &args.port);
     if bind.is_empty() && args.unix.is_empty() {
         bind.push(USUAL_ADDRESS);
@@ -353,6 +361,14 @@ fn usual_design() -> String {
 
 /// Where it listens unless told otherwise.
 const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5150);
+
+/// A path, also as a load is told it, with `unix:` before it.
+fn parse_unix(text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix("unix:").unwrap_or(text) {
+        "" => Err("no path".into()),
+        path => Ok(path.into()),
+    }
+}
 
 /// The mode of a file, in octal.
 fn parse_mode(text: &str) -> Result<u32, String> {

@@ -132,6 +132,7 @@ impl Diff {
                 (a != b).then(|| ((*name).to_owned(), shown(a), shown(b)))
             })
             .chain(core_to_core(before, after))
+            .chain(link(before, after))
             .collect();
         let comparable = machines.is_empty();
         let (old, new) = (before.figures(), after.figures());
@@ -314,6 +315,13 @@ fn core_to_core(before: Part, after: Part) -> Option<(String, String, String)> {
     let [a, b] = [before, after].map(Part::core_to_core_ns);
     let shown = |ns: Option<f64>| ns.map_or_else(|| "unknown".into(), |ns| format!("{ns:.0} ns"));
     (!alike(a, b)).then(|| ("core to core".into(), shown(a), shown(b)))
+}
+
+/// The links, where one result is of loopback and the other of another. Names of devices differ from run to run.
+fn link(before: Part, after: Part) -> Option<(String, String, String)> {
+    let [a, b] = [before, after].map(Part::link);
+    let shown = |link: Option<&str>| link.unwrap_or("loopback").to_owned();
+    (a.is_some() != b.is_some()).then(|| ("link".into(), shown(a), shown(b)))
 }
 
 /// How many times better the second is.

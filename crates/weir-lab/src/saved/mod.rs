@@ -177,6 +177,11 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// The link that its datagrams or connections crossed, in words; `None` for loopback.
+    pub fn link(self) -> Option<&'a str> {
+        self.0["link"].as_str()
+    }
+
     /// The median time from core to core before its runs, in ns.
     pub fn core_to_core_ns(self) -> Option<f64> {
         let runs = self.rows().filter_map(|row| row["runs"].as_array()).flatten();

@@ -110,10 +110,15 @@ fn on_another_machine_only_what_a_row_changed_against_the_others_counts() {
     let mut after = document(&all_slower);
     assert!(diff(&before, &after).has_regressed(), "on the same machine it is one");
     after["machine"]["cpu_model"] = json!("another");
-    let diff = diff(&before, &after);
-    assert!(!diff.comparable && !diff.has_regressed(), "{diff:#?}");
-    assert!(diff.text(100).contains("cpu_model"));
-    assert!(!diff.only_before.is_empty(), "the second load is missing after");
+    let other = diff(&before, &after);
+    assert!(!other.comparable && !other.has_regressed(), "{other:#?}");
+    assert!(other.text(100).contains("cpu_model"));
+    assert!(!other.only_before.is_empty(), "the second load is missing after");
+    // Nor are figures of loopback and of another link compared.
+    let mut linked = before.clone();
+    linked["link"] = json!("a pair of veth devices");
+    let linked = diff(&before, &linked);
+    assert!(!linked.comparable && linked.text(300).contains("link (loopback, then a pair of veth"));
 }
 
 #[test]

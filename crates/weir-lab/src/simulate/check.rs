@@ -86,7 +86,7 @@ pub struct LeftOut {
 pub fn check(document: &Value, costs: &Costs, seed: u64) -> Result<Check, String> {
     let studies = crate::report::model::Study::all(document);
     let study = studies.iter().find(|study| study.kind.name == "udp").ok_or(
-        "it holds no comparison of UDP servers; make one with `weir compare udp -o FILE.json`",
+        "it holds no comparison of UDP servers; make one with `weir compare udp --json=FILE`",
     )?;
     let value = study.value;
     let cores = |name: &str| -> BTreeSet<u64> {
