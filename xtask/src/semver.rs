@@ -1,5 +1,5 @@
 //! Whether the version says what has become of the API: of the libraries that promise something, the lists of
-//! [`public_api`](crate::public_api) as they are now against those of a commit, the baseline.
+//! [`public_api`] as they are now against those of a commit, the baseline.
 //!
 //! This is what lists can tell: an item that is gone or is written otherwise, and a variant or field more where users may have
 //! named all. They do not tell of a type that is no longer `Send`, or whether a method more in a trait has a default. `--full`
