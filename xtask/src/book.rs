@@ -26,7 +26,7 @@ const STUDY_OF_TCP: &str = "originals/tcp.md";
 /// How the name of a page ends.
 const PAGE: &str = ".md";
 /// How the names of files end that pages lead to, besides pages: images, and schemas.
-const FILES: [&str; 2] = [".png", ".json"];
+const FILES: [&str; 3] = [".png", ".svg", ".json"];
 
 /// The README, beside the pages.
 const README: &str = "README.md";
