@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Client, PATIENCE, each_design, number, ok, serve, serve_with_small_buffers, text, usual, wire,
+    Client, PATIENCE, Served, each_design, number, ok, serve, serve_with_small_buffers, text,
+    usual, wire,
 };
 use proptest::prelude::*;
 use redis_protocol::resp2::types::OwnedFrame;
@@ -16,6 +17,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use weir::tcp::AnyDesign;
 use weir_cache::{Settings, clock::Clock, store::Eviction};
 
 /// Asks until it is so.
@@ -95,15 +97,21 @@ fn commands_do_the_same_on_every_design() {
     }
 }
 
+/// A server, a client, and the value of `k`, many of which fit nowhere on the way.
+fn with_a_long_value(design: AnyDesign) -> (Served, Client<TcpStream>, String) {
+    let settings = Settings { output_bytes: 10_000, ..Settings::default() };
+    let served = serve_with_small_buffers(settings, design);
+    let mut client = served.client();
+    let value = "v".repeat(50_000);
+    assert_eq!(client.ask(&["SET", "k", &value]), ok());
+    (served, client, value)
+}
+
 #[test]
 fn replies_that_nobody_reads_hold_up_the_commands_and_nothing_is_lost() {
     for design in each_design() {
         let name = design.about().name;
-        let settings = Settings { output_bytes: 10_000, ..Settings::default() };
-        let served = serve_with_small_buffers(settings, design);
-        let mut client = served.client();
-        let value = "v".repeat(50_000);
-        assert_eq!(client.ask(&["SET", "k", &value]), ok());
+        let (served, mut client, value) = with_a_long_value(design);
         const ASKED: u64 = 200;
         let mut sender = client.stream.try_clone().unwrap();
         std::thread::scope(|scope| {
@@ -241,11 +249,7 @@ fn one_that_has_no_subscription_left_may_choose_the_protocol_and_subscribe_anew(
 fn one_that_was_a_subscriber_is_no_slow_one() {
     for design in each_design() {
         let name = design.about().name;
-        let settings = Settings { output_bytes: 10_000, ..Settings::default() };
-        let served = serve_with_small_buffers(settings, design);
-        let mut client = served.client();
-        let value = "v".repeat(50_000);
-        assert_eq!(client.ask(&["SET", "k", &value]), ok());
+        let (served, mut client, value) = with_a_long_value(design);
         const ASKED: usize = 200;
         let mut pipeline = wire(&["SUBSCRIBE", "c"]);
         pipeline.extend(wire(&["UNSUBSCRIBE"]));
