@@ -53,6 +53,8 @@ const MANAGER_VARIABLE: &str = "PMI_FD";
 const HOT: Duration = Duration::from_micros(300);
 /// The shortest and the longest pause after that.
 const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
+/// The longest pause while nothing is waited for: what is measured meanwhile shares the cores of this process.
+const IDLE_NAP: Duration = Duration::from_millis(40);
 /// The most bytes that may be on their way to others.
 const UNSENT_MAX: usize = 256 << 20;
 /// Bytes of a host's name.
@@ -370,6 +372,8 @@ struct Link {
     rank_process: u32,
     /// Since when something is waited for.
     waiting: Option<Instant>,
+    /// When the rank last said something to another one, or heard something.
+    spoken: Instant,
 }
 
 impl Link {
@@ -423,6 +427,7 @@ impl Link {
             is_unguarded: false,
             rank_process: parent_id(),
             waiting: None,
+            spoken: now,
         };
         let joined = serde_json::to_vec(&Joined { rank, hosts, library });
         let joined = joined.map_err(|error| error.to_string())?;
@@ -443,7 +448,7 @@ impl Link {
             let nap = match self.waiting {
                 Some(since) if now < since + HOT => Duration::ZERO,
                 Some(since) => ((now - since) / 8).clamp(NAP.0, NAP.1),
-                None => NAP.1,
+                None => ((now - self.spoken) / 8).clamp(NAP.0, IDLE_NAP),
             };
             let order = match (nap.is_zero(), self.is_rank_gone) {
                 (_, true) => {
@@ -524,6 +529,7 @@ impl Link {
                 }
                 let sent = self.isend(who as usize, TAG_MESSAGE, bytes)?;
                 self.sends.push(sent);
+                self.spoken = Instant::now();
             }
             Kind::Barrier | Kind::Broadcast | Kind::Gather | Kind::Sum => {
                 let collective = self.begin(kind, who as usize, bytes)?;
@@ -808,6 +814,7 @@ impl Link {
                     TAG_BEAT => self.heard(from, Beat::of(&came.into_memory()))?,
                     _ => {
                         self.waiting = self.collective.as_ref().and(self.waiting);
+                        self.spoken = Instant::now();
                         self.say(Frame::new(Kind::Message, from as u32).with(came.into_memory()));
                     }
                 }

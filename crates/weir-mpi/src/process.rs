@@ -64,6 +64,8 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// What is called when it has changed.
+    on_news: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
 }
 
 impl Shared {
@@ -74,6 +76,11 @@ impl Shared {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.changed.notify_all();
+        self.on_news().iter().for_each(|call| call());
+    }
+
+    fn on_news(&self) -> MutexGuard<'_, Option<Box<dyn Fn() + Send + Sync>>> {
+        self.on_news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +107,11 @@ impl Mpi {
     /// If that fails, or mpirun asks for the end before.
     pub fn start(command: Command, asked: impl Fn() + Send + 'static) -> Result<Self, StartError> {
         let (link, output, input) = spawn(command)?;
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            on_news: Mutex::default(),
+        });
         let (ticking, tick) = mpsc::channel();
         let heard = Arc::clone(&shared);
         thread::Builder::new()
@@ -479,6 +490,10 @@ impl Ranks for Mpi {
         let (lost, gone) = (state.lost.clone(), state.gone.is_some());
         drop(state);
         lost.or_else(|| gone.then(|| self.without_link()))
+    }
+
+    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>) {
+        *self.shared.on_news() = Some(call);
     }
 
     fn ask_to_end(&self, within: Duration) {

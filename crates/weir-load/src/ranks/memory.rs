@@ -55,6 +55,8 @@ struct Shared {
     hosts: Vec<String>,
     state: Mutex<State>,
     changed: Condvar,
+    /// By rank: what it wants to have called.
+    on_news: Mutex<Vec<Option<Box<dyn Fn() + Send + Sync>>>>,
 }
 
 /// A rank that is a thread. Dropped, it is lost to the others.
@@ -76,7 +78,9 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
         gone: Vec::new(),
         asked_to_end: false,
     };
-    let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
+    let on_news = Mutex::new((0..count).map(|_| None).collect());
+    let changed = Condvar::new();
+    let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed, on_news });
     let one = |rank| InMemory {
         rank,
         is_out_of_step: AtomicBool::new(false),
@@ -94,7 +98,17 @@ impl InMemory {
             state.gone.push(rank);
         }
         drop(state);
+        self.tell_all();
+    }
+
+    /// Wakes all who wait for something, and calls those who do not.
+    fn tell_all(&self) {
         self.shared.changed.notify_all();
+        self.on_news_of_all().iter().flatten().for_each(|call| call());
+    }
+
+    fn on_news_of_all(&self) -> MutexGuard<'_, Vec<Option<Box<dyn Fn() + Send + Sync>>>> {
+        self.shared.on_news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -116,7 +130,8 @@ impl InMemory {
             return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
         }
         mailbox.push_back(bytes.to_vec());
-        self.shared.changed.notify_all();
+        drop(state);
+        self.tell_all();
         Ok(())
     }
 
@@ -236,9 +251,13 @@ impl Ranks for InMemory {
         state.lost[first].clone().map(|why| self.missing(first, why))
     }
 
+    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>) {
+        self.on_news_of_all()[self.rank] = Some(call);
+    }
+
     fn ask_to_end(&self, _within: Duration) {
         self.state().asked_to_end = true;
-        self.shared.changed.notify_all();
+        self.tell_all();
     }
 
     fn is_asked_to_end(&self) -> bool {
