@@ -30,7 +30,7 @@ use mpi::{
 };
 
 use crate::{
-    JOINED, TOLD,
+    GUARD, JOINED, TOLD,
     guard::TOLD_WITHIN,
     wire::{self, Frame, Joined, Kind, NOBODY},
 };
@@ -117,6 +117,7 @@ fn run() -> Result<u8, String> {
     let _ = guard.write_all(&[JOINED]);
     let outcome = link.serve(&orders);
     let _ = guard.write_all(&[TOLD]);
+    continue_guard(&guard);
     drop(guard);
     match outcome {
         Ok(true) => {
@@ -153,6 +154,16 @@ fn linger() {
         let mut manager = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
         // SAFETY: it is given one such structure, and says so.
         unsafe { libc::poll(&raw mut manager, 1, LINGER.as_millis() as c_int) };
+    }
+}
+
+/// Lets a guard go on that somebody has stopped, which is to see the end of its rank.
+fn continue_guard(guard: &File) {
+    let id = std::env::var(GUARD).ok().and_then(|id| id.parse::<libc::pid_t>().ok());
+    // One that has gone may have left its number to another process.
+    if let Some(id) = id.filter(|id| *id > 1 && !has_gone(guard.as_raw_fd())) {
+        // SAFETY: it takes plain numbers. Whoever is not stopped does not notice.
+        unsafe { libc::kill(id, libc::SIGCONT) };
     }
 }
 

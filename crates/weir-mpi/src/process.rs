@@ -225,12 +225,13 @@ impl Mpi {
         let left = until.saturating_duration_since(Instant::now());
         let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
         self.tell(Frame { kind, who: who as u32, within_ms, bytes })?;
-        let is_barrier = kind == Kind::Barrier;
+        // Somebody may not come then.
+        let ends = matches!(kind, Kind::Barrier | Kind::Broadcast);
         let waits = |state: &mut State| {
             state.outcome.is_none()
                 && state.gone.is_none()
                 && state.lost.is_none()
-                && !(is_barrier && state.asked_to_end)
+                && !(ends && state.asked_to_end)
         };
         let shared = &self.shared;
         let waited =
@@ -245,7 +246,7 @@ impl Mpi {
             (Some(Ok(bytes)), _) => Ok(bytes),
             // Who is lost is why.
             (_, Some(lost)) => Err(lost),
-            (None, None) if is_barrier && asked => Err(self.of(None, ASKED_TO_END)),
+            (None, None) if ends && asked => Err(self.of(None, ASKED_TO_END)),
             (None, None) if gone => Err(self.without_link()),
             (None, None) => Err(self.of(Some(self.rank), "has an MPI that does not answer")),
         }

@@ -32,7 +32,7 @@ enum Kind {
 
 impl Kind {
     fn ends_with_the_run(self) -> bool {
-        matches!(self, Self::BarrierInwards | Self::BarrierOutwards)
+        matches!(self, Self::Outwards | Self::BarrierInwards | Self::BarrierOutwards)
     }
 }
 
@@ -120,16 +120,28 @@ impl InMemory {
     }
 
     fn put(&self, to: usize, kind: Kind, bytes: &[u8]) -> Result<(), Lost> {
+        self.put_to([to], kind, bytes)
+    }
+
+    /// All of them get it before anybody can say more.
+    fn put_to(
+        &self,
+        ranks: impl IntoIterator<Item = usize>,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<(), Lost> {
         assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
         let mut state = self.state();
-        if let Some(why) = state.lost[to].clone() {
-            return Err(self.missing(to, why));
+        for to in ranks {
+            if let Some(why) = state.lost[to].clone() {
+                return Err(self.missing(to, why));
+            }
+            let mailbox = &mut state.mailboxes[to][self.rank].0[kind as usize];
+            if mailbox.len() >= UNREAD_MAX {
+                return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
+            }
+            mailbox.push_back(bytes.to_vec());
         }
-        let mailbox = &mut state.mailboxes[to][self.rank].0[kind as usize];
-        if mailbox.len() >= UNREAD_MAX {
-            return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
-        }
-        mailbox.push_back(bytes.to_vec());
         drop(state);
         self.tell_all();
         Ok(())
@@ -194,7 +206,7 @@ impl Ranks for InMemory {
             if self.rank != from {
                 return self.take(from, Kind::Outwards, until);
             }
-            self.others().try_for_each(|to| self.put(to, Kind::Outwards, &bytes))?;
+            self.put_to(self.others(), Kind::Outwards, &bytes)?;
             Ok(bytes)
         })
     }
@@ -232,7 +244,7 @@ impl Ranks for InMemory {
             }
             self.others()
                 .try_for_each(|of| self.take(of, Kind::BarrierInwards, until).map(drop))?;
-            self.others().try_for_each(|to| self.put(to, Kind::BarrierOutwards, &[]))
+            self.put_to(self.others(), Kind::BarrierOutwards, &[])
         })
     }
 
@@ -310,6 +322,10 @@ mod tests {
         assert!(zero.is_asked_to_end());
         assert_eq!(one.barrier(soon()).unwrap_err().to_string(), ASKED_TO_END);
         assert_eq!(zero.barrier(soon()).unwrap_err().to_string(), OUT_OF_STEP);
+        let mut others = ranks(["a", "b"]);
+        others[0].ask_to_end(Duration::ZERO);
+        let waiting = others.pop().unwrap().broadcast(0, Vec::new(), soon()).unwrap_err();
+        assert_eq!(waiting.to_string(), ASKED_TO_END);
         drop(two);
         assert_eq!(zero.lost().unwrap().to_string(), "rank 2 on c has ended");
         assert_eq!(one.lost(), None, "others watch rank 0 only");

@@ -38,7 +38,7 @@ pub trait Ranks: Send + Sync {
     /// Gives to all what `from` has; what others pass is ignored.
     ///
     /// # Errors
-    /// Who did not come until then.
+    /// Who did not come until then; once the run is [asked to end](Self::ask_to_end) as of a [barrier](Self::barrier).
     fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost>;
 
     /// Gives to rank 0 what each has, in the order of the ranks; the others get nothing.
