@@ -365,7 +365,7 @@ const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST
 /// A path, also as a load is told it, with `unix:` before it.
 fn parse_unix(text: &str) -> Result<PathBuf, String> {
     match text.strip_prefix("unix:").unwrap_or(text) {
-        "" => Err("no path".into()),
+        "" | "@" => Err("give the path of a socket, such as /run/example.sock, or @NAME".into()),
         path => Ok(path.into()),
     }
 }
