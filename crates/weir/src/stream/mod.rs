@@ -17,7 +17,9 @@ mod local;
 mod tests;
 
 pub use local::{LocalPeer, UnixAddress};
-pub use native::UnixListener;
+#[cfg(target_os = "linux")]
+pub(crate) use native::{OwnFile, bind_to};
+pub use native::{UnixDatagram, UnixListener};
 
 /// Whether a call may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,6 +60,10 @@ pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
 #[derive(Debug)]
 pub enum UnixListener {}
 
+/// Here is none.
+#[derive(Debug)]
+pub enum UnixDatagram {}
+
 impl UnixListener {
     /// The same socket once more.
     ///

@@ -284,7 +284,7 @@ mod tests {
         let region =
             Region::new(super::super::frame::layout(&needs), SLICES, RegionOptions::default())
                 .unwrap();
-        let (buffers, table) = Buffers::new(window, SLICES, Frame::new(&region, true));
+        let (buffers, table) = Buffers::new(window, SLICES, Frame::new(&region, Beside::Control));
         Rig { region, buffers, table, head: 0 }
     }
 
