@@ -356,6 +356,37 @@ mod tests {
         assert!(UnixStream::connect(&path).is_err());
     }
 
+    #[test]
+    fn a_wait_ends_where_another_who_has_the_socket_ends_the_listening() {
+        let path = any_path();
+        let theirs = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let ours = Listener::from_unix(theirs.try_clone().unwrap()).unwrap();
+        let waits = UnixStream::connect(&path).unwrap();
+        let theirs = Socket::from(OwnedFd::from(theirs));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                // Who came before is served.
+                let counters = Counters::default();
+                let first = ours.accept(Mode::Wait, &counters).unwrap();
+                (first.is_some(), ours.accept(Mode::Wait, &counters).unwrap().is_some())
+            });
+            theirs.shutdown(std::net::Shutdown::Read).unwrap();
+            assert_eq!(waiting.join().unwrap(), (true, false));
+        });
+        drop(waits);
+        fs::remove_file(path).unwrap();
+    }
+
+    /// What is looked for and removed is the file that was made, wherever the process goes later.
+    #[test]
+    fn a_relative_path_is_of_the_folder_of_its_start() {
+        let path = |name: &str| UnixAddress::from(name).wherever_it_is().unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(path("a/b.sock"), Some(here.join("a/b.sock")));
+        assert_eq!(path("/a/b.sock"), Some("/a/b.sock".into()));
+        assert_eq!(path("@b"), None);
+    }
+
     /// A connection, and its other end.
     fn pair() -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -274,4 +274,49 @@ mod tests {
             assert_eq!(say(&mut slice, 3).len, 0);
         }
     }
+
+    /// A name of the internet, of a Unix socket, and none, which leaves what lay there before.
+    #[test]
+    fn names_of_either_kind_are_read() {
+        let needs = Needs {
+            payload: 100,
+            receives: 1,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
+        let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
+        let frame = Frame::new(&region, Beside::LocalName);
+        let name = crate::stream::UnixAddress::from(format!("/{}", "x".repeat(106)));
+        let unix = SocketAddr::try_from(&name).unwrap();
+        let internet: SocketAddr = "127.0.0.1:7".parse().unwrap();
+        let nobody: SocketAddr = "0.0.0.0:0".parse().unwrap();
+        let mut slice = region.take().unwrap();
+        for from in [unix, nobody, internet, nobody, unix] {
+            let written = if from == unix {
+                let mut encoded = [mem::MaybeUninit::uninit(); LOCAL_NAME_BYTES];
+                let length = native::encode_local(&from, &mut encoded) as usize;
+                assert_eq!(length, LOCAL_NAME_BYTES);
+                let mut name = encoded.iter();
+                for (word, value) in [length as u32, 0, 60, 0].iter().enumerate() {
+                    let place = frame.begin + 4 * word;
+                    slice.whole_mut()[place..][..4].copy_from_slice(&value.to_ne_bytes());
+                }
+                let place = &mut slice.whole_mut()[frame.begin + HEADER_BYTES..][..length];
+                // SAFETY: so many bytes were written.
+                place.fill_with(|| unsafe { name.next().unwrap().assume_init() });
+                (frame.before_payload() + 60) as u32
+            } else {
+                let written = write(&mut slice, &frame, &from, 60, 0);
+                if from == nobody {
+                    slice.whole_mut()[frame.begin..][..4].fill(0);
+                }
+                written
+            };
+            let received = frame.received(&mut slice, written);
+            let arrival = received.with(rio::line_and_payload(&mut slice).0).arrival();
+            assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 60, false));
+        }
+    }
 }
