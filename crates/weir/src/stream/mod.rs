@@ -17,8 +17,6 @@ mod local;
 mod tests;
 
 pub use local::{LocalPeer, UnixAddress};
-#[cfg(target_os = "linux")]
-pub(crate) use native::{OwnFile, bind_to};
 pub use native::{UnixDatagram, UnixListener};
 
 /// Whether a call may wait.

@@ -14,7 +14,10 @@ use crate::{
         Endpoint, Peer, SocketOptions,
         names::{self, KeptName},
     },
-    stream::{OwnFile, UnixAddress, bind_to},
+    stream::{
+        UnixAddress,
+        native::{OwnFile, bind_to},
+    },
 };
 use socket2::{Domain, Socket, Type};
 use std::{

@@ -30,6 +30,7 @@ use crate::{
     options::{Options as _, named},
     rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, Shard, SocketOptions},
+    stream::UnixAddress,
     udp::{Design, Handler, Job, Running, Worker},
 };
 use std::sync::{Arc, atomic::AtomicU64};
@@ -221,8 +222,9 @@ fn refuse_given(endpoints: &[Endpoint]) -> Result<(), Error> {
         Some(Endpoint { address, .. }) => Err(Error::option(
             "design",
             format!(
-                "rio-sharded has a socket for each thread, and the one at {address} was given; have the server bind its \
-                 address, or take another design"
+                "rio-sharded has a socket for each thread, and the one at {} was given; have the server bind its \
+                 address, or take another design",
+                UnixAddress::of(*address).map_or(address.to_string(), |name| name.to_string())
             ),
         )),
     }
