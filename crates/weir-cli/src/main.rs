@@ -61,6 +61,10 @@ static LONG_VERSION: LazyLock<String> =
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compare every design that can run here, under the same load.
+    ///
+    /// Without a command all three kinds are compared: UDP, TCP and I/Os per second, as far as the options are ones that all
+    /// have (--quick, -t, --rounds, --seed and the like). With an option that only UDP has, such as --design or -l, it is
+    /// `weir compare udp`.
     Compare(Box<compare::CompareArgs>),
     Reproduce(saved::ReproduceArgs),
     Diff(saved::DiffArgs),
