@@ -17,7 +17,7 @@ use crate::{
     rio::{Peer, Span},
     socket::{
         Unsent,
-        native::{Joined, MOST_JOINED},
+        native::{Joined, MOST_JOINED, of_unix_peer},
     },
 };
 use io_uring::squeue;
@@ -218,12 +218,13 @@ impl Sends {
     fn refused(&self, token: ring::Token, result: i32, sockets: &[Associated]) -> Refusal {
         let first = self.slots.get(token).expect("it was looked up just now");
         let native = sockets[first.socket as usize].socket.native();
-        let (of_peer, several) = (native.note_error(-result), first.next.is_some());
+        let errno = if native.is_local() { of_unix_peer(-result) } else { -result };
+        let (of_peer, several) = (native.note_error(errno), first.next.is_some());
         if several {
             let segment = Joined::begin(first.span, first.to).datagram();
             native.not_joined(&io::Error::from_raw_os_error(-result), segment);
         }
-        Refusal { errno: -result, of_peer, several }
+        Refusal { errno, of_peer, several }
     }
 
     /// Whether some ended that were not taken.
