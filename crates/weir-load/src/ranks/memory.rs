@@ -15,6 +15,9 @@ use super::{ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, OUT_OF_STEP, Ranks};
 /// The most messages from one rank to another that are not received yet.
 const UNREAD_MAX: usize = 4096;
 
+/// What a rank wants to have called when something has come.
+type OnNews = Box<dyn Fn() + Send + Sync>;
+
 /// What messages are for; each kind has its own order.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -56,7 +59,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// By rank: what it wants to have called.
-    on_news: Mutex<Vec<Option<Box<dyn Fn() + Send + Sync>>>>,
+    on_news: Mutex<Vec<Option<OnNews>>>,
 }
 
 /// A rank that is a thread. Dropped, it is lost to the others.
@@ -107,7 +110,7 @@ impl InMemory {
         self.on_news_of_all().iter().flatten().for_each(|call| call());
     }
 
-    fn on_news_of_all(&self) -> MutexGuard<'_, Vec<Option<Box<dyn Fn() + Send + Sync>>>> {
+    fn on_news_of_all(&self) -> MutexGuard<'_, Vec<Option<OnNews>>> {
         self.shared.on_news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
