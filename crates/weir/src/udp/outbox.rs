@@ -302,7 +302,11 @@ impl Exits {
             // Each has just joined, and can leave.
             joined.iter().for_each(|socket| _ = socket.leave(group, interface));
         }
-        result.map_err(|e| Error::io(format!("joining {group}"), e))
+        let device = match interface {
+            0 => String::new(),
+            index => format!(" on the device with the index {index} (see `ip link`)"),
+        };
+        result.map_err(|e| Error::io(format!("joining {group}{device}"), e))
     }
 
     /// Has none of them receive from a group any more. Of those that refuse the first says why.

@@ -205,6 +205,12 @@ impl Outstanding for Operations {
         }
     }
 
+    fn is_cancelled(&mut self, token: ring::Token) {
+        if token.class() == SEND {
+            self.sends.is_cancelled(token);
+        }
+    }
+
     fn started(&self) -> u32 {
         self.started
     }
