@@ -10,7 +10,10 @@ use crate::timing::{
 use bare::{port, rings, sockets};
 use flood::Flood;
 use std::{net::SocketAddr, time::Duration};
-use weir::udp::{AnyDesign, Datagram, Handler, Replies, Running, Server};
+use weir::{
+    socket::{ReceiveBuffer, SocketOptions},
+    udp::{AnyDesign, Datagram, Handler, Replies, Running, Server},
+};
 
 /// A bare loop: it receives on a socket bound by itself until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
@@ -82,7 +85,10 @@ fn print_pair(design: &str, pairs: &[(Sample, Sample)]) {
 
 /// Starts a design by its type, or by its name if that is asked for.
 fn start(design: AnyDesign) -> Running<impl Handler> {
-    let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+    // With a socket as the bare loop has it: a buffer for thousands of datagrams is always full at saturation, and what
+    // has waited that long has left the caches.
+    let options = SocketOptions::default().receive_buffer(ReceiveBuffer::System);
+    let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).socket_options(options);
     let handler = |_thread| {
         let mut bytes = 0u64;
         move |datagram: Datagram<'_>, _: &mut Replies<'_>| {

@@ -20,7 +20,8 @@
 //!
 //! Left out are the forms of which the bare loop would be the design itself, since the hand-over is
 //! what they are: `rio-reader`, `rio-hybrid-reader`, and all designs on several threads. Those on
-//! io_uring have the window of buffers that the bare loop has (`--outstanding 4096`).
+//! io_uring have the window of buffers that the bare loop has (`--outstanding 1024`). Sockets have the system's receive
+//! buffer on both sides, and not one for as many datagrams as are outstanding.
 //!
 //! `cargo test` runs each side of each pair once, for a moment, and says nothing of speed.
 
