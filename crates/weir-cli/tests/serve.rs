@@ -21,6 +21,7 @@ fn a_flood_is_served_and_accounted_for() {
         "500",
         "--pps",
         "5k",
+        "--any-pace",
         "-P",
         "2",
         "-i",
