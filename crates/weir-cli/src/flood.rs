@@ -379,6 +379,12 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     if let Ok(address) = target.parse() {
         return Ok(address);
     }
+    if target.is_empty() {
+        return Err(Usage(
+            "the target is empty; give an address, such as 127.0.0.1, or a name".into(),
+        )
+        .into());
+    }
     let addresses = (target, 0).to_socket_addrs().map_err(|error| {
         let with_port = target.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
         let advice = with_port.map(|(name, port)| format!("; to name a port: {name} -p {port}"));

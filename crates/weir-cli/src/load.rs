@@ -621,7 +621,7 @@ fn run_part(args: &LoadTcp, share: Share) -> u8 {
         Ok(()) => OK,
         Err(error) => {
             let code = code_of_error(&error);
-            parts::fail(text_of_error::<LoadError>(&error), code);
+            parts::fail(text_of_error(&error), code);
             code
         }
     }

@@ -57,7 +57,7 @@ impl Finding for Found {
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
-        (text_of_error::<weir::Error>(error), code_of_error(error))
+        (text_of_error(error), code_of_error(error))
     }
 
     fn print(&self, shown: &Shown) {

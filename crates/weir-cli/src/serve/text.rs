@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use weir::counters::{ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
+use weir::stream::UnixAddress;
 use weir::tunable::Setting;
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
 use weir_lab::udp::plan::Work;
@@ -164,7 +165,11 @@ fn system(text: &mut String, report: &ServerReport) {
     );
     // One socket is what the line above says.
     for socket in report.sockets.iter().filter(|_| report.sockets.len() > 1) {
-        let _ = writeln!(text, "socket {}: {} dropped", socket.address, known(socket.dropped));
+        let at = match UnixAddress::of(socket.address) {
+            Some(name) => name.to_string(),
+            None => socket.address.to_string(),
+        };
+        let _ = writeln!(text, "socket {at}: {} dropped", known(socket.dropped));
     }
     let _ = writeln!(
         text,
