@@ -105,7 +105,7 @@ fn list(listed: &Listed) -> String {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
         of_connections(&mut text, design);
     }
-    text.push_str("\ndesigns for devices\n");
+    text.push_str("\ndevice designs\n");
     for design in &listed.device {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
     }

@@ -24,7 +24,7 @@ use weir_load::{
         Event, FloodFigures, OUTSTANDING_MAX, Replies, flood_from, flood_of_ranks, random_run,
         settings, share,
     },
-    pacing::{Arrivals, Load},
+    pacing::{Arrivals, Load, windows::WITHIN_MIN},
     quantity::{
         parse_bit_rate, parse_bytes, parse_count, parse_percent, parse_rate, parse_size, parse_time,
     },
@@ -51,7 +51,8 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong \
-                  usage; 3 data or counts are wrong, or more was lost than --max-loss; 5 it cannot run here."
+                  usage; 3 data or counts are wrong, more was lost than --max-loss, or the pace was not held (see \
+                  --any-pace); 5 it cannot run here."
 )]
 pub struct FloodArgs {
     /// Address or name of the server.
@@ -180,6 +181,11 @@ pub struct FloodArgs {
     #[arg(long, requires = "control", value_parser = parse_loss)]
     max_loss: Option<f64>,
 
+    /// End with exit code 0 although the pace was not held. That is told all the same; without this option the exit code
+    /// is 3, as the load was not the one asked for.
+    #[arg(long)]
+    any_pace: bool,
+
     /// Cores to run on, with commas; generators take them in turn.
     #[arg(long, value_delimiter = ',')]
     cpu: Vec<usize>,
@@ -208,7 +214,7 @@ pub struct FloodArgs {
 }
 
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
-/// data errors or more loss than permitted, 5 if nothing could run here.
+/// data errors, more loss than permitted or a pace that was not held, 5 if nothing could run here.
 pub fn run(args: FloodArgs) -> ExitCode {
     if args.mpi {
         return ranks::run(args.json, args.any_build, |all, shown| lead(&args, all, shown), follow);
@@ -216,10 +222,13 @@ pub fn run(args: FloodArgs) -> ExitCode {
     shown::run(args.json, |shown| attempt(&args, shown))
 }
 
-fn attempt(
-    args: &FloodArgs,
-    shown: &mut Shown<FloodReport>,
-) -> anyhow::Result<Option<FloodReport>> {
+/// What a flood found, and whether it may be another than was asked for.
+struct Flooded {
+    report: FloodReport,
+    any_pace: bool,
+}
+
+fn attempt(args: &FloodArgs, shown: &mut Shown<Flooded>) -> anyhow::Result<Option<Flooded>> {
     let spec = specify(args)?;
     if args.dry_run {
         shown.settings(&settings(&spec)?);
@@ -231,12 +240,14 @@ fn attempt(
         Event::Ready(settings) => shown.settings(settings),
         Event::Interval(progress) => show::interval(shown, &progress, spec.size_bytes),
     };
-    if args.wait_for_start {
+    let report = if args.wait_for_start {
         let starts = together::starts(&stop);
         let mut start = || together::next(&starts, &stop);
-        return Ok(Some(flood_from(&spec, &stop, &mut start, watch)?));
-    }
-    Ok(Some(weir_load::flood(&spec, &stop, watch)?))
+        flood_from(&spec, &stop, &mut start, watch)?
+    } else {
+        weir_load::flood(&spec, &stop, watch)?
+    };
+    Ok(Some(Flooded { report, any_pace: args.any_pace }))
 }
 
 /// What rank 0 tells the others.
@@ -252,8 +263,8 @@ struct Plan {
 fn lead(
     args: &FloodArgs,
     all: &Together,
-    shown: &mut Shown<FloodReport>,
-) -> anyhow::Result<Option<FloodReport>> {
+    shown: &mut Shown<Flooded>,
+) -> anyhow::Result<Option<Flooded>> {
     let spec = specify(args)?;
     let count = all.ranks().count();
     // What is wrong with the shares is told before anybody waits.
@@ -269,7 +280,7 @@ fn lead(
         settings.push(("ranks", format!("{count}, the settings are those of each; {library}")));
         shown.settings(&settings);
     })?;
-    Ok(report)
+    Ok(report.map(|report| Flooded { report, any_pace: args.any_pace }))
 }
 
 /// Does the part of any other rank.
@@ -451,6 +462,19 @@ fn invalid(report: &FloodReport) -> Option<String> {
     report.unbalanced().or(data_errors).or(answers)
 }
 
+/// That the load was not the one asked for, if so: by the rule of [`WITHIN_MIN`], which comparisons have, too.
+fn late(report: &FloodReport) -> Option<String> {
+    (report.pace_held == Some(false)).then(|| {
+        format!(
+            "the pace was not held: fewer than {:.0} % of the windows are within tolerance, and {} datagrams were skipped \
+             as late; lower the rate, give the generator a core of its own (--cpu), or take whatever load it makes \
+             (--any-pace)",
+            WITHIN_MIN * 100.0,
+            report.late_skipped
+        )
+    })
+}
+
 /// What makes a report one of failure, if anything does.
 fn failure_of(report: &FloodReport) -> Option<String> {
     // The answer to one datagram refuses the next, so at a port without a listener about every
@@ -469,7 +493,7 @@ fn failure_of(report: &FloodReport) -> Option<String> {
 
 /// The document of a flood that was not even tried.
 pub fn failure(reason: &str) -> String {
-    shown::refusal::<FloodReport>(reason)
+    shown::refusal::<Flooded>(reason)
 }
 
 #[cfg(test)]

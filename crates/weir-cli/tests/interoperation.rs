@@ -90,7 +90,8 @@ fn what_one_floods_the_other_receives() {
                 server.args(["--control", "127.0.0.1:0", "--verify-all", "--any-build"]);
                 server.args(["--size", size]);
                 let server = Server::begin(server);
-                let words = ["flood", "127.0.0.1", "-i", "0", "--json", "--any-build"];
+                let words =
+                    ["flood", "127.0.0.1", "-i", "0", "--json", "--any-build", "--any-pace"];
                 let load = ["-l", size, "-k", count, "--pps", "1k", "--control", &server.control];
                 let flood = floods.output(&[&words[..], &load].concat());
                 assert!(flood.status.success(), "{design}: {}", errors(&flood));

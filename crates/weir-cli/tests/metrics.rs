@@ -70,7 +70,7 @@ impl Served {
     fn flood(&self, datagrams: &str) -> Value {
         let control = self.said("/ready/control");
         let words = ["flood", "127.0.0.1", "-k", datagrams, "--pps", "5k", "-i", "0", "--json"];
-        let flood = output(&[&words[..], &["--control", control]].concat());
+        let flood = output(&[&words[..], &["--any-pace", "--control", control]].concat());
         assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
         document(&flood)
     }

@@ -105,7 +105,7 @@ fn a_server_by_itself_logs_its_whole_life() {
         let log = ["--performance-log", path.to_str().unwrap(), "--performance-interval", "20ms"];
         let server =
             Server::start(&[&["--design", "blocking --threads 2", "--once"][..], &log].concat());
-        let control = ["--control", &server.control, "--json"];
+        let control = ["--control", &server.control, "--any-pace", "--json"];
         let flood = ["flood", "127.0.0.1", "-k", "200", "--pps", "2k", "-i", "0"];
         let flood = output(&[&flood[..], &control].concat());
         assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
@@ -134,7 +134,7 @@ fn a_server_by_itself_logs_its_whole_life() {
 fn the_log_of_a_run_is_in_the_report_where_there_is_no_file() {
     let server =
         Server::start(&["--design", "blocking", "--once", "--performance-interval", "20ms"]);
-    let control = ["--control", &server.control, "--json"];
+    let control = ["--control", &server.control, "--any-pace", "--json"];
     // A second: many intervals, also where the server is looked at late.
     let flood = ["flood", "127.0.0.1", "-k", "2k", "--pps", "2k", "-i", "0"];
     let flood = output(&[&flood[..], &control].concat());
@@ -155,7 +155,7 @@ fn a_full_disk_costs_the_log_alone() {
     std::os::unix::fs::symlink("/dev/full", &link).unwrap();
     let log = ["--performance-log", link.to_str().unwrap(), "--performance-interval", "20ms"];
     let server = Server::start(&[&["--design", "blocking", "--once"][..], &log].concat());
-    let control = ["--control", &server.control, "--json"];
+    let control = ["--control", &server.control, "--any-pace", "--json"];
     let flood = output(
         &[&["flood", "127.0.0.1", "-k", "100", "--pps", "1k", "-i", "0"][..], &control].concat(),
     );

@@ -12,7 +12,8 @@ use common::{Server, document, ends, errors, flood_under_way, output, weir};
 use serde_json::Value;
 
 fn flood(server: &Server, more: &[&str]) -> Value {
-    let mut words = vec!["flood", "127.0.0.1", "-i", "0", "--json", "--control", &server.control];
+    let mut words = vec!["flood", "127.0.0.1", "-i", "0", "--json", "--any-pace"];
+    words.extend(["--control", &server.control]);
     words.extend_from_slice(more);
     let ended = output(&words);
     assert_eq!(ended.status.code(), Some(0), "{}", errors(&ended));
@@ -359,7 +360,7 @@ fn a_flood_says_what_was_received_and_lost() {
     assert!(errors(&lossy).contains("--max-loss"), "{}", errors(&lossy));
 
     let port = server.port.to_string();
-    let unheard = output(&["flood", "127.0.0.1", "-p", &port, "-k", "20", "--pps", "1k"]);
+    let unheard = output(&["flood", "127.0.0.1", "-p", &port, "-k", "20"]);
     assert_eq!(unheard.status.code(), Some(0), "{}", errors(&unheard));
     let said = String::from_utf8_lossy(&unheard.stdout).into_owned();
     assert!(said.contains("received  unknown (no control channel)"), "{said}");

@@ -184,6 +184,18 @@ fn columns_are_explained() {
     assert!(text(&all).contains("[cpu_ns_per_datagram, ns]"), "{}", text(&all));
     let one = output(&["explain", "×", "best"]);
     assert!(text(&one).contains("tie"), "{}", text(&one));
+    for (word, says) in [
+        ("overflows", "could not hold what had completed"),
+        ("closed_silent", "reason: silent"),
+        ("strangers", "without the stamp of this run"),
+        ("lost", "did not receive"),
+        ("flood", "too late for the pace"),
+    ] {
+        let found = output(&["explain", word]);
+        // Lines are wrapped.
+        let said = text(&found).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(says), "{word}: {said}");
+    }
     let none = output(&["explain", "no such column"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(errors(&none).contains("lists them all"), "{}", errors(&none));

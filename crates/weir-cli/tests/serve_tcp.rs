@@ -140,7 +140,7 @@ fn a_connection_without_threads_is_refused() {
 #[test]
 fn a_rate_is_kept_by_pauses() {
     let server = Echo::start(&["--max-rate", "100k", "--max-receives", "1M"]);
-    assert_eq!((server.setting("max-rate"), server.setting("max-receives")), ("102400", "1000000"));
+    assert_eq!((server.setting("max-rate"), server.setting("max-receives")), ("100000", "1000000"));
     let mut stream = server.connect();
     let since = Instant::now();
     let (sent, mut back) = (vec![7; 60 * 1024], Vec::new());

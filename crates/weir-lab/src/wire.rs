@@ -16,8 +16,18 @@ use crate::performance::Record;
 /// First line of a server: it listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyLine {
+    /// Version of the document.
+    #[serde(default)]
+    pub schema_version: u32,
     /// Where and how.
     pub ready: Ready,
+}
+
+impl ReadyLine {
+    /// The line of a server that listens there.
+    pub fn new(ready: Ready) -> Self {
+        Self { schema_version: 1, ready }
+    }
 }
 
 /// Where a server listens and with which settings.

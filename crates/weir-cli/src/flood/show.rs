@@ -6,13 +6,13 @@ use weir_load::{
     flood::{AnswersReport, Progress},
 };
 
-use super::{code_of_error, failure_of, invalid};
+use super::{Flooded, code_of_error, failure_of, invalid, late};
 use crate::{
     exit::text_of_error,
     shown::{self, Ending, Finding},
 };
 
-type Shown = shown::Shown<FloodReport>;
+type Shown = shown::Shown<Flooded>;
 
 pub(super) fn interval(shown: &mut Shown, progress: &Progress, size_bytes: usize) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
@@ -27,17 +27,27 @@ pub(super) fn interval(shown: &mut Shown, progress: &Progress, size_bytes: usize
     shown.interval(head, &line, *progress);
 }
 
-impl Finding for FloodReport {
+/// How a flood ended.
+pub(super) fn ending(report: &FloodReport, any_pace: bool) -> Ending {
+    if let Some(reason) = failure_of(report) {
+        return Ending::Failed(reason);
+    }
+    if let Some(reason) = invalid(report) {
+        return Ending::Invalid(reason);
+    }
+    if let Some(reason) = report.lost_too_much() {
+        return Ending::LimitExceeded(reason);
+    }
+    late(report).filter(|_| !any_pace).map_or(Ending::Ok, Ending::Invalid)
+}
+
+impl Finding for Flooded {
     const COMMAND: &'static str = "weir flood";
 
     type Interval = Progress;
 
     fn ending(&self) -> Ending {
-        match (failure_of(self), invalid(self)) {
-            (Some(reason), _) => Ending::Failed(reason),
-            (None, Some(reason)) => Ending::Invalid(reason),
-            (None, None) => self.lost_too_much().map_or(Ending::Ok, Ending::LimitExceeded),
-        }
+        ending(&self.report, self.any_pace)
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
@@ -45,42 +55,46 @@ impl Finding for FloodReport {
     }
 
     fn print(&self, shown: &Shown) {
+        let Self { report, any_pace } = self;
         shown.say("");
-        shown.tell("offered", self.offered);
-        shown.tell("sent", self.sent);
-        shown.tell("refused", self.refused);
-        shown.tell("skipped as late", self.late_skipped);
-        shown.tell("elapsed", format!("{:.3} s: {}", self.elapsed_ns as f64 / 1e9, self.ended_by));
+        if let (Some(windows), Some(within)) = (report.windows, report.windows_within) {
+            let held = if report.pace_held == Some(false) { "NOT HELD: " } else { "" };
+            let text =
+                format!("{held}{within} of {windows} windows of 10 ms within 2 % or one quantum");
+            shown.tell("pace", text);
+        }
+        shown.tell("offered", report.offered);
+        shown.tell("sent", report.sent);
+        shown.tell("refused", report.refused);
+        shown.tell("skipped as late", report.late_skipped);
+        shown.tell(
+            "elapsed",
+            format!("{:.3} s: {}", report.elapsed_ns as f64 / 1e9, report.ended_by),
+        );
         shown.tell(
             "sent",
             format!(
                 "{:.0} datagrams/s, {:.1} Mbit/s of payload",
-                self.sent_per_s,
-                self.bits_per_second / 1e6
+                report.sent_per_s,
+                report.bits_per_second / 1e6
             ),
         );
-        if let Some(ns) = self.cpu_ns_per_datagram {
-            let waiting = if self.windows.is_some() { ", waiting included" } else { "" };
+        if let Some(ns) = report.cpu_ns_per_datagram {
+            let waiting = if report.windows.is_some() { ", waiting included" } else { "" };
             shown.tell("CPU", format!("{ns:.0} ns per datagram sent{waiting}"));
         }
-        if let (Some(windows), Some(within)) = (self.windows, self.windows_within) {
-            let text = format!("{within} of {windows} windows of 10 ms within 2 % or one quantum");
-            shown.tell("pace", text);
+        // Where it is no reason to fail, it is told here.
+        if let Some(late) = late(report).filter(|_| *any_pace) {
+            shown.note(&late);
         }
-        if self.pace_held == Some(false) {
-            shown.note(
-                "the pace was not held: fewer than 99 % of the windows are within tolerance; lower \
-                 the rate, or give the generator a core of its own (--cpu)",
-            );
-        }
-        if let Some(answers) = &self.answers {
+        if let Some(answers) = &report.answers {
             answered(shown, answers);
         }
-        self::lost(shown, self);
-        if let Some(report) = &self.report {
-            account(shown, report);
+        lost(shown, report);
+        if let Some(account) = &report.report {
+            self::account(shown, account);
         }
-        if let Some(ranks) = &self.ranks {
+        if let Some(ranks) = &report.ranks {
             let head = format!("{:>14} {:>12} {:>12} {:>12}", "sent", "sent/s", "received", "lost");
             shown::ranks(shown, ranks, &head, |it| {
                 let or = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
@@ -107,7 +121,7 @@ impl Finding for FloodReport {
     }
 
     fn fields(found: Option<&Self>) -> anyhow::Result<Map<String, Value>> {
-        let Some(report) = found else {
+        let Some(Self { report, .. }) = found else {
             return Ok(REPORT_FIELDS.iter().map(|field| ((*field).into(), Value::Null)).collect());
         };
         match serde_json::to_value(report)? {

@@ -697,14 +697,9 @@ fn announce(
     let control = control.map(ControlServer::local_address);
     if args.json {
         let (addresses, settings) = (watch.addresses().to_vec(), settings.clone());
-        print_document(&wire::ReadyLine {
-            ready: wire::Ready {
-                addresses,
-                unix: watch.unix_addresses().to_vec(),
-                control,
-                settings,
-            },
-        })?;
+        let unix = watch.unix_addresses().to_vec();
+        let ready = wire::Ready { addresses, unix, control, settings };
+        print_document(&wire::ReadyLine::new(ready))?;
     } else {
         announce_in_words(args, watch, settings, control);
     }
@@ -832,10 +827,12 @@ fn conclude(
             return Err(failure);
         }
     }
+    let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
+    let end = End::of(wrong, watch.was_stopped_in_a_run());
     match (args.json, ports.map(Ports::report)) {
         (true, any_port) => {
             let any_port = any_port.map(|(_, any_port)| any_port);
-            print_document(&Concluded { report: &report, any_port })?;
+            print_ended(&Concluded { report: &report, any_port }, end)?;
         }
         (false, any_port) => {
             let (table, _) = any_port.unzip();
@@ -843,8 +840,7 @@ fn conclude(
             crate::print_report(&format!("{}{text}", table.unwrap_or_default()))?;
         }
     }
-    let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
-    Ok(code_of("udp", wrong, watch.was_stopped_in_a_run()))
+    Ok(end.code("udp"))
 }
 
 /// The document at the end.
@@ -857,18 +853,85 @@ struct Concluded<'a> {
     any_port: Option<ports::Report>,
 }
 
-/// The exit code of a server that gave its report, and what there is to say of it.
-fn code_of(name: &str, wrong: bool, stopped_in_a_run: bool) -> u8 {
-    if wrong {
-        return exit::DATA_ERRORS;
+/// How a server of UDP that gave its report ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Ok,
+    /// The data or the counts of a run are wrong, or slices are missing.
+    Wrong,
+    /// It was stopped in the middle of a run.
+    Stopped,
+}
+
+impl End {
+    fn of(wrong: bool, stopped_in_a_run: bool) -> Self {
+        match (wrong, stopped_in_a_run) {
+            (true, _) => Self::Wrong,
+            (false, true) => Self::Stopped,
+            (false, false) => Self::Ok,
+        }
     }
-    if stopped_in_a_run {
-        say!(
-            "weir serve {name}: it was stopped in the middle of a run, so how much was sent is not known"
-        );
-        return exit::FAILED;
+
+    fn status(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Wrong => "invalid",
+            Self::Stopped => "failed",
+        }
     }
-    exit::OK
+
+    fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Ok => None,
+            Self::Wrong => Some(
+                "the data or the counts of a run are wrong, its generator went away without a word, or slices did not come \
+                 back",
+            ),
+            Self::Stopped => {
+                Some("it was stopped in the middle of a run, so how much was sent is not known")
+            }
+        }
+    }
+
+    /// The exit code; that it was stopped is said, too.
+    fn code(self, name: &str) -> u8 {
+        match self {
+            Self::Ok => exit::OK,
+            Self::Wrong => exit::DATA_ERRORS,
+            Self::Stopped => {
+                say!("weir serve {name}: {}", self.reason().unwrap_or_default());
+                exit::FAILED
+            }
+        }
+    }
+}
+
+/// Prints the last document of a server of UDP.
+fn print_ended(report: &impl serde::Serialize, end: End) -> Result<(), Failure> {
+    print_last(report, end.status(), end.reason())
+}
+
+/// Prints the last document of a server of TCP, and why it failed, if it did.
+fn print_concluded(report: &impl serde::Serialize, failure: Option<&str>) -> Result<(), Failure> {
+    print_last(report, if failure.is_some() { "failed" } else { "ok" }, failure)
+}
+
+/// Prints the last document: a report, and what all documents have.
+fn print_last(
+    report: &impl serde::Serialize,
+    status: &str,
+    reason: Option<&str>,
+) -> Result<(), Failure> {
+    #[derive(serde::Serialize)]
+    struct Last<'a, R> {
+        schema_version: u32,
+        command: Vec<String>,
+        status: &'a str,
+        reason: Option<&'a str>,
+        #[serde(flatten)]
+        report: &'a R,
+    }
+    print_document(&Last { schema_version: 1, command: crate::arguments(), status, reason, report })
 }
 
 /// A line for people: on standard output unless documents go there.

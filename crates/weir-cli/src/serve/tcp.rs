@@ -28,7 +28,7 @@ use weir_lab::{udp::plan::Work, wire};
 use weir_load::control::{
     AgreedRun, ControlServer, ControlSettings, Ending, Receiver as OfControl,
 };
-use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
+use weir_load::quantity::{parse_count, parse_size, parse_time};
 
 use super::event::Event;
 use super::metrics::{self, About, MetricsArgs};
@@ -134,12 +134,12 @@ pub struct ServeTcp {
     #[arg(long, value_parser = parse_connections)]
     per_address: Option<u32>,
 
-    /// Most bytes a second from each connection (k = 1024): receiving pauses beyond.
-    #[arg(long, value_parser = parse_max_rate)]
+    /// Most bytes a second from each connection (k = 1000): receiving pauses beyond.
+    #[arg(long, value_parser = parse_most_a_second)]
     max_rate: Option<u64>,
 
     /// Most receives a second from each connection (k = 1000): receiving pauses beyond.
-    #[arg(long, value_parser = parse_max_receives)]
+    #[arg(long, value_parser = parse_most_a_second)]
     max_receives: Option<u64>,
 
     /// Close a connection from which nothing was read for this long, whether or not it ever sent anything
@@ -270,10 +270,12 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     if let Some(failure) = &failure {
         report.failure = Some(failure.message.clone());
     }
+    let left_open =
+        (report.open > 0).then(|| format!("{} connections were not closed", report.open));
     // A server that failed is told of by whoever called this, in a document, too.
     let printed = match (args.json, &failure) {
         (true, Some(_)) => Ok(()),
-        (true, None) => super::print_document(&report),
+        (true, None) => super::print_concluded(&report, left_open.as_deref()),
         (false, _) => crate::print_report(&report.text()),
     };
     match failure {
@@ -282,9 +284,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
                 format!("{} stopped with an error: {}", report.design, failure.message);
             Err(failure)
         }
-        None if report.open > 0 => {
-            Err(Failure::failed(format!("{} connections were not closed", report.open)))
-        }
+        None if left_open.is_some() => Err(Failure::failed(left_open.unwrap_or_default())),
         None => printed.and(logged).map(|()| exit::OK),
     }
 }
@@ -363,13 +363,8 @@ fn parse_connections(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Bytes a second (k = 1024).
-fn parse_max_rate(text: &str) -> Result<u64, String> {
-    some_a_second(parse_bytes(text)?)
-}
-
-/// Receives a second (k = 1000).
-fn parse_max_receives(text: &str) -> Result<u64, String> {
+/// Bytes or receives a second (k = 1000, as of all rates).
+fn parse_most_a_second(text: &str) -> Result<u64, String> {
     some_a_second(parse_count(text)?)
 }
 
@@ -479,7 +474,7 @@ fn announce(
         let control = control.map(ControlServer::local_address);
         let unix = running.unix_addresses().iter().map(ToString::to_string).collect();
         let ready = wire::Ready { addresses, unix, control, settings };
-        super::print_document(&wire::ReadyLine { ready })?;
+        super::print_document(&wire::ReadyLine::new(ready))?;
     } else {
         crate::print(&text::settings(&settings));
         for address in addresses {

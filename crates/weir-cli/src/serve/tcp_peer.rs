@@ -90,7 +90,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
         settings: BTreeMap::new(),
     };
     match args.json {
-        true => super::print_document(&wire::ReadyLine { ready })?,
+        true => super::print_document(&wire::ReadyLine::new(ready.clone()))?,
         false => {
             crate::print(&format!("{}listens on: {address}\n", text::settings(&ready.settings)))
         }
@@ -100,7 +100,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     watched.until_end(&events)?;
     let report = watched.report(command.to_string());
     match args.json {
-        true => super::print_document(&report)?,
+        true => super::print_concluded(&report, None)?,
         false => crate::print_report(&said(&report))?,
     }
     Ok(exit::OK)

@@ -158,7 +158,7 @@ pub fn ends(child: Child) -> Output {
 
 /// A flood that would last a minute, once it is on; with `more` words.
 pub fn flood_under_way(more: &[&str]) -> Child {
-    let mut child = weir(&["flood", "127.0.0.1", "-t", "60", "-i", "20ms", "--json"])
+    let mut child = weir(&["flood", "127.0.0.1", "-t", "60", "-i", "20ms", "--json", "--any-pace"])
         .args(more)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -87,8 +87,33 @@ pub(crate) fn is_worse(its: f64, others: f64, better: Better) -> bool {
     }
 }
 
+/// What was short in the server, each with how often in all runs of a row: always told, as "none" where it never happened.
+/// `None` where no server counts any of it.
+pub(crate) fn shortages<K: Reported>(
+    results: &Results<K>,
+    load: usize,
+    counts: &[(&str, &Metric<K::Sample>)],
+) -> Option<String> {
+    let told = |(what, metric): &(&str, &Metric<K::Sample>)| {
+        let in_row = |row: usize| -> Option<f64> {
+            let samples = &results.cells[load][row].samples;
+            samples.iter().filter_map(|sample| (metric.of)(sample)).reduce(|all, one| all + one)
+        };
+        let counted: Vec<(usize, f64)> =
+            (0..results.rows.len()).filter_map(|row| Some((row, in_row(row)?))).collect();
+        let rows = counted.iter().filter(|(_, times)| *times > 0.0);
+        let rows: Vec<String> = rows
+            .map(|(row, times)| format!("{} {}", results.title(*row), (metric.text)(*times)))
+            .collect();
+        let rows = if rows.is_empty() { "none".to_owned() } else { list(&rows) };
+        (!counted.is_empty()).then(|| format!("{what}: {rows}"))
+    };
+    let told: Vec<String> = counts.iter().filter_map(told).collect();
+    (!told.is_empty()).then(|| format!("In all runs: {}.", told.join("; ")))
+}
+
 /// In what one row differs from another: of these metrics, with what each counts, those of whose two figures that is
-/// so.
+/// so. `{one}` in a text stands for what the load counts.
 pub(crate) fn causes<K: Reported>(
     results: &Results<K>,
     load: usize,
@@ -96,7 +121,9 @@ pub(crate) fn causes<K: Reported>(
     costs: &[(&Metric<K::Sample>, &str)],
     explains: impl Fn(f64, f64, Better) -> bool,
 ) -> Vec<String> {
+    let one = K::one(&results.loads[load]);
     let cause = |(metric, what): &(&Metric<K::Sample>, &str)| {
+        let what = what.replace("{one}", one);
         let its = results.cost(load, row, metric)?;
         let others = results.cost(load, other, metric)?;
         let (its_text, others_text) = ((metric.text)(its), (metric.text)(others));

@@ -68,6 +68,12 @@ pub struct Sample {
     pub kernel_entries_per_message: Option<f64>,
     /// Waits of the server per message, where it counts them.
     pub waits_per_message: Option<f64>,
+    /// Times that the completion queue could not hold what had completed, where the server counts them.
+    pub completion_overflows: Option<u64>,
+    /// Times that the kernel found no receive posted: what arrived waited in the socket.
+    pub no_buffer: Option<u64>,
+    /// Times that the system's queue of readiness was full, so that every connection was checked.
+    pub readiness_overflows: Option<u64>,
     /// Context switches of the server's process per message.
     pub context_switches_per_message: Option<f64>,
     /// The most threads that the server had, as far as was seen; unknown where it was not looked at with all its
@@ -210,6 +216,9 @@ impl Sample {
             latency_histogram: load.latency_histogram.clone(),
             kernel_entries_per_message: call("kernel_entries"),
             waits_per_message: call("waits"),
+            completion_overflows: of_server.and_then(|w| w.calls.get("overflows").copied()),
+            no_buffer: of_server.and_then(|w| w.calls.get("no_buffer").copied()),
+            readiness_overflows: of_server.and_then(|w| w.counters.get("queue_overflows").copied()),
             context_switches_per_message: per_message(&|window| window.context_switches),
             threads: standing.and_then(|standing| server.most_threads.max(standing.threads)),
             resident_bytes: standing.and_then(|standing| standing.resident_bytes),
@@ -417,6 +426,14 @@ metrics! {
         |s| s.kernel_entries_per_message;
     /// Waits among them.
     WAITS, "waits_per_message", "1", "waits\n/message", Lower, per_message, |s| s.waits_per_message;
+    /// Times the completion queue could not hold what had completed, while it was measured.
+    OVERFLOWS, "completion_overflows", "1", "queue\noverflows", Lower, whole,
+        |s| Some(s.completion_overflows? as f64);
+    /// Times the kernel found no receive posted, while it was measured: what arrived waited in the socket.
+    NO_BUFFER, "no_buffer", "1", "no receive\nposted", Lower, whole, |s| Some(s.no_buffer? as f64);
+    /// Times the system's queue of readiness was full, so that every connection was checked, while it was measured.
+    READINESS_OVERFLOWS, "readiness_overflows", "1", "readiness\noverflows", Lower, whole,
+        |s| Some(s.readiness_overflows? as f64);
     /// Context switches of the server per message.
     CONTEXT_SWITCHES, "context_switches_per_message", "1", "switches\n/message", Lower, per_message,
         |s| s.context_switches_per_message;

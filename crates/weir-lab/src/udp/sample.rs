@@ -84,6 +84,15 @@ pub struct Sample {
     pub batches: Batches,
     /// Entries into the kernel per 1000 datagrams.
     pub kernel_entries_per_1000: Option<f64>,
+    /// Calls of the server that sleep if nothing has arrived, per 1000 datagrams.
+    pub waits_per_1000: Option<f64>,
+    /// Times that the completion queue could not hold what had completed, over the whole run.
+    pub completion_overflows: Option<u64>,
+    /// Times that the kernel found no receive posted, over the whole run: what arrived waited in the socket, or was
+    /// dropped there.
+    pub no_buffer: Option<u64>,
+    /// Datagrams longer than a slice, over the whole run.
+    pub truncated: Option<u64>,
     /// Context switches of the server's process per 1000 datagrams.
     pub context_switches_per_1000: Option<f64>,
     /// Interrupts of all cores per 1000 datagrams.
@@ -158,7 +167,8 @@ impl Sample {
             busy(flood.cpu_ns.map(|ns| ns as f64), flood.elapsed_ns, at.generator_cores);
         let answers = flood.answers.as_ref().filter(|_| at.answered);
         let replies = answers.map(|answers| Replies::of(server, flood.sent, answers));
-        let handled = server.counters.get("datagrams").copied().unwrap_or(server.audit.received);
+        let counted = |name: &str| server.counters.get(name).copied();
+        let handled = counted("datagrams").unwrap_or(server.audit.received);
         // Where answers are what is wanted, a request that was not answered cost the others something.
         let per_answer = replies
             .as_ref()
@@ -253,7 +263,11 @@ impl Sample {
             latency_ns,
             latency_histogram,
             batches: server.batches,
-            kernel_entries_per_1000: per_1000(server.counters.get("kernel_entries").copied()),
+            kernel_entries_per_1000: per_1000(counted("kernel_entries")),
+            waits_per_1000: per_1000(counted("waits")),
+            completion_overflows: counted("overflows"),
+            no_buffer: counted("no_buffer"),
+            truncated: counted("truncated"),
             context_switches_per_1000: per_1000(server.system.context_switches),
             interrupts_per_1000: per_1000(server.system.interrupts),
             resident_bytes: server.system.resident_bytes,
@@ -492,6 +506,15 @@ metrics! {
     /// Entries into the kernel per 1000 datagrams.
     KERNEL_ENTRIES, "kernel_entries_per_1000_datagrams", "1/1000", "entries\n/1000", Lower, per_1000,
         |s| s.kernel_entries_per_1000;
+    /// Calls that sleep if nothing has arrived, per 1000 datagrams.
+    WAITS, "waits_per_1000_datagrams", "1/1000", "waits\n/1000", Lower, per_1000, |s| s.waits_per_1000;
+    /// Times the completion queue could not hold what had completed, in a run.
+    OVERFLOWS, "completion_overflows", "1", "queue\noverflows", Lower, whole,
+        |s| Some(s.completion_overflows? as f64);
+    /// Times the kernel found no receive posted, in a run: what arrived waited in the socket, or was dropped there.
+    NO_BUFFER, "no_buffer", "1", "no receive\nposted", Lower, whole, |s| Some(s.no_buffer? as f64);
+    /// Datagrams longer than a slice, in a run.
+    TRUNCATED, "truncated_datagrams", "datagrams", "truncated\n", Lower, whole, |s| Some(s.truncated? as f64);
     /// Context switches of the server per 1000 datagrams.
     CONTEXT_SWITCHES, "context_switches_per_1000_datagrams", "1/1000", "switches\n/1000", Lower, per_1000,
         |s| s.context_switches_per_1000;
@@ -535,9 +558,14 @@ pub(crate) mod tests {
                 cpu_ns: Some(490_000_000),
                 threads_cpu_ns: Some(480_000_000),
             },
-            counters: [("datagrams", 480_000), ("kernel_entries", 960)]
-                .map(|(name, count)| (name.to_owned(), count))
-                .into(),
+            counters: [
+                ("datagrams", 480_000),
+                ("kernel_entries", 960),
+                ("waits", 48),
+                ("overflows", 7),
+            ]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into(),
             audit: Audit {
                 received: 480_000,
                 latency_ns: Some(Latency {
@@ -584,6 +612,8 @@ pub(crate) mod tests {
         assert_eq!(sample.server_cpu, Some(0.98));
         assert_eq!(sample.generator_cpu, Some(0.99));
         assert_eq!(sample.kernel_entries_per_1000, Some(2.0));
+        assert_eq!(sample.waits_per_1000, Some(0.1));
+        assert_eq!((sample.completion_overflows, sample.no_buffer), (Some(7), None));
         assert_eq!(sample.context_switches_per_1000, Some(0.5));
         assert_eq!(sample.interrupts_per_1000, None);
         assert_eq!(sample.pace_kept, Some(0.95));

@@ -9,8 +9,8 @@ pub const NO_LOSS: f64 = 0.001;
 /// if the generator could send no more.
 pub const LITTLE_LOSS: f64 = 0.05;
 
-/// Share of its windows in which a paced generator must keep its pace.
-pub const PACE_KEPT: f64 = 0.99;
+/// Share of its windows in which a paced generator must keep its pace: the rule by which `weir flood` says that it did not.
+pub use weir_load::pacing::windows::WITHIN_MIN as PACE_KEPT;
 
 /// A share of the datagrams offered that the system may refuse before memory counts as the
 /// limit.

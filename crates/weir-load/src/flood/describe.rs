@@ -25,7 +25,13 @@ pub(super) fn describe(
                 false => format!("{}, in place of the stamp's first bytes", spec.head),
             },
         ),
-        ("flows", format!("{} for each of {} generators", spec.flows, spec.generators)),
+        (
+            "flows",
+            match spec.generators {
+                1 => spec.flows.to_string(),
+                generators => format!("{} for each of {generators} generators", spec.flows),
+            },
+        ),
         ("cores", if cores.is_empty() { "any".into() } else { list(&cores) }),
         ("engine", obtained.engine.to_owned()),
     ];
@@ -56,17 +62,19 @@ pub(super) fn describe(
         ("answers", format!("{bytes} bytes, verified; {when}"))
     }));
     lines.push(match spec.load.datagrams_per_s() {
-        None => ("quantum", format!("{quantum} datagrams a call")),
+        None => ("quantum", format!("{} a call", datagrams(quantum))),
         Some(rate) => (
             "quantum",
             {
                 let interval_us = f64::from(quantum) * 1e6 * spec.generators as f64 / rate;
                 match spec.arrivals {
                     Arrivals::Even => format!(
-                        "{quantum} datagrams every {interval_us:.1} µs; later than that they are skipped"
+                        "{} every {interval_us:.1} µs; those that are later than that are skipped",
+                        datagrams(quantum)
                     ),
                     Arrivals::Poisson => format!(
-                        "{quantum} datagrams every {interval_us:.1} µs on average; those that are {:.1} µs late are skipped",
+                        "{} every {interval_us:.1} µs on average; those that are {:.1} µs late are skipped",
+                        datagrams(quantum),
                         POISSON_LATE_INTERVALS * interval_us
                     ),
                 }
@@ -83,4 +91,12 @@ pub(super) fn describe(
     let control = spec.control.map_or("none: loopback only".into(), |at| at.to_string());
     lines.push(("control", control));
     lines
+}
+
+/// "1 datagram", "64 datagrams".
+fn datagrams(count: u32) -> String {
+    match count {
+        1 => "1 datagram".into(),
+        _ => format!("{count} datagrams"),
+    }
 }

@@ -72,7 +72,7 @@ fn settings_are_known_without_sending() {
     let settings = settings(&spec).expect("send works everywhere");
     let of = |name| settings.iter().find(|(n, _)| *n == name).map(|(_, value)| value.as_str());
     assert_eq!(of("engine"), Some("send"));
-    assert!(of("quantum").expect("it is computed").starts_with("1 datagrams every 20.0 µs"));
+    assert!(of("quantum").expect("it is computed").starts_with("1 datagram every 20.0 µs"));
     let error = super::settings(&FloodSpec { quantum: Some(2), ..spec.clone() });
     assert!(error.expect_err("send carries one").to_string().contains("--quantum"));
     let error = super::settings(&FloodSpec { engine: Some("pigeon".into()), ..spec });

@@ -210,7 +210,13 @@ fn settings_with(
     let (_, conduct) = Conduct::ALL.iter().find(named).expect("all are there");
     let mut settings = vec![
         ("target", spec.destination()),
-        ("connections", format!("{} in {} blocks", spec.connections_in_all(), spec.blocks)),
+        (
+            "connections",
+            match spec.blocks {
+                1 => spec.connections_in_all().to_string(),
+                blocks => format!("{} in {blocks} blocks", spec.connections_in_all()),
+            },
+        ),
         ("block interval", format!("{:?}", spec.block_interval)),
         (
             "message bytes",

@@ -192,7 +192,7 @@ fn announce(args: &ServePeer, watch: &PeerWatch, control: &ControlServer) -> Res
         settings: watch.settings().clone(),
     };
     if args.json {
-        return super::print_document(&wire::ReadyLine { ready });
+        return super::print_document(&wire::ReadyLine::new(ready));
     }
     crate::print(&text::settings(&ready.settings));
     crate::print(&format!("receives on: {}\n", watch.address()));
@@ -229,12 +229,13 @@ fn conclude(args: &ServePeer, watch: &PeerWatch) -> Result<u8, Failure> {
     if let Some(message) = failure {
         return Err(Failure::failed(message));
     }
+    let end = super::End::of(watch.has_wrong_runs(), watch.was_stopped_in_a_run());
     if args.json {
-        super::print_document(&report)?;
+        super::print_ended(&report, end)?;
     } else {
         crate::print_report(&text::report(&report, args.work))?;
     }
-    Ok(super::code_of("peer", watch.has_wrong_runs(), watch.was_stopped_in_a_run()))
+    Ok(end.code("peer"))
 }
 
 /// What a program that was asked for something must say that it obtained.

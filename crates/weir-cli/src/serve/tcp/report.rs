@@ -15,9 +15,6 @@ use weir_load::clock::now_ns;
 
 use crate::serve::{account::both, text::at_least};
 
-/// Version of the document.
-const SCHEMA_VERSION: u32 = 1;
-
 /// The heading of the interval lines.
 pub const INTERVAL_HEADING: &str =
     "      s       open  accepted/s  receives/s  Mbit/s in       out    CPU";
@@ -122,8 +119,6 @@ pub struct ThreadReport {
 /// What a server did.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// Version of the document.
-    pub schema_version: u32,
     /// Name of its design.
     pub design: String,
     /// The settings in effect, by name.
@@ -186,7 +181,6 @@ impl Report {
         let timers = fin.timers;
         let batches = &total.batches;
         Self {
-            schema_version: SCHEMA_VERSION,
             design,
             settings,
             elapsed_ns: u64::try_from(fin.elapsed.as_nanos()).unwrap_or(u64::MAX),

@@ -21,6 +21,7 @@ use crate::report::conclusion::Unit;
 use crate::report::layout::{self, Filled, figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
 use crate::report::pictures::{Aside, Pictures};
+use crate::report::sentences::shortages;
 use crate::report::table::{both_sides, over_hosts};
 use crate::report::words::{list, shortened};
 use crate::report::{Answer, Reported};
@@ -30,8 +31,8 @@ use crate::tcp::processes::BUFFER;
 use crate::tcp::results::{Results, Tcp};
 use crate::tcp::rows::title;
 use crate::tcp::sample::{
-    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, RECEIVED, Sample, THREADS,
-    word,
+    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, NO_BUFFER, OVERFLOWS,
+    READINESS_OVERFLOWS, RECEIVED, Sample, THREADS, word,
 };
 use crate::tcp::search;
 use crate::tcp::strategies::Strategy;
@@ -109,6 +110,16 @@ impl Reported for Tcp {
 
     fn after_load(results: &Results, load: usize, width: usize) -> String {
         let mut text = String::new();
+        let said = shortages(
+            results,
+            load,
+            &[
+                ("completion queue overflowed", &OVERFLOWS),
+                ("kernel found no receive posted", &NO_BUFFER),
+                ("queue of readiness overflowed", &READINESS_OVERFLOWS),
+            ],
+        );
+        said.iter().for_each(|said| paragraph(&mut text, said, width));
         paragraph(&mut text, &peers::said(results, load).join(" "), width);
         text
     }

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use weir_load::quantity::parse_count;
+
 /// Work per datagram: steps of a pseudo-random generator, as in the original study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
@@ -33,9 +35,10 @@ impl FromStr for Work {
             Some(number) => (true, number),
             None => (false, text),
         };
-        let steps = number.parse().map_err(|_| {
+        let steps = parse_count(number).ok().and_then(|steps| u32::try_from(steps).ok());
+        let steps = steps.ok_or_else(|| {
             format!(
-                "{text:?} is not a valid work; give a number of steps (500), or shared:500 for steps on \
+                "{text:?} is not a valid work; give a number of steps (500 or 20k), or shared:500 for steps on \
                  state that all threads share under a lock"
             )
         })?;
@@ -57,7 +60,9 @@ mod tests {
             assert_eq!(work.to_string(), text);
             assert_eq!(work.is_none(), text == "0");
         }
-        for wrong in ["", "shared", "shared:", "-1", "5x", "shared: 5", "4294967296"] {
+        let many: Work = "shared:20k".parse().unwrap();
+        assert_eq!(many, Work { steps: 20_000, shared: true });
+        for wrong in ["", "shared", "shared:", "-1", "5x", "4294967296"] {
             assert!(wrong.parse::<Work>().unwrap_err().contains("shared:500"), "{wrong:?}");
         }
     }

@@ -9,7 +9,7 @@ use crate::udp::sample::{
     ANSWERS, BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, GENERATOR_WAITING,
     KERNEL_ENTRIES, LATENCY_MAX, LATENCY_P50, LATENCY_P99, LATENCY_P999, LOCKED, MEMORY, Metric,
     OFFERED, PACE, PERCENT_OF_SENT, RECEIVED, REGISTERED, SENT_IN, SERVER_CPU, SOCKET_BUFFER,
-    TAKEN, THREADS_CPU, THREADS_STARTED, THREADS_USED,
+    TAKEN, THREADS_CPU, THREADS_STARTED, THREADS_USED, WAITS,
 };
 
 /// The columns of a load: the result first, then why.
@@ -53,6 +53,7 @@ fn throughput() -> Vec<Column<Udp>> {
         Column::limited_by(),
         batches(),
         Column::entries(&KERNEL_ENTRIES),
+        Column::of(&WAITS),
         Column::of(&CONTEXT_SWITCHES),
         Column::of(&MEMORY),
         drops(),
@@ -96,6 +97,7 @@ fn latency() -> Vec<Column<Udp>> {
         Column::limited_by(),
         Column::of(&PACE),
         Column::entries(&KERNEL_ENTRIES),
+        Column::of(&WAITS),
         Column::of(&CONTEXT_SWITCHES),
         drops(),
     ]
@@ -116,6 +118,7 @@ fn answers() -> Vec<Column<Udp>> {
         Column::of(&GENERATOR_WAITING),
         batches(),
         Column::entries(&KERNEL_ENTRIES),
+        Column::of(&WAITS),
         Column::of(&CONTEXT_SWITCHES),
         Column::of(&MEMORY),
         missing(),
@@ -138,6 +141,7 @@ fn round_trips() -> Vec<Column<Udp>> {
         Column::limited_by(),
         Column::of(&PACE),
         Column::entries(&KERNEL_ENTRIES),
+        Column::of(&WAITS),
         Column::of(&CONTEXT_SWITCHES),
         missing(),
     ]

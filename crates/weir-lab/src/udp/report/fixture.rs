@@ -110,6 +110,9 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
         counters: [
             ("datagrams".to_owned(), received),
             ("kernel_entries".to_owned(), received * shape.entries_per_1000 / 1000),
+            ("waits".to_owned(), received * shape.entries_per_1000 / 2000),
+            ("overflows".to_owned(), 0),
+            ("no_buffer".to_owned(), u64::from(shape.spec.starts_with("rio-event")) * 2),
         ]
         .into(),
         batches: Batches {

@@ -27,6 +27,7 @@ use crate::report::document::with;
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{bytes, si};
 use crate::report::pictures::{Aside, Overtaking, Pictures};
+use crate::report::sentences::shortages;
 use crate::report::table::{both_sides, over_hosts};
 use crate::report::{Answer, Reported};
 use crate::udp::plan::{Load, Rate, Shown};
@@ -34,8 +35,8 @@ use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::results::{Results, Udp};
 use crate::udp::sample::RECEIVE_BUFFER;
 use crate::udp::sample::{
-    BATCH_P50, CONTEXT_SWITCHES, CPU, Cell, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99,
-    PERCENT_OF_SENT, Sample, THREADS_USED,
+    BATCH_P50, CONTEXT_SWITCHES, CPU, Cell, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, NO_BUFFER,
+    OVERFLOWS, PERCENT_OF_SENT, Sample, THREADS_USED, TRUNCATED,
 };
 
 impl Reported for Udp {
@@ -46,9 +47,9 @@ impl Reported for Udp {
         cpu: &CPU,
         latency: [&LATENCY_P50, &LATENCY_P99],
         causes: &[
-            (&CPU, "ns of CPU time per datagram"),
-            (&KERNEL_ENTRIES, "kernel entries per 1000 datagrams"),
-            (&CONTEXT_SWITCHES, "context switches per 1000 datagrams"),
+            (&CPU, "ns of CPU time per {one}"),
+            (&KERNEL_ENTRIES, "kernel entries per 1000 {one}s"),
+            (&CONTEXT_SWITCHES, "context switches per 1000 {one}s"),
             (&BATCH_P50, "datagrams at a time"),
         ],
         live: &[&CPU, &BATCH_P50, &PERCENT_OF_SENT, &THREADS_USED, &LATENCY_P99],
@@ -150,7 +151,18 @@ impl Reported for Udp {
     }
 
     fn after_load(results: &Results, load: usize, width: usize) -> String {
-        let gains = gains::table(results, load, width).unwrap_or_default();
+        let mut gains = String::new();
+        let said = shortages(
+            results,
+            load,
+            &[
+                ("completion queue overflowed", &OVERFLOWS),
+                ("kernel found no receive posted", &NO_BUFFER),
+                ("datagrams longer than a slice", &TRUNCATED),
+            ],
+        );
+        said.iter().for_each(|said| paragraph(&mut gains, said, width));
+        gains += &gains::table(results, load, width).unwrap_or_default();
         match is_beside_published(&results.loads[load]) {
             false => gains,
             true => gains + &published(results, load, width),

@@ -205,9 +205,9 @@ fn against(
 /// What explains the winner's lead over the traditional design: the figures that speak for it.
 fn why(results: &Results, load: usize, winner: usize, traditional: usize) -> Option<String> {
     let used = [
-        (&CPU, "ns of CPU time per datagram"),
-        (&KERNEL_ENTRIES, "kernel entries per 1000 datagrams"),
-        (&CONTEXT_SWITCHES, "context switches per 1000 datagrams"),
+        (&CPU, "ns of CPU time per {one}"),
+        (&KERNEL_ENTRIES, "kernel entries per 1000 {one}s"),
+        (&CONTEXT_SWITCHES, "context switches per 1000 {one}s"),
     ];
     let handled = [(&BATCH_P50, "datagrams at a time (median)")];
     let explains = |ours, theirs, better| is_worse(theirs, ours, better);

@@ -172,3 +172,30 @@ fn why_says_nothing_by_entries_that_leave_some_out() {
     assert!(text.contains("46 kernel entries per 1000 datagrams instead of 1000"), "{text}");
     assert!(!text.contains("≥ 1000"), "{text}");
 }
+
+#[test]
+fn what_was_short_is_told_whether_or_not_it_happened() {
+    let text = report(&fixture::results(), 200);
+    let told = text.lines().find(|line| line.starts_with("In all runs:")).expect("it is told");
+    assert!(told.contains("completion queue overflowed: none;"), "{told}");
+    assert!(told.contains("kernel found no receive posted: rio-event on uring 16"), "{told}");
+    assert!(!told.contains("longer than a slice"), "nobody counts those here: {told}");
+}
+
+#[test]
+fn where_answers_are_expected_costs_are_per_answer() {
+    let mut results = fixture::results();
+    let traditional = results.measure().expect("there is one");
+    let said = |results: &Results| {
+        let costs = Udp::UNIT.causes;
+        crate::report::sentences::causes(results, 0, (3, traditional), costs, |_, _, _| true)
+            .join("; ")
+    };
+    assert!(said(&results).contains("ns of CPU time per datagram instead"), "{}", said(&results));
+    let replies =
+        crate::udp::plan::Replies { outstanding: 1, size_bytes: None, offload: Default::default() };
+    results.loads[0].replies = Some(replies);
+    let answers = said(&results);
+    assert!(answers.contains("ns of CPU time per answer instead"), "{answers}");
+    assert!(answers.contains("context switches per 1000 answers instead"), "{answers}");
+}
