@@ -38,8 +38,10 @@ Exit codes: 0 success; 1 it failed, was interrupted, or nothing could be judged 
 failed its check, a run failed, or its data or ledger are wrong; 4 a figure is worse than the \
 baseline's; 5 no design can run here.";
 
-/// Options of `weir compare`: without a word all kinds are compared; an option that only UDP has stands for
-/// the word.
+/// Compare every design that can run here, under the same load.
+///
+/// Without a word (udp, tcp, iops) all kinds are compared, with the options that all of them have. An option that only UDP
+/// has stands for the word, and one that several have needs it.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct CompareArgs {
@@ -49,6 +51,9 @@ pub struct CompareArgs {
     #[command(flatten)]
     udp: udp::UdpArgs,
 }
+
+/// The words for what is compared.
+const KINDS: [&str; 3] = ["udp", "tcp", "iops"];
 
 /// What is compared.
 #[derive(Debug, Clone, Subcommand)]
@@ -106,6 +111,34 @@ impl CompareArgs {
         Asked { name, kind, output, dry_run: *dry_run }
     }
 
+    /// Where no word says what is compared: refuses options that several kinds have, and says that it is UDP alone where
+    /// only UDP has one.
+    fn heed_what_is_meant(&self, words: &[OsString]) -> Result<(), Failure> {
+        if self.kind.is_some() || self.udp.are_for_all() {
+            return Ok(());
+        }
+        let options = plan::not_of_all(words)?;
+        let only_udp = options.iter().find(|option| option.kinds == ["udp"]);
+        if let Some(option) = only_udp {
+            say!("UDP alone is compared, as {} is an option of weir compare udp", option.name);
+            return Ok(());
+        }
+        let has_all = |kind: &&str| options.iter().all(|option| option.kinds.contains(kind));
+        let kinds: Vec<&str> = KINDS.into_iter().filter(has_all).collect();
+        let names: Vec<&str> = options.iter().map(|option| option.name.as_str()).collect();
+        let names = names.join(" and ");
+        let given: Vec<String> =
+            words.iter().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
+        let given = crate::saved::shell_words(&given);
+        let commands: Vec<String> =
+            kinds.iter().map(|kind| format!("weir compare {kind} {given}")).collect();
+        Err(Failure::usage(format!(
+            "{names} {} options of several comparisons, and no word says which is meant; write {}",
+            if options.len() == 1 { "is among the" } else { "are" },
+            commands.join(", or ")
+        )))
+    }
+
     /// Compares, and gives what came of it.
     pub fn compare(&self, context: &Context) -> Result<Part, Failure> {
         match &self.kind {
@@ -135,6 +168,7 @@ fn run_here(args: &CompareArgs, root: Option<Arc<AtRoot>>) -> ExitCode {
         None => Ok((args.clone(), words)),
     };
     let planned = planned.and_then(|(planned, words)| {
+        planned.heed_what_is_meant(&words)?;
         if let Some(path) = &args.common().plan.save_plan {
             plan::save(path, &words)?;
         }
@@ -154,7 +188,7 @@ fn heed_interrupts() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::new();
     let raised = interrupt.clone();
     ctrlc::set_handler(move || raised.raise())
-        .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     Ok(interrupt)
 }
 

@@ -1,6 +1,6 @@
 //! Exit codes that tell the truth, and the error that carries one.
 
-use std::{error::Error, fmt};
+use std::fmt;
 
 pub use weir_lab::exit::{DATA_ERRORS, FAILED, OK, REGRESSION, UNAVAILABLE, USAGE};
 
@@ -30,12 +30,13 @@ impl Failure {
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// An error in one line. A library's errors, which `E` are, say their causes themselves.
-pub fn text_of_error<E: Error + Send + Sync + 'static>(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<E>() {
-        Some(error) => error.to_string(),
-        None => format!("{error:#}"),
-    }
+/// An error in one line, with its causes, unless it says them itself, as most errors of the libraries do.
+pub fn text_of_error(error: &anyhow::Error) -> String {
+    let add = |text: String, cause: String| match text.contains(&cause) {
+        true => text,
+        false => format!("{text}: {cause}"),
+    };
+    error.chain().map(ToString::to_string).reduce(add).unwrap_or_default()
 }
 
 impl From<weir::Error> for Failure {

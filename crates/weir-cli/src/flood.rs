@@ -145,7 +145,7 @@ pub struct FloodArgs {
 
     /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
     /// a longer flood neighbours are joined.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// Warm-up time that is not counted.
@@ -368,6 +368,12 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     if let Ok(address) = target.parse() {
         return Ok(address);
     }
+    if target.is_empty() {
+        return Err(Usage(
+            "the target is empty; give an address, such as 127.0.0.1, or a name".into(),
+        )
+        .into());
+    }
     let addresses = (target, 0).to_socket_addrs().map_err(|error| {
         let with_port = target.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
         let advice = with_port.map(|(name, port)| format!("; to name a port: {name} -p {port}"));
@@ -402,7 +408,7 @@ pub fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
         }
         stop.request(StopReason::Asked);
     })
-    .context("cannot heed Ctrl-C")
+    .context("cannot handle Ctrl-C")
 }
 
 fn code_of_error(error: &anyhow::Error) -> u8 {

@@ -42,8 +42,12 @@ mod simulate;
 mod tune;
 mod utc;
 
+use std::error::Error as _;
+use std::net::AddrParseError;
+use std::num::{IntErrorKind, ParseIntError};
 use std::{io::Write as _, process::ExitCode, sync::LazyLock};
 
+use clap::error::ContextKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Measures the I/O of servers: every design side by side, on this machine.
@@ -60,7 +64,6 @@ static LONG_VERSION: LazyLock<String> =
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare every design that can run here, under the same load.
     Compare(Box<compare::CompareArgs>),
     Reproduce(saved::ReproduceArgs),
     Diff(saved::DiffArgs),
@@ -98,7 +101,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(error),
     };
     match cli.command {
         Command::Compare(args) => compare::run(*args),
@@ -168,15 +171,51 @@ fn lost_results(error: &std::io::Error) -> exit::Failure {
 
 /// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then: that
 /// of the command that was meant.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: clap::Error) -> ExitCode {
+    let error = in_words(error);
     let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
     let command = arguments();
     if code != exit::OK && command.iter().skip(1).any(|word| asks_for_json(word)) {
-        print(&format!("{}\n", document_of_refusal(&command, &reason(error))));
+        print(&format!("{}\n", document_of_refusal(&command, &reason(&error))));
     }
-    // Fails only if nobody reads it.
-    let _ = error.print();
-    ExitCode::from(code)
+    match error.print() {
+        // Help and version are what was asked for.
+        Err(lost) if code == exit::OK && lost.kind() != std::io::ErrorKind::BrokenPipe => {
+            say!("weir: {}", lost_results(&lost).message);
+            ExitCode::from(exit::FAILED)
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+/// A refusal of a value that no parser of ours has seen: what the standard library says of it is of no help.
+fn in_words(error: clap::Error) -> clap::Error {
+    let words = error.source().and_then(|source| {
+        if source.is::<AddrParseError>() {
+            // It does not say of what kind but in its words.
+            let of_socket = source.to_string().contains("socket");
+            Some(if of_socket {
+                "give an address and a port, such as 127.0.0.1:8080 or [::1]:8080, and no name"
+            } else {
+                "give an address, such as 127.0.0.1"
+            })
+        } else if let Some(number) = source.downcast_ref::<ParseIntError>() {
+            Some(match number.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large",
+                _ => "give a whole number, in digits alone",
+            })
+        } else {
+            None
+        }
+    });
+    let of = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let Some(words) = words else { return error };
+    let text = format!(
+        "invalid value '{}' for '{}': {words}\n\nFor more information, try '--help'.\n",
+        of(ContextKind::InvalidValue),
+        of(ContextKind::InvalidArg),
+    );
+    clap::Error::raw(error.kind(), text)
 }
 
 /// `--json`, or `-J` alone or among other letters.

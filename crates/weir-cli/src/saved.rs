@@ -211,7 +211,7 @@ fn listed(all: &[(PathBuf, Vec<String>)]) -> String {
 }
 
 /// A command as a shell takes it.
-fn shell_words(command: &[String]) -> String {
+pub fn shell_words(command: &[String]) -> String {
     let word = |word: &String| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:%+@".contains(letter);
         match !word.is_empty() && word.chars().all(plain) {

@@ -1,7 +1,7 @@
 //! `weir simulate`: a model of the UDP designs on many cores.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -318,13 +318,15 @@ fn distinct(mut all: Vec<f64>) -> Vec<f64> {
 /// The costs in a file.
 fn costs_of(path: &Path) -> Result<Table, Failure> {
     let refuse = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
-    let bytes = std::fs::metadata(path).map_err(|error| refuse(&error))?.len();
-    if bytes > MOST_COSTS_BYTES {
+    // What is no plain file does not say how long it is.
+    let file = std::fs::File::open(path).map_err(|error| refuse(&error))?;
+    let mut text = String::new();
+    file.take(MOST_COSTS_BYTES + 1).read_to_string(&mut text).map_err(|error| refuse(&error))?;
+    if text.len() as u64 > MOST_COSTS_BYTES {
         return Err(refuse(
             &"it is larger than any table of costs; `weir simulate --calibrate` writes one",
         ));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error))?;
     let table: BTreeMap<String, Cost> = toml::from_str(&text).map_err(|error| refuse(&error))?;
     let table = Table(table);
     Costs::of(&table).map_err(|error| refuse(&error))?;

@@ -135,6 +135,7 @@ fn datagrams_without_a_stamp_are_compared_too() {
 fn the_plan_can_be_seen_without_a_run() {
     let plan =
         output(&["compare", "--dry-run", "--seed", "9", "--design", "epoll", "--pace", "75%"]);
+    assert!(errors(&plan).contains("UDP alone is compared, as --pace is"), "{}", errors(&plan));
     assert_eq!(plan.status.code(), Some(0));
     let said = errors(&plan);
     for line in
@@ -145,8 +146,33 @@ fn the_plan_can_be_seen_without_a_run() {
 }
 
 #[test]
+fn an_option_that_several_kinds_have_needs_the_word() {
+    for (words, said) in [
+        (
+            &["--on", "veth"][..],
+            "--on is among the options of several comparisons, and no word says which is meant; write weir compare udp \
+             --on veth, or weir compare tcp --on veth",
+        ),
+        (
+            &["--design", "blocking -x", "--quick"],
+            "write weir compare udp --design 'blocking -x' --quick, or weir compare tcp --design 'blocking -x' --quick, or \
+             weir compare iops --design",
+        ),
+        (&["--design", "epoll", "-l", "64", "--on", "veth"], "--design and --length and --on are"),
+    ] {
+        let run = output(&[&["compare"], words].concat());
+        assert_eq!(run.status.code(), Some(2), "{words:?}");
+        assert!(errors(&run).contains(said), "{}", errors(&run));
+    }
+    // The same name, and another meaning: only UDP's takes a value.
+    let swept = output(&["compare", "--sweep", "work", "--design", "epoll", "--dry-run"]);
+    assert_eq!(swept.status.code(), Some(0), "{}", errors(&swept));
+    assert!(errors(&swept).contains("UDP alone is compared, as --sweep is"), "{}", errors(&swept));
+}
+
+#[test]
 fn a_plan_is_a_document_too() {
-    let plan = output(&["compare", "--dry-run", "--design", "epoll", "--json"]);
+    let plan = output(&["compare", "udp", "--dry-run", "--design", "epoll", "--json"]);
     let document = document(&plan);
     assert_eq!((plan.status.code(), &document["results"]), (Some(0), &serde_json::json!([])));
     assert_eq!(document["planned"][0], "epoll");
@@ -166,7 +192,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--on", "veth", "--no-send-offload"][..], "--no-send-offload"),
         (&["tcp"][..], "tcp"),
     ] {
-        let mut all = vec!["compare", "--json"];
+        let mut all = vec!["compare", "udp", "--json"];
         all.extend_from_slice(words);
         let failed = output(&all);
         assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));
@@ -226,7 +252,7 @@ fn running_with(word: &str) -> Vec<String> {
 fn under_way(length: &str, words: &[&str]) -> std::process::Child {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
-    let mut child = common::weir(&["compare", "--design", "blocking", "-v"])
+    let mut child = common::weir(&["compare", "udp", "--design", "blocking", "-v"])
         .args(["--length", length])
         .args(words)
         .stdout(Stdio::piped())
@@ -330,7 +356,7 @@ fn a_generator_and_a_server_that_are_killed_cost_a_run_each() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_and_the_table_is_not_lost() {
-    let words = ["compare", "--design", "blocking", "--quick", "--rounds", "1"];
+    let words = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", "1"];
     // With its output read, it does not end with what it ends with below.
     common::assert_compared(&output(&[&words[..], &["--json"]].concat()));
     for json in [&["--json"][..], &[]] {

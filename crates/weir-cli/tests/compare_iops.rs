@@ -426,7 +426,7 @@ fn without_a_word_all_three_kinds_are_planned_each_with_its_part_of_the_time() {
     for kind in ["udp", "tcp", "iops"] {
         assert!(!document[kind]["planned"].as_array().unwrap().is_empty(), "{kind}");
     }
-    let of_udp = errors(&output(&["compare", "--dry-run", "--design", "epoll"]));
+    let of_udp = errors(&output(&["compare", "udp", "--dry-run", "--design", "epoll"]));
     assert!(of_udp.contains("paced at 50000/s") && !of_udp.contains("TCP"), "{of_udp}");
     let answered = |words: &[&str]| {
         let words = [&["compare", "udp", "--dry-run", "--design", "epoll"], words].concat();

@@ -389,6 +389,8 @@ mod ranks {
             return;
         }
         let (child, all) = under_way();
+        // It only waits, and mpirun waits for it.
+        freeze(process_of_rank(&all, 1, false).expect("rank 1 was started"));
         crate::common::interrupt(process_of_rank(&all, 0, true).expect("rank 0 runs"));
         let output = ends(child);
         let document = document(&output);

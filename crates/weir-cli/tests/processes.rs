@@ -20,6 +20,53 @@ fn flood(server: &Server, more: &[&str]) -> Value {
 }
 
 #[test]
+fn what_is_no_address_or_number_is_said_in_words() {
+    for (words, said) in [
+        (&["serve", "udp", "--bind", "localhost:80"][..], "give an address and a port, such as"),
+        (&["serve", "tcp", "--control", "5200"], "give an address and a port, such as"),
+        (&["set", "127.0.0.1"], "give an address and a port, such as"),
+        (
+            &["load", "tcp", "::1", "--sources", "1", "--first-source", "x"],
+            "give an address, such as",
+        ),
+        (&["flood", "127.0.0.1", "-p", "x"], "'x' for '--port <PORT>': give a whole number"),
+        (&["compare", "udp", "--seed", "99999999999999999999"], "the number is too large"),
+        (&["flood", ""], "the target is empty"),
+        (&["load", "tcp", ""], "the target is empty"),
+        (&["iops", "/dev/null", "--design", "sync --x 1"], "there are none here"),
+    ] {
+        let run = output(words);
+        assert_eq!(run.status.code(), Some(2), "{words:?}");
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert!(told.contains(said), "{words:?}: {told}");
+        for of_the_machine in ["invalid digit", "address syntax", "target type"] {
+            assert!(!told.contains(of_the_machine), "{words:?}: {told}");
+        }
+    }
+    let run = output(&["flood", "127.0.0.1", "-p", "x", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&run.stdout).expect("a document");
+    assert!(document.to_string().contains("give a whole number"), "{document}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_has_no_end_is_not_read_to_it() {
+    for words in [
+        &["serve", "tcp", "-p", "0", "--control", "127.0.0.1:0", "--key-file", "/dev/zero"][..],
+        &["simulate", "--costs", "/dev/zero"],
+        &["compare", "--plan", "/dev/zero"],
+    ] {
+        let run = output(words);
+        assert_eq!(
+            run.status.code(),
+            Some(2),
+            "{words:?}: {}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+    }
+}
+
+#[test]
 fn a_warm_up_without_stamps_is_no_part_of_the_run() {
     for length in ["0", "16"] {
         let server = Server::start(&["--design", "blocking", "--once"]);

@@ -421,3 +421,57 @@ fn what_those_flags_do_not_take_is_explained() {
         assert!(errors(&failed).contains(part), "{words:?}: {}", errors(&failed));
     }
 }
+
+/// A path that no other test has.
+#[cfg(target_os = "linux")]
+fn any_path(name: &str) -> String {
+    let path = std::env::temp_dir().join(format!("weir-serve-{name}-{}.sock", std::process::id()));
+    path.to_str().expect("a name in ASCII").to_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_of_datagrams_is_served() {
+    use std::os::unix::{fs::PermissionsExt as _, net::UnixDatagram};
+    let [path, own] = ["served", "client"].map(any_path);
+    let flags = ["--design", "epoll", "--echo", "--unix", &path, "--unix-mode", "600"];
+    let mut server = Server::start(&flags);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // One is enough there.
+    let taken = output(&["serve", "udp", "--design", "epoll", "--unix", &path]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(errors(&taken).contains(&format!("unix:{path}")), "{}", errors(&taken));
+    let client = UnixDatagram::bind(&own).unwrap();
+    client.set_read_timeout(Some(common::SOON)).unwrap();
+    for n in 0..20u8 {
+        client.send_to(&[n; 9], &path).unwrap();
+        let mut back = [0; 10];
+        assert_eq!((client.recv(&mut back).unwrap(), back[0]), (9, n));
+    }
+    std::fs::remove_file(own).unwrap();
+    server.close_input();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["counters"]["datagrams"]), (Some(0), &20.into()), "{report}");
+    assert!(!std::path::Path::new(&path).exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_unix_socket_of_datagrams_has_not_is_told() {
+    let path = any_path("wrong");
+    let wrong: [(&[&str], i32, &str); 6] = [
+        (&["--unix", &path, "--unix-mode", "999"], 2, "in octal"),
+        (&["--unix-mode", "600"], 2, "--unix"),
+        (&["--unix", "@weir", "--unix-mode", "600"], 2, "anybody"),
+        (&["--unix", &path, "--echo", "--ttl", "3"], 5, "hops"),
+        (&["--unix", &path, "--receive-offload"], 5, "offload"),
+        (&["--unix", "/nonexistent/x.sock"], 1, "make it first"),
+    ];
+    for (words, code, text) in wrong {
+        let told = output(&[&["serve", "udp", "--design", "blocking"], words].concat());
+        assert_eq!(told.status.code(), Some(code), "{words:?}: {}", errors(&told));
+        assert!(errors(&told).contains(text), "{words:?}: {}", errors(&told));
+    }
+    assert!(!std::path::Path::new(&path).exists());
+}

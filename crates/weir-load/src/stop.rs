@@ -16,6 +16,8 @@ pub enum StopReason {
     Revoked(String),
     /// A generator failed, so the others were ended.
     Failed,
+    /// A generator hangs, in these words: it may never end.
+    Hangs(String),
 }
 
 /// A flag that is read before every call to the operating system, without one of its own.

@@ -6,6 +6,9 @@
 //! child, in a process group of its own, and reports whatever becomes of the guard. The output is the rank's as well, and an
 //! mpirun that waits for its end has the report.
 //!
+//! One that somebody has stopped has nothing to do until its rank has ended, and is continued then by the link: mpirun would
+//! wait for it for ever.
+//!
 //! Guard, rank and link share a socket, which tells each when the others are gone. A guard whose rank was killed stays until
 //! the link has told rank 0, so mpirun ends nobody before there is a report.
 
@@ -21,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{JOINED, SIGNAL, TOLD, WORKER};
+use crate::{GUARD, JOINED, SIGNAL, TOLD, WORKER};
 
 /// How long a link may take to tell rank 0 that its rank is gone, and to hear that rank 0 has reported it.
 pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(9);
@@ -59,7 +62,8 @@ pub fn keep(
         // Dropped with its copy of their end, which would keep the socket open.
         let mut command = command;
         let stdin = Stdio::from(OwnedFd::from(theirs));
-        command.env(WORKER, "1").stdin(stdin).process_group(0).spawn()?
+        command.env(WORKER, "1").env(GUARD, std::process::id().to_string());
+        command.stdin(stdin).process_group(0).spawn()?
     };
     thread::spawn(move || {
         let mut own = own;

@@ -38,6 +38,9 @@ pub const IS_BUILT_IN: bool = cfg!(all(unix, feature = "mpi"));
 
 /// The environment variable of the process that works for a rank.
 const WORKER: &str = "WEIR_MPI_WORKER";
+/// The environment variable that says which process is the guard.
+#[cfg(all(unix, any(feature = "mpi", test)))]
+const GUARD: &str = "WEIR_MPI_GUARD";
 /// What the guard says to the rank: that mpirun asks it to end.
 const SIGNAL: u8 = b's';
 /// What the link says to the guard: that it has joined, and that it has told all that there is to tell.

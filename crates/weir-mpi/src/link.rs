@@ -30,7 +30,7 @@ use mpi::{
 };
 
 use crate::{
-    JOINED, TOLD,
+    GUARD, JOINED, TOLD,
     guard::TOLD_WITHIN,
     wire::{self, Frame, Joined, Kind, NOBODY},
 };
@@ -53,6 +53,8 @@ const MANAGER_VARIABLE: &str = "PMI_FD";
 const HOT: Duration = Duration::from_micros(300);
 /// The shortest and the longest pause after that.
 const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
+/// The longest pause while nothing is waited for: what is measured meanwhile shares the cores of this process.
+const IDLE_NAP: Duration = Duration::from_millis(40);
 /// The most bytes that may be on their way to others.
 const UNSENT_MAX: usize = 256 << 20;
 /// Bytes of a host's name.
@@ -115,6 +117,7 @@ fn run() -> Result<u8, String> {
     let _ = guard.write_all(&[JOINED]);
     let outcome = link.serve(&orders);
     let _ = guard.write_all(&[TOLD]);
+    continue_guard(&guard);
     drop(guard);
     match outcome {
         Ok(true) => {
@@ -151,6 +154,16 @@ fn linger() {
         let mut manager = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
         // SAFETY: it is given one such structure, and says so.
         unsafe { libc::poll(&raw mut manager, 1, LINGER.as_millis() as c_int) };
+    }
+}
+
+/// Lets a guard go on that somebody has stopped, which is to see the end of its rank.
+fn continue_guard(guard: &File) {
+    let id = std::env::var(GUARD).ok().and_then(|id| id.parse::<libc::pid_t>().ok());
+    // One that has gone may have left its number to another process.
+    if let Some(id) = id.filter(|id| *id > 1 && !has_gone(guard.as_raw_fd())) {
+        // SAFETY: it takes plain numbers. Whoever is not stopped does not notice.
+        unsafe { libc::kill(id, libc::SIGCONT) };
     }
 }
 
@@ -370,6 +383,8 @@ struct Link {
     rank_process: u32,
     /// Since when something is waited for.
     waiting: Option<Instant>,
+    /// When the rank last said something to another one, or heard something.
+    spoken: Instant,
 }
 
 impl Link {
@@ -423,6 +438,7 @@ impl Link {
             is_unguarded: false,
             rank_process: parent_id(),
             waiting: None,
+            spoken: now,
         };
         let joined = serde_json::to_vec(&Joined { rank, hosts, library });
         let joined = joined.map_err(|error| error.to_string())?;
@@ -443,7 +459,7 @@ impl Link {
             let nap = match self.waiting {
                 Some(since) if now < since + HOT => Duration::ZERO,
                 Some(since) => ((now - since) / 8).clamp(NAP.0, NAP.1),
-                None => NAP.1,
+                None => ((now - self.spoken) / 8).clamp(NAP.0, IDLE_NAP),
             };
             let order = match (nap.is_zero(), self.is_rank_gone) {
                 (_, true) => {
@@ -524,6 +540,7 @@ impl Link {
                 }
                 let sent = self.isend(who as usize, TAG_MESSAGE, bytes)?;
                 self.sends.push(sent);
+                self.spoken = Instant::now();
             }
             Kind::Barrier | Kind::Broadcast | Kind::Gather | Kind::Sum => {
                 let collective = self.begin(kind, who as usize, bytes)?;
@@ -808,6 +825,7 @@ impl Link {
                     TAG_BEAT => self.heard(from, Beat::of(&came.into_memory()))?,
                     _ => {
                         self.waiting = self.collective.as_ref().and(self.waiting);
+                        self.spoken = Instant::now();
                         self.say(Frame::new(Kind::Message, from as u32).with(came.into_memory()));
                     }
                 }

@@ -64,6 +64,8 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// What is called when it has changed.
+    on_news: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
 }
 
 impl Shared {
@@ -74,6 +76,11 @@ impl Shared {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.changed.notify_all();
+        self.on_news().iter().for_each(|call| call());
+    }
+
+    fn on_news(&self) -> MutexGuard<'_, Option<Box<dyn Fn() + Send + Sync>>> {
+        self.on_news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +107,11 @@ impl Mpi {
     /// If that fails, or mpirun asks for the end before.
     pub fn start(command: Command, asked: impl Fn() + Send + 'static) -> Result<Self, StartError> {
         let (link, output, input) = spawn(command)?;
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            on_news: Mutex::default(),
+        });
         let (ticking, tick) = mpsc::channel();
         let heard = Arc::clone(&shared);
         thread::Builder::new()
@@ -214,12 +225,13 @@ impl Mpi {
         let left = until.saturating_duration_since(Instant::now());
         let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
         self.tell(Frame { kind, who: who as u32, within_ms, bytes })?;
-        let is_barrier = kind == Kind::Barrier;
+        // Somebody may not come then.
+        let ends = matches!(kind, Kind::Barrier | Kind::Broadcast);
         let waits = |state: &mut State| {
             state.outcome.is_none()
                 && state.gone.is_none()
                 && state.lost.is_none()
-                && !(is_barrier && state.asked_to_end)
+                && !(ends && state.asked_to_end)
         };
         let shared = &self.shared;
         let waited =
@@ -234,7 +246,7 @@ impl Mpi {
             (Some(Ok(bytes)), _) => Ok(bytes),
             // Who is lost is why.
             (_, Some(lost)) => Err(lost),
-            (None, None) if is_barrier && asked => Err(self.of(None, ASKED_TO_END)),
+            (None, None) if ends && asked => Err(self.of(None, ASKED_TO_END)),
             (None, None) if gone => Err(self.without_link()),
             (None, None) => Err(self.of(Some(self.rank), "has an MPI that does not answer")),
         }
@@ -479,6 +491,10 @@ impl Ranks for Mpi {
         let (lost, gone) = (state.lost.clone(), state.gone.is_some());
         drop(state);
         lost.or_else(|| gone.then(|| self.without_link()))
+    }
+
+    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>) {
+        *self.shared.on_news() = Some(call);
     }
 
     fn ask_to_end(&self, within: Duration) {

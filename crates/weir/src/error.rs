@@ -40,13 +40,13 @@ pub enum Error {
         problem: String,
     },
     /// There is no design, provider or option of that name.
-    #[error("there is no {kind} {name:?}{}; there are: {known}", did_you_mean(.name, .known))]
+    #[error("there is no {kind} {name:?}{}; {}", did_you_mean(.name, .known), those(.known))]
     UnknownName {
         /// What was named: "design", "provider", "option".
         kind: &'static str,
         /// The name given.
         name: String,
-        /// The names that exist.
+        /// The names that exist, with commas; empty if there are none.
         known: String,
     },
     /// Memory for the slices could not be had.
@@ -108,8 +108,7 @@ impl Error {
         known: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
         let known: Vec<String> = known.into_iter().map(Into::into).collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Self::UnknownName { kind, name: name.into(), known }
+        Self::UnknownName { kind, name: name.into(), known: known.join(", ") }
     }
 
     /// Why something cannot be used here that failed so when it was tried.
@@ -162,6 +161,11 @@ impl fmt::Display for Unavailable {
 }
 
 impl std::error::Error for Unavailable {}
+
+/// The names that there are.
+fn those(known: &str) -> String {
+    if known.is_empty() { "there are none here".into() } else { format!("there are: {known}") }
+}
 
 /// The name that was most likely meant, where one of these is written nearly like it.
 fn did_you_mean(name: &str, known: &str) -> String {

@@ -79,6 +79,14 @@ pub struct CommonArgs {
 /// The interval of the performance log, unless another is asked for.
 const INTERVAL_TEXT: &str = "1s";
 
+/// Time for an experiment, of which there must be some.
+pub(super) fn parse_time_given(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        Duration::ZERO => Err("a time of 0 measures nothing; give for instance 30s or 5m".into()),
+        time => Ok(time),
+    }
+}
+
 /// An interval of the performance log; 0 for no log.
 fn parse_log(text: &str) -> Result<Duration, String> {
     match parse_time(text)? {

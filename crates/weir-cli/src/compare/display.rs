@@ -73,16 +73,21 @@ impl Display {
 
     /// A line that the next one takes the place of, behind how much of the time is over.
     pub fn change(&mut self, line: &str) {
+        self.change_with(line, "");
+    }
+
+    /// The same, with what is said besides where there is room for it.
+    fn change_with(&mut self, line: &str, besides: &str) {
         if let Some(live) = &mut self.live {
             let elapsed = self.begun.elapsed().as_secs_f64() / self.planned.as_secs_f64().max(1e-9);
-            return live.show(elapsed.min(0.99), line);
+            return live.show(elapsed.min(0.99), &format!("{line}{besides}"));
         }
         if self.terminal {
             self.clear();
             let most = terminal_size::terminal_size_of(std::io::stderr())
                 .map_or(WIDTH_OF_PROGRESS, |(width, _)| usize::from(width.0));
-            let line = format!("{} {line}", progress(self.begun.elapsed(), self.planned));
-            let line: String = line.chars().take(most.saturating_sub(1)).collect();
+            let (bar, left) = progress(self.begun.elapsed(), self.planned);
+            let line = laid_out([&bar, &left], line, besides, most.saturating_sub(1));
             say_on!("{line}");
             let _ = std::io::stderr().flush();
             self.width = line.chars().count();
@@ -116,7 +121,7 @@ impl Display {
                     .as_ref()
                     .map(|(row, figure)| format!("; leading: {} with {figure}", title(row)));
                 let leading = leading.unwrap_or_default();
-                self.change(&format!("run {number} of {of}: {}{leading}", title(row)));
+                self.change_with(&format!("run {number} of {of}: {}", title(row)), &leading);
             }
             Progress::Measured { .. } => {}
             Progress::Failed(row, reason) => {
@@ -140,8 +145,34 @@ impl Display {
     }
 }
 
+/// A line of progress in so many characters: where there is no room for all of it, whole parts are left out, first the bar,
+/// then what is said besides, then the time that is left; what is still too long ends with a whole word.
+fn laid_out([bar, left]: [&str; 2], line: &str, besides: &str, most: usize) -> String {
+    let ways = [
+        format!("{bar} {left} {line}{besides}"),
+        format!("{left} {line}{besides}"),
+        format!("{bar} {left} {line}"),
+        format!("{left} {line}"),
+    ];
+    let fits = |line: &String| line.chars().count() <= most;
+    if let Some(way) = ways.into_iter().find(fits) {
+        return way;
+    }
+    if fits(&line.to_owned()) {
+        return line.to_owned();
+    }
+    let mut short = String::new();
+    for word in line.split_inclusive(' ') {
+        if short.chars().count() + word.trim_end().chars().count() + 1 > most {
+            break;
+        }
+        short += word;
+    }
+    format!("{}…", short.trim_end()).chars().take(most).collect()
+}
+
 /// A bar, and the time that is left. What takes longer than planned is nearly through for as long.
-fn progress(elapsed: Duration, planned: Duration) -> String {
+fn progress(elapsed: Duration, planned: Duration) -> (String, String) {
     let share = match planned.is_zero() {
         true => 0.0,
         false => (elapsed.as_secs_f64() / planned.as_secs_f64()).min(0.99),
@@ -149,7 +180,8 @@ fn progress(elapsed: Duration, planned: Duration) -> String {
     let done = (share * f64::from(BAR)) as usize;
     let left = planned.saturating_sub(elapsed).as_secs();
     let left = if left < 120 { format!("{left} s") } else { format!("{} min", left / 60) };
-    format!("[{}{}] {left} left", "█".repeat(done), "·".repeat(BAR as usize - done))
+    let bar = format!("[{}{}]", "█".repeat(done), "·".repeat(BAR as usize - done));
+    (bar, format!("{left} left"))
 }
 
 /// A time that something takes, as a plan says it.
@@ -242,12 +274,35 @@ mod tests {
 
     #[test]
     fn the_bar_fills_and_the_time_left_falls() {
-        let of =
-            |elapsed, planned| progress(Duration::from_secs(elapsed), Duration::from_secs(planned));
+        let of = |elapsed, planned| {
+            let (bar, left) = progress(Duration::from_secs(elapsed), Duration::from_secs(planned));
+            format!("{bar} {left}")
+        };
         assert_eq!(of(0, 100), "[····················] 100 s left");
         assert_eq!(of(50, 100), "[██████████··········] 50 s left");
         assert_eq!(of(200, 100), "[███████████████████·] 0 s left", "never full before the end");
         assert_eq!(of(0, 600), "[····················] 10 min left");
         assert_eq!(of(1, 0), "[····················] 0 s left");
+    }
+
+    #[test]
+    fn a_line_of_progress_has_whole_parts_in_any_width() {
+        let parts = ["[██··]", "100 s left"];
+        let (line, besides) =
+            ("run 4 of 9: rio-port --threads 2", "; leading: epoll with 1.25 M/s");
+        let of = |most| laid_out(parts, line, besides, most);
+        let whole =
+            "[██··] 100 s left run 4 of 9: rio-port --threads 2; leading: epoll with 1.25 M/s";
+        assert_eq!(of(200), whole);
+        assert_eq!(of(whole.chars().count()), whole);
+        assert_eq!(of(79), whole.strip_prefix("[██··] ").unwrap());
+        assert_eq!(of(60), "[██··] 100 s left run 4 of 9: rio-port --threads 2");
+        assert_eq!(of(45), "100 s left run 4 of 9: rio-port --threads 2");
+        assert_eq!(of(32), line);
+        assert_eq!(of(31), "run 4 of 9: rio-port --threads…");
+        assert_eq!(of(30), "run 4 of 9: rio-port…");
+        for most in 0..100 {
+            assert!(of(most).chars().count() <= most, "{most}: {}", of(most));
+        }
     }
 }

@@ -18,7 +18,7 @@ use weir_lab::machine::Machine;
 use weir_load::quantity::{parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::common::{CommonArgs, OfAll, Planned, depth};
+use super::common::{CommonArgs, OfAll, Planned, depth, parse_time_given};
 use super::context::Context;
 use super::part::Part;
 use crate::cores::Cores;
@@ -80,7 +80,7 @@ pub struct IopsArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     over_time: Option<Duration>,
 
-    #[arg(short = 't', long, value_parser = parse_time, help = format!(
+    #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or \
          more loads or rows than usual, what their rounds take, see --dry-run]. If given, it is a limit: \
          nothing that does not fit is begun. The long runs of --over-time come on top"

@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory as _, Parser as _};
 use toml::{Table, Value};
 
+use super::common::CommonArgs;
 use super::{CompareArgs, output};
 use crate::Cli;
 use crate::exit::Failure;
@@ -82,7 +83,10 @@ pub fn expanded(path: &Path, words: &[OsString]) -> Result<(CompareArgs, Vec<OsS
 /// What a plan compares, and its options.
 fn read(path: &Path) -> Result<(String, Table), Failure> {
     let cannot = |error: std::io::Error| {
-        Failure::failed(format!("cannot read the plan {}: {error}", path.display()))
+        Failure::usage(format!(
+            "cannot read the plan {}: {error}; name a file that --save-plan wrote",
+            path.display()
+        ))
     };
     let refused = |why: String| Failure::usage(format!("plan {}: {why}", path.display()));
     // What is no plain file does not say how long it is.
@@ -173,6 +177,43 @@ fn text(words: &[OsString]) -> Result<String, Failure> {
     }
     let _ = write!(text, "\n# What else may stand here:\n{others}");
     Ok(text)
+}
+
+/// An option that was given, and which kinds of comparisons have it.
+pub struct Given {
+    /// As it is written.
+    pub name: String,
+    pub kinds: Vec<&'static str>,
+}
+
+/// What was given without a word for what is compared, besides what comparisons of all kinds have.
+pub fn not_of_all(words: &[OsString]) -> Result<Vec<Given>, Failure> {
+    let all = Cli::command();
+    let matches = all.clone().try_get_matches_from(words).map_err(Failure::usage)?;
+    let (_, given) = of_compare(&matches);
+    let for_all = CommonArgs::augment_args(Command::new("compare"));
+    let is_for_all = |arg: &Arg| {
+        ["quick", "time", "server_cpu", "generator_cpu"].contains(&arg.get_id().as_str())
+            || for_all.get_arguments().any(|of_all| of_all.get_id() == arg.get_id())
+    };
+    let of_udp = command_of(&all, "udp");
+    let meant = of_udp.get_arguments().filter(|arg| is_given(given, arg) && !is_for_all(arg));
+    Ok(meant
+        .map(|arg| {
+            let has = |kind: &&'static str| {
+                let takes_values = arg.get_action().takes_values();
+                let is_it = |other: &Arg| {
+                    other.get_id() == arg.get_id()
+                        && other.get_action().takes_values() == takes_values
+                };
+                command_of(&all, kind).get_arguments().any(is_it)
+            };
+            Given {
+                name: format!("--{}", arg.get_long().unwrap_or_default()),
+                kinds: super::KINDS.into_iter().filter(has).collect(),
+            }
+        })
+        .collect())
 }
 
 /// The value of an option that was given.
@@ -281,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_only_udp_has_makes_it_a_plan_of_udp() {
-        assert!(plan_of("weir compare --size=100").contains("kind = \"udp\"\nlength = 100\n"));
+        assert!(plan_of("weir compare --work=100").contains("kind = \"udp\"\nwork = 100\n"));
         assert!(plan_of("weir compare --quick").contains("kind = \"all\"\nquick = true\n"));
     }
 

@@ -21,11 +21,11 @@ use weir_lab::tcp::results::Results;
 use weir_lab::tcp::rows::{self, title};
 use weir_lab::tcp::strategies;
 use weir_lab::udp::link::{Link, Site};
-use weir_load::quantity::{parse_count, parse_size, parse_time};
+use weir_load::quantity::{parse_count, parse_size};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::common::{CommonArgs, OfAll, On, Planned, depth};
+use super::common::{CommonArgs, OfAll, On, Planned, depth, parse_time_given};
 use super::context::Context;
 use super::hosts::HostArgs;
 use super::part::Part;
@@ -408,14 +408,6 @@ impl ValueEnum for MixGiven {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(PossibleValue::new(self.0.name()))
-    }
-}
-
-/// Time for an experiment, of which there must be some.
-fn parse_time_given(text: &str) -> Result<Duration, String> {
-    match parse_time(text)? {
-        Duration::ZERO => Err("a time of 0 measures nothing; give for instance 30s or 5m".into()),
-        time => Ok(time),
     }
 }
 

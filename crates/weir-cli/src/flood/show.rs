@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use weir_load::{
-    FloodError, FloodReport,
+    FloodReport,
     flood::{AnswersReport, Progress},
 };
 
@@ -41,7 +41,7 @@ impl Finding for FloodReport {
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
-        (text_of_error::<FloodError>(error), code_of_error(error))
+        (text_of_error(error), code_of_error(error))
     }
 
     fn print(&self, shown: &Shown) {

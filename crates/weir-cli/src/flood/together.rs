@@ -85,7 +85,7 @@ pub(crate) fn when(starts: &Receiver<Result<u64, String>>, stop: &Stop) -> Resul
                     let why = format!("the server revoked its consent: {why}");
                     return Err(not_told(&why));
                 }
-                Some(StopReason::Asked | StopReason::Failed) => {
+                Some(StopReason::Asked | StopReason::Failed | StopReason::Hangs(_)) => {
                     return Err(not_told("it was stopped before"));
                 }
             },

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, si};
 use weir_load::{
     latency::Summary,
-    tcp::{Causes, Event, LoadError, LoadReport, Progress},
+    tcp::{Causes, Event, LoadReport, Progress},
 };
 
 use super::code_of_error;
@@ -66,7 +66,7 @@ impl Finding for LoadReport {
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
-        (text_of_error::<LoadError>(error), code_of_error(error))
+        (text_of_error(error), code_of_error(error))
     }
 
     fn print(&self, shown: &Shown) {
@@ -116,7 +116,7 @@ impl Finding for LoadReport {
         }
         shown.tell(
             "messages",
-            format!("{} sent, {} over", counts.messages_sent, counts.messages_over),
+            format!("{} sent, {} completed", counts.messages_sent, counts.messages_over),
         );
         if self.messages_unanswered > 0 {
             shown.tell("unanswered", self.messages_unanswered);

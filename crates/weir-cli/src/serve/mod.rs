@@ -17,6 +17,7 @@ mod tcp;
 mod tcp_peer;
 mod text;
 mod together;
+mod unix;
 mod watch;
 mod window;
 
@@ -80,13 +81,23 @@ pub struct ServeUdp {
 
     /// Address and port to receive on; repeatable. Port 0 takes any free one. [::] alone receives IPv4 too
     /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
-    /// that.
-    #[arg(long, default_value = "127.0.0.1:8080")]
+    /// that [default: 127.0.0.1:8080, where neither --port nor --unix is given].
+    #[arg(long)]
     bind: Vec<SocketAddr>,
 
     /// Port of 127.0.0.1 to receive on, instead of --bind; several with commas.
     #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
     port: Vec<u16>,
+
+    /// Path of a Unix socket of datagrams to receive by, besides --bind or --port if they are given; repeatable. Its file is
+    /// made, and removed at the end; one that was left by a server that has gone is replaced. @NAME is a name of the abstract
+    /// namespace, by which anybody in the same network namespace may send.
+    #[arg(long, value_name = "PATH", value_parser = unix::parse_path)]
+    unix: Vec<PathBuf>,
+
+    /// Mode of the files of --unix, in octal, such as 660: who may write may send [default: as the umask says].
+    #[arg(long, value_name = "MODE", value_parser = unix::parse_mode, requires = "unix")]
+    unix_mode: Option<u32>,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
     /// nothing else is measured. It needs root.
@@ -215,14 +226,14 @@ pub struct ServeUdp {
     replies_per_s: Most,
 
     /// Interval of progress lines, at least 10 ms; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// Receive the datagrams to every port of a device's addresses (--on), and show who sends to which port, with
     /// Ethernet address: a table at each interval, and one at the end. With AF_XDP no other program gets these
     /// datagrams. Where AF_XDP is not allowed, AF_PACKET gives copies: the kernel handles the same datagrams, too,
     /// and answers those that nobody receives with an ICMP error. The output says which of the two is used, and why.
-    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "port", "receive_offload"])]
+    #[arg(long, requires = "on", conflicts_with_all = ["echo", "control", "bind", "port", "unix", "receive_offload"])]
     any_port: bool,
 
     /// The device at whose addresses to receive, such as eth0; link-local addresses of IPv6 are left out.
@@ -511,7 +522,11 @@ struct Begun {
 /// Starts the server: on the first provider that can be used, where it receives the datagrams to every port.
 fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<Begun, Failure> {
     let Some(device) = &args.on else {
-        let bind = bound(&args.bind, &args.port);
+        unix::check(&args.unix, args.unix_mode)?;
+        let mut bind = bound(&args.bind, &args.port);
+        if bind.is_empty() && args.unix.is_empty() {
+            bind.push(USUAL_ADDRESS);
+        }
         let started = start(args, &args.design, &bind, None, audit, events);
         let (watch, design) = started?;
         return Ok(Begun { watch, design, ports: None, on_provider: None });
@@ -524,6 +539,9 @@ fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<
         })?;
     Ok(Begun { watch, design, ports: Some(ports), on_provider: Some(on_provider) })
 }
+
+/// Where a server of UDP receives of which nothing is said.
+const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// The addresses of --bind, or those that -p stands for.
 fn bound(bind: &[SocketAddr], ports: &[u16]) -> Vec<SocketAddr> {
@@ -546,8 +564,12 @@ fn start(
     let name = design.about().name.to_owned();
     design.availability()?;
     let none = || weir::Error::option("bind", "no address to receive on");
-    let (first, others) = bind.split_first().ok_or_else(none)?;
-    let mut server = Server::bind(*first)
+    let (mut addresses, mut paths) = (bind.iter().copied(), args.unix.iter());
+    let server = match addresses.next() {
+        Some(address) => Server::bind(address),
+        None => Server::bind_unix(paths.next().ok_or_else(none)?),
+    };
+    let mut server = server
         .payload_bytes(args.size)
         .region_options(
             region
@@ -573,8 +595,10 @@ fn start(
         )
         .give_up_privilege(true)
         .limits(limits(args));
-    for address in others {
-        server = server.and_bind(*address);
+    server = addresses.fold(server, Server::and_bind);
+    server = paths.fold(server, Server::and_bind_unix);
+    if let Some(mode) = args.unix_mode {
+        server = server.unix_mode(mode);
     }
     for (group, interface) in &args.join {
         server = server.join(*group, *interface);
@@ -644,7 +668,7 @@ fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), F
         }
         let _ = sender.send(Event::Stop);
     })
-    .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+    .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     if end_with_input {
         let sender = events.clone();
         std::thread::spawn(move || {
@@ -674,7 +698,12 @@ fn announce(
     if args.json {
         let (addresses, settings) = (watch.addresses().to_vec(), settings.clone());
         print_document(&wire::ReadyLine {
-            ready: wire::Ready { addresses, unix: vec![], control, settings },
+            ready: wire::Ready {
+                addresses,
+                unix: watch.unix_addresses().to_vec(),
+                control,
+                settings,
+            },
         })?;
     } else {
         announce_in_words(args, watch, settings, control);
@@ -693,6 +722,9 @@ fn announce_in_words(
 ) {
     crate::print(&text::settings(settings));
     for address in watch.addresses() {
+        crate::print(&format!("receives on: {address}\n"));
+    }
+    for address in watch.unix_addresses() {
         crate::print(&format!("receives on: {address}\n"));
     }
     if let Some(control) = control {

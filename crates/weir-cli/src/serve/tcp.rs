@@ -17,7 +17,7 @@ use clap::Args;
 use weir::counters::os::{KernelEntries, Sampler, TcpEnds};
 use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE};
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
-use weir::stream::{self, Keepalive, StreamOptions, UnixAddress};
+use weir::stream::{Keepalive, StreamOptions};
 use weir::tcp::{
     AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, ThreadNow, WhenFull,
 };
@@ -33,7 +33,7 @@ use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 use super::event::Event;
 use super::metrics::{self, About, MetricsArgs};
 use super::performance::{PerformanceArgs, PerformanceLog};
-use super::{bound, stop_on_request, text};
+use super::{bound, stop_on_request, text, unix};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use report::{Report, Totals};
@@ -60,11 +60,11 @@ pub struct ServeTcp {
     /// Path of a Unix socket to listen on, besides --bind or --port if they are given; repeatable. Its file is made, and
     /// removed at the end; one that was left by a server that has gone is replaced. @NAME is a name of the abstract
     /// namespace, by which anybody in the same network namespace may connect.
-    #[arg(long, value_name = "PATH", value_parser = parse_unix)]
+    #[arg(long, value_name = "PATH", value_parser = unix::parse_path)]
     unix: Vec<PathBuf>,
 
     /// Mode of the files of --unix, in octal, such as 660: who may write may connect [default: as the umask says].
-    #[arg(long, value_name = "MODE", value_parser = parse_mode, requires = "unix")]
+    #[arg(long, value_name = "MODE", value_parser = unix::parse_mode, requires = "unix")]
     unix_mode: Option<u32>,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
@@ -159,7 +159,7 @@ pub struct ServeTcp {
     close_when_full: bool,
 
     /// Close connections that never sent anything after this time; 0 for never.
-    #[arg(long, default_value = "300", value_parser = parse_time)]
+    #[arg(long, default_value = "300s", value_parser = parse_time)]
     silent: Duration,
 
     /// Close connections that sent something and have been silent for this long; 0 for never.
@@ -167,20 +167,20 @@ pub struct ServeTcp {
     idle: Duration,
 
     /// Close connections that take none of their output for this long; 0 for never.
-    #[arg(long, default_value = "60", value_parser = parse_time)]
+    #[arg(long, default_value = "60s", value_parser = parse_time)]
     stalled: Duration,
 
     /// Probe a peer that has been silent for this long (SO_KEEPALIVE), then every 10 s; six unanswered probes
     /// break the connection. Whole seconds; 0 for never.
-    #[arg(long, default_value = "60", value_parser = parse_time)]
+    #[arg(long, default_value = "60s", value_parser = parse_time)]
     keepalive: Duration,
 
     /// At the end, wait this long for output under way and for peers to close.
-    #[arg(long, default_value = "5", value_parser = parse_time)]
+    #[arg(long, default_value = "5s", value_parser = parse_time)]
     stop_time: Duration,
 
     /// Interval of progress lines, at least 10 ms; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// End when the standard input ends.
@@ -294,17 +294,7 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
     let design = AnyDesign::parse(asked)?;
     let name = design.about().name.to_owned();
     design.availability().map_err(weir::Error::from)?;
-    if !args.unix.is_empty() {
-        stream::unix_availability().map_err(weir::Error::from)?;
-    }
-    let open_to_all = args.unix.iter().find(|path| UnixAddress::from(path).path().is_none());
-    if let (Some(_), Some(name)) = (args.unix_mode, open_to_all) {
-        return Err(Failure::usage(format!(
-            "--unix-mode: {} is an abstract name, which has no mode: anybody in its network namespace may connect; give \
-             a path instead, or leave the mode away",
-            name.display()
-        )));
-    }
+    unix::check(&args.unix, args.unix_mode)?;
     let mut bind = bound(&args.bind, &args.port);
     if bind.is_empty() && args.unix.is_empty() {
         bind.push(USUAL_ADDRESS);
@@ -361,23 +351,6 @@ fn usual_design() -> String {
 
 /// Where it listens unless told otherwise.
 const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5150);
-
-/// A path, also as a load is told it, with `unix:` before it.
-fn parse_unix(text: &str) -> Result<PathBuf, String> {
-    match text.strip_prefix("unix:").unwrap_or(text) {
-        "" => Err("no path".into()),
-        path => Ok(path.into()),
-    }
-}
-
-/// The mode of a file, in octal.
-fn parse_mode(text: &str) -> Result<u32, String> {
-    let digits = text.strip_prefix("0o").unwrap_or(text);
-    match u32::from_str_radix(digits, 8) {
-        Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err(format!("{text} is no mode of a file; allowed: 0 to 777, in octal")),
-    }
-}
 
 /// The default of an active set, as text.
 const ACTIVE_TEXT: &str = "100";

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use weir::counters::{ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
+use weir::stream::UnixAddress;
 use weir::tunable::Setting;
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
 use weir_lab::udp::plan::Work;
@@ -164,7 +165,11 @@ fn system(text: &mut String, report: &ServerReport) {
     );
     // One socket is what the line above says.
     for socket in report.sockets.iter().filter(|_| report.sockets.len() > 1) {
-        let _ = writeln!(text, "socket {}: {} dropped", socket.address, known(socket.dropped));
+        let at = match UnixAddress::of(socket.address) {
+            Some(name) => name.to_string(),
+            None => socket.address.to_string(),
+        };
+        let _ = writeln!(text, "socket {at}: {} dropped", known(socket.dropped));
     }
     let _ = writeln!(
         text,
@@ -178,7 +183,7 @@ fn audit(text: &mut String, report: &ServerReport) {
     let audit = &report.audit;
     let _ = writeln!(
         text,
-        "audit: {} received, {} damaged, {} of wrong size, {} twice, {} out of order, {} of strangers",
+        "audit: {} received, {} damaged, {} of wrong size, {} twice, {} out of order, {} not of this run",
         audit.received,
         audit.corrupt,
         audit.wrong_size,
@@ -215,7 +220,9 @@ fn counters(text: &mut String, report: &ServerReport) {
 /// `1 - 1000 - 5.2`, as the originals had it: minimum, maximum, average.
 fn min_max_mean(batches: &Batches) -> String {
     match (batches.min, batches.max, batches.mean) {
-        (Some(min), Some(max), Some(mean)) => format!("{min} - {max} - {mean:.1}"),
+        (Some(min), Some(max), Some(mean)) => {
+            format!("{min} - {max} - {mean:.1} (min - max - mean)")
+        }
         _ => UNKNOWN.into(),
     }
 }
@@ -280,7 +287,7 @@ mod tests {
             "most per dequeue: 1000",
             "receives pending: 150000",
             "threads running: 8; threads that handled any datagram: 1",
-            "thread 0: 9 dequeues, 4 notifies, 984000 datagrams, 1 - 1000 - 5.2 per dequeue",
+            "thread 0: 9 dequeues, 4 notifies, 984000 datagrams, 1 - 1000 - 5.2 (min - max - mean) per dequeue",
             "thread 0: 1234.6 ms of CPU time, 12 context switches, last on core -",
             "2000 ms, 984000 datagrams, 492000 datagrams/s",
             "CPU: 1016 ns per datagram, 50 % of a core",

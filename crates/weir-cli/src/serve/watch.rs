@@ -34,6 +34,7 @@ const STOPPED: &str = "the server was stopped before the generator had ended the
 pub struct Watch {
     design: String,
     addresses: Vec<SocketAddr>,
+    unix_addresses: Vec<String>,
     audit: Arc<Audit>,
     verify_all: bool,
     /// What it answers, if it does.
@@ -113,6 +114,7 @@ impl Watch {
         let mut sampler = Sampler::new();
         let whole = Course::begin(&server, &mut sampler);
         let addresses = server.local_addresses().to_vec();
+        let unix_addresses = server.unix_addresses().iter().map(ToString::to_string).collect();
         let mut state = WatchState {
             server: Some(server),
             sampler,
@@ -131,7 +133,17 @@ impl Watch {
         };
         state.read(&audit);
         let state = Mutex::new(state);
-        Self { design, addresses, audit, verify_all, reply: None, events, hold: None, state }
+        Self {
+            design,
+            addresses,
+            unix_addresses,
+            audit,
+            verify_all,
+            reply: None,
+            events,
+            hold: None,
+            state,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
@@ -183,6 +195,11 @@ impl Watch {
     /// The addresses it receives on.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The Unix sockets it receives by, as they are told.
+    pub fn unix_addresses(&self) -> &[String] {
+        &self.unix_addresses
     }
 
     /// The settings in effect, by name.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,10 +23,8 @@ use crate::child::{CommandLine, Event, Exit, keep_end, read_each, text_of};
 
 /// Most children at a time.
 const MOST_CHILDREN: usize = 8;
-/// How long it pauses, right after something was said and otherwise.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(5));
-/// What was said is said no longer after this.
-const LIVELY: Duration = Duration::from_millis(50);
+/// How often a child is looked at whose output has ended, until it has.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Events of children that wait to be relayed; then they wait.
 const EVENTS_WAITING: usize = 64;
 /// How long the last words of a child that has ended may take to arrive.
@@ -60,8 +58,21 @@ impl Drop for Running {
 pub fn serve(ranks: &dyn Ranks, program: PathBuf) -> Result<(), String> {
     let Met { agreed, .. } = meet(ranks, None)?;
     let (sender, events) = sync_channel(EVENTS_WAITING);
+    let news = sender.clone();
+    ranks.on_news(Box::new(move || {
+        // Where there is no room, something is handed on soon, and all is looked at then.
+        let _ = news.try_send(Heard::News);
+    }));
     let mut agent = Agent { ranks, program, agreed, children: HashMap::new(), sender, meter: None };
     agent.relay(&events).map_err(|lost| lost.to_string())
+}
+
+/// What wakes an agent.
+enum Heard {
+    /// A child said something, or has no more to say.
+    Child(u32, Event),
+    /// Something came from the ranks.
+    News,
 }
 
 struct Agent<'a> {
@@ -69,28 +80,16 @@ struct Agent<'a> {
     program: PathBuf,
     agreed: Agreed,
     children: HashMap<u32, Running>,
-    sender: SyncSender<(u32, Event)>,
+    sender: SyncSender<Heard>,
     meter: Option<Meter>,
 }
 
 impl Agent<'_> {
-    fn relay(&mut self, events: &Receiver<(u32, Event)>) -> Result<(), Lost> {
-        let mut heard = Instant::now();
+    /// It sleeps while nothing is said: what is measured here shares its cores.
+    fn relay(&mut self, events: &Receiver<Heard>) -> Result<(), Lost> {
         loop {
-            let pause = if heard.elapsed() < LIVELY { PAUSES.0 } else { PAUSES.1 };
-            match events.recv_timeout(pause) {
-                Ok((child, event)) => {
-                    heard = Instant::now();
-                    self.hand_on(child, event)?;
-                    while let Ok((child, event)) = events.try_recv() {
-                        self.hand_on(child, event)?;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
-            }
             self.look_at_ends()?;
             while let Ok(order) = self.ranks.receive(0, Instant::now()) {
-                heard = Instant::now();
                 let order = read(&order).map_err(|why| Lost {
                     rank: Some(0),
                     host: self.ranks.host(0).into(),
@@ -103,6 +102,15 @@ impl Agent<'_> {
             }
             if let Some(lost) = self.ranks.lost() {
                 return Err(lost);
+            }
+            let first = match self.children.values().any(|of| of.output_ended) {
+                true => events.recv_timeout(LOOK_EVERY).ok(),
+                false => events.recv().ok(),
+            };
+            for heard in first.into_iter().chain(events.try_iter()).take(EVENTS_WAITING) {
+                if let Heard::Child(child, event) = heard {
+                    self.hand_on(child, event)?;
+                }
             }
         }
     }
@@ -198,7 +206,9 @@ impl Agent<'_> {
         let stdin = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
             let sender = self.sender.clone();
-            thread::spawn(move || read_each(stdout, |event| sender.send((child, event)).is_ok()));
+            thread::spawn(move || {
+                read_each(stdout, |event| sender.send(Heard::Child(child, event)).is_ok())
+            });
         }
         let stderr = Arc::default();
         let (stderr_open, stderr_ended) = sync_channel(0);

@@ -1,11 +1,11 @@
 //! Rank 0's side: the other ranks, and the children that they run.
 //!
 //! One thread speaks with all of them, since only one of a process may: it sends what is ordered, and hands on what they
-//! say. It looks every few milliseconds, so a line takes that long; nothing that is measured waits for one.
+//! say. It sleeps while nothing is said, as what is measured may share its cores.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,10 +22,6 @@ use super::{Host, Hosts};
 use crate::child::{Child, ChildError, CommandLine, Event, Exit, Interrupt, Remote};
 use crate::experiment::results::{Results, Study};
 
-/// How long the thread that speaks with the ranks pauses, right after something was said and otherwise.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(5));
-/// What was said is said no longer after this.
-const LIVELY: Duration = Duration::from_millis(50);
 /// Events of a child at another host that wait for their reader; one that says more is ended.
 const EVENTS_WAITING: usize = 1024;
 /// How long an agent may take for an answer.
@@ -37,6 +33,8 @@ const LEAD: (Duration, Duration) = (Duration::from_millis(30), Duration::from_se
 /// How long a comparison that was interrupted waits for what may have ended it: MPI's own signal comes a little before the
 /// loss of a rank is seen, and little time is left for the report.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
+/// How often it looks for that.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Numbers of children at other hosts begin here: no process has such an id.
 const FIRST_CHILD: u32 = 1 << 31;
 
@@ -58,6 +56,8 @@ pub struct Fleet {
 enum Work {
     Order(usize, Order),
     Clocks(SyncSender<Result<Clocks, String>>),
+    /// To look what came from the ranks, which it does anyway.
+    News,
     Goodbye,
 }
 
@@ -143,9 +143,18 @@ impl Fleet {
         let state = Mutex::default();
         let shared = Arc::new(Shared { state, interrupt: interrupt.clone() });
         let told = Arc::clone(&shared);
+        // Once is enough until it has looked.
+        let is_told = Arc::new(AtomicBool::new(false));
+        let (news, is_new) = (orders.clone(), Arc::clone(&is_told));
+        ranks.on_news(Box::new(move || {
+            if !is_new.swap(true, Ordering::SeqCst) {
+                // Where nobody listens it is over.
+                let _ = news.send(Work::News);
+            }
+        }));
         let thread = std::thread::Builder::new()
             .name("weir ranks".into())
-            .spawn(move || speak(ranks.as_ref(), &work, &told))
+            .spawn(move || speak(ranks.as_ref(), &work, &is_told, &told))
             .map_err(|error| {
                 format!("cannot start the thread that speaks with the ranks: {error}")
             })?;
@@ -180,7 +189,7 @@ impl Fleet {
     fn lost_within(&self, time: Duration) -> Option<String> {
         let until = Instant::now() + time;
         while self.lost().is_none() && Instant::now() < until {
-            std::thread::sleep(PAUSES.1);
+            std::thread::sleep(LOOK_EVERY);
         }
         self.lost()
     }
@@ -362,20 +371,15 @@ impl Remote for Elsewhere {
 }
 
 /// Speaks with the ranks until it is over, or one is lost.
-fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, shared: &Shared) {
-    let mut heard = Instant::now();
+fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, is_told: &AtomicBool, shared: &Shared) {
+    // What came before anybody was told.
+    let mut next = Some(Work::News);
     let outcome = loop {
-        let pause = if heard.elapsed() < LIVELY { PAUSES.0 } else { PAUSES.1 };
-        let mut next = match work.recv_timeout(pause) {
-            Ok(work) => Some(work),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Work::Goodbye),
-        };
         let mut went = Ok(());
         let mut is_over = false;
         while let (Some(now), Ok(())) = (next, &went) {
-            heard = Instant::now();
             match now {
+                Work::News => is_told.store(false, Ordering::SeqCst),
                 Work::Order(rank, order) => went = ranks.send(rank, &write(&order)),
                 Work::Clocks(answer) => {
                     went = compare_clocks(ranks, shared, &answer);
@@ -398,13 +402,13 @@ fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, shared: &Shared) {
             while went.is_ok()
                 && let Ok(said) = ranks.receive(rank, Instant::now())
             {
-                heard = Instant::now();
                 went = hand_on(shared, rank, &said).map_err(|why| lost(ranks, rank, why)).map(drop);
             }
         }
         if let Some(lost) = went.err().or_else(|| ranks.lost()) {
             break Some(lost);
         }
+        next = Some(work.recv().unwrap_or(Work::Goodbye));
     };
     if let Some(lost) = outcome {
         shared.lose(lost);

@@ -3,6 +3,7 @@
 pub mod claims;
 pub mod diff;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -17,16 +18,25 @@ use crate::studies::NAMES;
 /// The document in a folder of results.
 pub const DOCUMENT: &str = "result.json";
 
+/// A document is at most so long: that of the whole study has a hundredth of it.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// Why a saved result cannot be used.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}; name a file that `weir compare --json=FILE` wrote, a report, or a folder of results", path.display())]
     Unreadable {
         /// Where it is.
         path: PathBuf,
         /// What the system says.
         source: std::io::Error,
+    },
+    /// It is longer than any document.
+    #[error("{} has more than {} MiB, which no document of `weir compare` has", path.display(), MOST_BYTES >> 20)]
+    TooLong {
+        /// Where it is.
+        path: PathBuf,
     },
     /// It is no JSON.
     #[error("{} is no JSON document: {source}; name a file that `weir compare --json=FILE` wrote, a report, or a folder of results", path.display())]
@@ -75,8 +85,14 @@ impl Saved {
     /// If it cannot be read, is no JSON, no document of a comparison, or one of a newer version of weir.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
-        let bytes = std::fs::read(&path)
-            .map_err(|source| LoadError::Unreadable { path: path.clone(), source })?;
+        let unread = |source| LoadError::Unreadable { path: path.clone(), source };
+        let mut bytes = vec![];
+        let file = std::fs::File::open(&path).map_err(unread)?;
+        // What is no plain file does not say how long it is, and may have no end.
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(LoadError::TooLong { path });
+        }
         let in_report = str::from_utf8(&bytes).ok().and_then(document_of).map(str::as_bytes);
         let document: Value = serde_json::from_slice(in_report.unwrap_or(&bytes))
             .map_err(|source| LoadError::NotJson { path: path.clone(), source })?;

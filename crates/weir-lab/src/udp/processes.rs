@@ -491,10 +491,15 @@ impl course::Bench<Udp> for Processes {
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
-        if self.site.fleet().is_some() {
-            return None; // no cache is common to two hosts
-        }
-        let (server, generator) = (*self.server_cores.first()?, self.generator_core?);
+        let (server, generator) = match self.site.fleet().map(|fleet| fleet.hosts()) {
+            None => (*self.server_cores.first()?, self.generator_core?),
+            // No cache is common to two hosts.
+            Some(hosts) if hosts.is_elsewhere() => return None,
+            // Ranks of one machine. It is measured by rank 0, which generates there.
+            Some(hosts) => {
+                (*hosts.server.cores.first()?, *hosts.generators.first()?.cores.first()?)
+            }
+        };
         if server == generator {
             return None;
         }

@@ -221,11 +221,14 @@ impl Sample {
                 dropped_at_generator: replies.dropped_socket.unwrap_or(0),
             }),
         });
+        // The clocks of two hosts have nothing in common.
+        let one_clock = !flood.together.is_some_and(|together| together.over_network);
         let latency_ns = match answers {
-            None => server.audit.latency_ns,
+            None => server.audit.latency_ns.filter(|_| one_clock),
             Some(answers) => answers.round_trip_ns.as_ref().map(Latency::from),
         };
         let latency_histogram = match answers {
+            None if !one_clock => vec![],
             None => server.audit.latency_histogram.clone(),
             Some(answers) => answers.round_trip_histogram.clone(),
         };
@@ -262,7 +265,11 @@ impl Sample {
             ledger,
             replies,
             wrong_answers: answers.and_then(wrong_answers),
-            audit: Audit { latency_histogram: vec![], ..server.audit.clone() },
+            audit: Audit {
+                latency_histogram: vec![],
+                latency_ns: server.audit.latency_ns.filter(|_| one_clock),
+                ..server.audit.clone()
+            },
             slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
             cut_short: server.cut_short.clone(),
@@ -513,7 +520,7 @@ metrics! {
 pub(crate) mod tests {
     use super::*;
     use crate::experiment::verdict::Limit;
-    use crate::wire::{SystemReport, Window};
+    use crate::wire::{SystemReport, Together, Window};
 
     pub(crate) fn server() -> ServerReport {
         ServerReport {
@@ -593,6 +600,21 @@ pub(crate) mod tests {
             ..sample
         };
         assert_eq!(changed.reading(&LATENCY_P99), None, "two machines in one run");
+    }
+
+    #[test]
+    fn between_the_clocks_of_two_hosts_there_is_no_one_way_latency() {
+        let mut server = server();
+        server.audit.latency_histogram = vec![(1000, 1)];
+        let of = |over_network| {
+            let together = Some(Together { over_network, ..Together::default() });
+            Sample::of(&Circumstances::default(), &server, &FloodReport { together, ..flood() })
+        };
+        let (here, elsewhere) = (of(false), of(true));
+        assert!(here.latency_ns.is_some() && !here.latency_histogram.is_empty());
+        assert_eq!((elsewhere.latency_ns, elsewhere.audit.latency_ns), (None, None));
+        assert!(elsewhere.latency_histogram.is_empty());
+        assert_eq!(elsewhere.received_per_s, here.received_per_s);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! What follows on the connection is neither encrypted nor authenticated: whoever can change packets
 //! between the two can still do so.
 
-use std::{env, fmt, fs, path::Path};
+use std::{env, fmt, fs, io::Read as _, path::Path};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -53,7 +53,15 @@ impl Key {
         if let Some(path) = file {
             let named =
                 |error: &dyn fmt::Display| format!("the key in {}: {error}", path.display());
-            let bytes = fs::read(path).map_err(|error| named(&error))?;
+            let unread = |error| {
+                named(&format!("{error}; name a file with the key, such as: openssl rand -hex 32"))
+            };
+            // One byte more than a key and the end of its line have tells that it is too long; what has no end is not read
+            // to it.
+            let mut bytes = vec![];
+            let most = *KEY_BYTES.end() as u64 + 3;
+            let file = fs::File::open(path).map_err(unread)?;
+            file.take(most).read_to_end(&mut bytes).map_err(unread)?;
             return Self::new(&bytes).map(Some).map_err(|error| named(&error));
         }
         match env::var_os(KEY_VARIABLE) {

@@ -1,6 +1,9 @@
 //! One generator: a thread with its flows, its engine and its pacer.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use weir::{Unavailable, affinity, counters::Counter};
 
@@ -19,6 +22,8 @@ use crate::{
 
 /// How often a generator whose lease has lapsed looks whether it was renewed.
 const LAPSED_LOOK_NS: u64 = 1_000_000;
+/// How long one that waits for its next datagram makes no turn at most.
+const TURN_WITHIN_NS: u64 = 500_000_000;
 
 /// What one generator is made of.
 #[derive(Debug, Clone)]
@@ -91,6 +96,17 @@ pub(super) struct Live {
     pub sent: Counter,
     pub refused: Counter,
     pub late_skipped: Counter,
+    /// How often it has looked whether it is over.
+    turns: Counter,
+    /// Whether it floods.
+    floods: AtomicBool,
+}
+
+impl Live {
+    /// The turns that it has made, while it floods.
+    pub(super) fn turns(&self) -> Option<u64> {
+        self.floods.load(Relaxed).then(|| self.turns.get())
+    }
 }
 
 pub(super) struct Generator {
@@ -180,10 +196,12 @@ impl Generator {
         let mut now = waiter.wait(phase.start_ns, stop);
         let cpu_before_ns = thread_cpu_ns();
         sending.outcome.started_ns = now;
+        live.floods.store(true, Relaxed);
         let went = match taker {
             None => sending.flood(quantum, &mut pace, waiter, (stop, lease), now),
             Some(taker) => sending.ask(quantum, &mut pace, taker, waiter, (stop, lease)),
         };
+        live.floods.store(false, Relaxed);
         let mut outcome = sending.outcome;
         outcome.ended_ns = now_ns();
         outcome.cpu_ns = cpu_before_ns.zip(thread_cpu_ns()).map(|(before, after)| after - before);
@@ -242,6 +260,7 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     fn is_over(&self, stop: &Stop) -> bool {
+        self.live.turns.add(1);
         self.outcome.offered >= self.phase.datagrams || stop.is_requested()
     }
 
@@ -274,7 +293,7 @@ impl Sending<'_> {
                 None => now,
                 Some((pacer, windows)) => match pacer.poll(now) {
                     Due::At { ns } => {
-                        now = waiter.wait(ns.min(phase.end_ns), stop);
+                        now = waiter.wait(ns.min(phase.end_ns).min(now + TURN_WITHIN_NS), stop);
                         if now >= phase.end_ns {
                             break;
                         }

@@ -9,6 +9,7 @@
 mod answers;
 mod describe;
 mod generator;
+mod hangs;
 mod ranks;
 mod report;
 mod run;

@@ -81,7 +81,7 @@ pub fn flood_of_ranks(
         report
     };
     let own = course.work(work, |settings| ready(&settings));
-    let own = own.unwrap_or_else(|| Err(FloodError::Panicked("it was ended".into())));
+    let own = own.unwrap_or_else(|failed| Err(FloodError::Ranks(failed.message)));
     let mut counts = own.as_ref().map_or_else(|_| Vec::new(), counts);
     let outcome = match &own {
         Ok(report) if report.failure.is_none() => Ok(Some(figures(report, course))),

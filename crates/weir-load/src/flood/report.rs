@@ -387,6 +387,7 @@ pub(super) fn assemble(
         ),
         Some(StopReason::Asked) => (EndedBy::Asked, failure),
         Some(StopReason::Failed) => (EndedBy::Failure, failure),
+        Some(StopReason::Hangs(why)) => (EndedBy::Failure, failure.or(Some(why))),
         None if spec.datagrams.is_some_and(|asked| offered >= asked) => {
             (EndedBy::Datagrams, failure)
         }

@@ -10,6 +10,7 @@ use std::{
 use super::{
     FloodError, FloodSpec,
     generator::{Generator, Live, Obtained, Outcome, Phase, Setup},
+    hangs::{self, Hangs},
     report::{Event, Progress},
 };
 use crate::{
@@ -140,16 +141,25 @@ impl<'a> Senders<'a> {
             commands.send(phase).map_err(|_| gone())?;
         }
         let mut intervals = Intervals::new(self.spec.interval, self.lives);
+        let mut hangs = Hangs::new(self.lives.len());
         let mut outcomes = Vec::new();
         for (_, answers) in &self.generators {
             let outcome = loop {
-                match answers.recv_timeout(intervals.left()) {
+                match answers.recv_timeout(intervals.left().min(hangs.left())) {
                     Ok(Answer::Done(outcome)) => break *outcome,
                     Ok(Answer::Panicked(text)) => return Err(self.give_up(text)),
                     Ok(Answer::Opened(_)) | Err(RecvTimeoutError::Disconnected) => {
                         return Err(self.give_up("it ended without an answer".into()));
                     }
-                    Err(RecvTimeoutError::Timeout) => intervals.report(watch),
+                    Err(RecvTimeoutError::Timeout) => {
+                        if intervals.left().is_zero() {
+                            intervals.report(watch);
+                        }
+                        if let Some(number) = hangs.look(self.lives.iter().map(Live::turns)) {
+                            let why = hangs::in_words(number, self.lives.len());
+                            self.stop.request(StopReason::Hangs(why));
+                        }
+                    }
                 }
             };
             outcomes.push(outcome);

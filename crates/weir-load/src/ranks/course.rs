@@ -235,12 +235,16 @@ impl Course {
     }
 
     /// Has this rank work on a thread of its own, tells what that says meanwhile, and carries a stop to the other ranks and from
-    /// them; none if it was not over by the time at which the run has to be.
+    /// them.
+    ///
+    /// # Errors
+    /// If it hangs, or was not over by the time at which the run has to be: it goes on then, and ends with the process.
     pub fn work<E: Send + 'static, T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self, &mut dyn FnMut(E)) -> T + Send + 'static,
         mut watch: impl FnMut(E),
-    ) -> Option<T> {
+    ) -> Result<T, Failed> {
+        let failed = |why: &str| Failed { message: why.into() };
         let (sender, notes) = mpsc::channel();
         let course = Arc::clone(self);
         let thread = thread::Builder::new().name("weir rank".into()).spawn(move || {
@@ -248,18 +252,24 @@ impl Course {
             // If nobody listens, the run had to be over.
             let _ = sender.send(Note::Done(done));
         });
-        if thread.is_err() {
-            return None;
+        if let Err(error) = thread {
+            return Err(failed(&format!("cannot start a thread: {error}")));
         }
         loop {
             match notes.recv_timeout(LOOK_EVERY) {
                 Ok(Note::Event(event)) => watch(event),
-                Ok(Note::Done(done)) => return Some(done),
-                Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(Note::Done(done)) => return Ok(done),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(failed("its thread has panicked"));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.look().is_some_and(|by| Instant::now() >= by) {
-                return None;
+            let by = self.look();
+            if let Some(StopReason::Hangs(why)) = self.stop.reason() {
+                return Err(failed(&why));
+            }
+            if by.is_some_and(|by| Instant::now() >= by) {
+                return Err(failed("its work did not end in time when it was to"));
             }
         }
     }
@@ -654,7 +664,7 @@ mod tests {
                 |()| {},
             );
             let mut counts = [rank, 1];
-            let gathered = course.gather(Ok(did), &mut counts);
+            let gathered = course.gather(did.map(Some), &mut counts);
             if rank == 0 {
                 assert_eq!(counts, [3, 3]);
             }
@@ -697,6 +707,34 @@ mod tests {
     }
 
     #[test]
+    fn whose_work_hangs_is_named_and_nobody_waits_for_it() {
+        let (held, never) = mpsc::channel::<()>();
+        let never = Mutex::new(Some(never));
+        let (report, failure) = gathered(|course| {
+            let rank = course.ranks().rank() as u64;
+            let never = if rank == 1 { never.lock().unwrap().take() } else { None };
+            let outcome = course.work(
+                move |course, _: &mut dyn FnMut(())| {
+                    let start_ns = course.start(Duration::from_secs(60)).unwrap();
+                    if let Some(never) = never {
+                        course.stop().request(StopReason::Hangs("it hangs".into()));
+                        let _ = never.recv();
+                    }
+                    while !course.stop().is_requested() {
+                        thread::yield_now();
+                    }
+                    Did { began_ns: course.at_rank_0(start_ns), count: 1 }
+                },
+                |()| {},
+            );
+            course.gather(outcome.map(Some), &mut [1])
+        });
+        assert_eq!(failure.unwrap(), "rank 1 on b: it hangs");
+        assert!(report.each[0].figures.is_some() && report.each[2].figures.is_some());
+        drop(held);
+    }
+
+    #[test]
     fn an_end_while_some_wait_for_a_start_leaves_what_all_did_without_sums() {
         for early in 0..3 {
             let (report, failure) = gathered(|course| {
@@ -716,7 +754,7 @@ mod tests {
                 );
                 // The stop is carried on, also after its work is over.
                 course.look();
-                course.gather(Ok(did), &mut [1])
+                course.gather(did.map(Some), &mut [1])
             });
             assert_eq!((failure, report.complete), (None, false));
             assert!(report.each.iter().all(|of| of.figures.is_some()), "{early}");

@@ -32,7 +32,7 @@ enum Kind {
 
 impl Kind {
     fn ends_with_the_run(self) -> bool {
-        matches!(self, Self::BarrierInwards | Self::BarrierOutwards)
+        matches!(self, Self::Outwards | Self::BarrierInwards | Self::BarrierOutwards)
     }
 }
 
@@ -55,6 +55,8 @@ struct Shared {
     hosts: Vec<String>,
     state: Mutex<State>,
     changed: Condvar,
+    /// By rank: what it wants to have called.
+    on_news: Mutex<Vec<Option<Box<dyn Fn() + Send + Sync>>>>,
 }
 
 /// A rank that is a thread. Dropped, it is lost to the others.
@@ -76,7 +78,9 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
         gone: Vec::new(),
         asked_to_end: false,
     };
-    let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed: Condvar::new() });
+    let on_news = Mutex::new((0..count).map(|_| None).collect());
+    let changed = Condvar::new();
+    let shared = Arc::new(Shared { hosts, state: Mutex::new(state), changed, on_news });
     let one = |rank| InMemory {
         rank,
         is_out_of_step: AtomicBool::new(false),
@@ -94,7 +98,17 @@ impl InMemory {
             state.gone.push(rank);
         }
         drop(state);
+        self.tell_all();
+    }
+
+    /// Wakes all who wait for something, and calls those who do not.
+    fn tell_all(&self) {
         self.shared.changed.notify_all();
+        self.on_news_of_all().iter().flatten().for_each(|call| call());
+    }
+
+    fn on_news_of_all(&self) -> MutexGuard<'_, Vec<Option<Box<dyn Fn() + Send + Sync>>>> {
+        self.shared.on_news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,17 +120,30 @@ impl InMemory {
     }
 
     fn put(&self, to: usize, kind: Kind, bytes: &[u8]) -> Result<(), Lost> {
+        self.put_to([to], kind, bytes)
+    }
+
+    /// All of them get it before anybody can say more.
+    fn put_to(
+        &self,
+        ranks: impl IntoIterator<Item = usize>,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<(), Lost> {
         assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
         let mut state = self.state();
-        if let Some(why) = state.lost[to].clone() {
-            return Err(self.missing(to, why));
+        for to in ranks {
+            if let Some(why) = state.lost[to].clone() {
+                return Err(self.missing(to, why));
+            }
+            let mailbox = &mut state.mailboxes[to][self.rank].0[kind as usize];
+            if mailbox.len() >= UNREAD_MAX {
+                return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
+            }
+            mailbox.push_back(bytes.to_vec());
         }
-        let mailbox = &mut state.mailboxes[to][self.rank].0[kind as usize];
-        if mailbox.len() >= UNREAD_MAX {
-            return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
-        }
-        mailbox.push_back(bytes.to_vec());
-        self.shared.changed.notify_all();
+        drop(state);
+        self.tell_all();
         Ok(())
     }
 
@@ -179,7 +206,7 @@ impl Ranks for InMemory {
             if self.rank != from {
                 return self.take(from, Kind::Outwards, until);
             }
-            self.others().try_for_each(|to| self.put(to, Kind::Outwards, &bytes))?;
+            self.put_to(self.others(), Kind::Outwards, &bytes)?;
             Ok(bytes)
         })
     }
@@ -217,7 +244,7 @@ impl Ranks for InMemory {
             }
             self.others()
                 .try_for_each(|of| self.take(of, Kind::BarrierInwards, until).map(drop))?;
-            self.others().try_for_each(|to| self.put(to, Kind::BarrierOutwards, &[]))
+            self.put_to(self.others(), Kind::BarrierOutwards, &[])
         })
     }
 
@@ -236,9 +263,13 @@ impl Ranks for InMemory {
         state.lost[first].clone().map(|why| self.missing(first, why))
     }
 
+    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>) {
+        self.on_news_of_all()[self.rank] = Some(call);
+    }
+
     fn ask_to_end(&self, _within: Duration) {
         self.state().asked_to_end = true;
-        self.shared.changed.notify_all();
+        self.tell_all();
     }
 
     fn is_asked_to_end(&self) -> bool {
@@ -291,6 +322,10 @@ mod tests {
         assert!(zero.is_asked_to_end());
         assert_eq!(one.barrier(soon()).unwrap_err().to_string(), ASKED_TO_END);
         assert_eq!(zero.barrier(soon()).unwrap_err().to_string(), OUT_OF_STEP);
+        let mut others = ranks(["a", "b"]);
+        others[0].ask_to_end(Duration::ZERO);
+        let waiting = others.pop().unwrap().broadcast(0, Vec::new(), soon()).unwrap_err();
+        assert_eq!(waiting.to_string(), ASKED_TO_END);
         drop(two);
         assert_eq!(zero.lost().unwrap().to_string(), "rank 2 on c has ended");
         assert_eq!(one.lost(), None, "others watch rank 0 only");

@@ -38,7 +38,7 @@ pub trait Ranks: Send + Sync {
     /// Gives to all what `from` has; what others pass is ignored.
     ///
     /// # Errors
-    /// Who did not come until then.
+    /// Who did not come until then; once the run is [asked to end](Self::ask_to_end) as of a [barrier](Self::barrier).
     fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost>;
 
     /// Gives to rank 0 what each has, in the order of the ranks; the others get nothing.
@@ -76,6 +76,10 @@ pub trait Ranks: Send + Sync {
     /// The first rank that was found to be lost, also while nobody waits for it: its process has ended or is stopped, its
     /// host or the link to it is down. At rank 0 any other rank, elsewhere rank 0.
     fn lost(&self) -> Option<Lost>;
+
+    /// Has this called, by any thread, each time that something has come which the calls tell of that do not wait: a message,
+    /// a loss, the wish to end. A later call takes its place. It must not wait, nor ask these ranks for anything.
+    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>);
 
     /// Asks all ranks to end what they do, in order. Who does not give a sign of life within that time from then on is lost.
     fn ask_to_end(&self, within: Duration);

@@ -245,9 +245,12 @@ impl Part {
             ended_ns: outcomes.iter().map(|o| o.ended_ns).max().unwrap_or(began_ns),
             ended_by: match stop.reason() {
                 Some(StopReason::Asked) => EndedBy::Asked,
-                Some(StopReason::Failed | StopReason::ControlLost(_) | StopReason::Revoked(_)) => {
-                    EndedBy::Failure
-                }
+                Some(
+                    StopReason::Failed
+                    | StopReason::Hangs(_)
+                    | StopReason::ControlLost(_)
+                    | StopReason::Revoked(_),
+                ) => EndedBy::Failure,
                 None if time_was_over => EndedBy::Time,
                 None => EndedBy::Connections,
             },

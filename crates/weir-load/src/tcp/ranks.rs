@@ -172,7 +172,7 @@ pub fn load_of_ranks(
         part
     };
     let part = course.work(work, |settings| ready(&settings));
-    let part = part.unwrap_or_else(|| Err(LoadError::Panicked("it was ended".into())));
+    let part = part.unwrap_or_else(|failed| Err(LoadError::Ranks(failed.message)));
     // Every rank passes equally many.
     let nothing = || vec![0; 3 * crate::latency::Histogram::default().counts().len()];
     let (outcome, mut latencies) = match part {

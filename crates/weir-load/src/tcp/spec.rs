@@ -338,7 +338,9 @@ impl LoadSpec {
             ("number of connections being made (--connecting)", self.connecting.into(), 65_536),
         ] {
             if value == 0 || value > most {
-                return wrong(format!("the {what} is {value}; it must be 1 to {most}"));
+                let allowed =
+                    if most == u64::MAX { "or more".into() } else { format!("to {most}") };
+                return wrong(format!("the {what} is {value}; it must be 1 {allowed}"));
             }
         }
         if self.share.index >= self.share.of {

@@ -85,11 +85,12 @@ fn inherited(name: String, fd: OwnedFd) -> Result<Inherited, Error> {
     let listens = kind == Type::STREAM && socket.is_listener().map_err(of_it)?;
     let socket = match kind {
         Type::DGRAM if is_ip => Socket::Datagrams(fd.into()),
+        Type::DGRAM if domain == Domain::UNIX => Socket::UnixDatagrams(fd.into()),
         Type::STREAM if is_ip && listens => Socket::Listener(fd.into()),
         Type::STREAM if domain == Domain::UNIX && listens => Socket::UnixListener(fd.into()),
         _ => {
             let problem = format!(
-                "socket {name:?} is neither a UDP socket nor a listening one of TCP or of Unix"
+                "socket {name:?} is neither one of datagrams (UDP, Unix) nor a listening one of TCP or of Unix"
             );
             return Err(Error::option("sockets", problem));
         }
@@ -256,6 +257,7 @@ fn pass(mut next: &UnixStream, sockets: &[Inherited]) -> io::Result<bool> {
             Socket::Datagrams(socket) => socket.as_raw_fd(),
             Socket::Listener(socket) => socket.as_raw_fd(),
             Socket::UnixListener(socket) => socket.as_raw_fd(),
+            Socket::UnixDatagrams(socket) => socket.as_raw_fd(),
         })
         .collect();
     let (parts, rights) = ([IoSlice::new(names.as_bytes())], [ControlMessage::ScmRights(&fds)]);
@@ -274,7 +276,10 @@ mod tests {
     use super::*;
     use std::{
         net::{TcpListener, UdpSocket},
-        os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
+        os::{
+            linux::net::SocketAddrExt as _,
+            unix::net::{SocketAddr, UnixDatagram},
+        },
         sync::atomic::AtomicUsize,
     };
 
@@ -299,11 +304,15 @@ mod tests {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let name = format!("weir-handed-over-{}-{number}", process::id());
-        let local = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap());
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let local = UnixListener::bind_addr(&name);
+        // A socket of another kind may have the same name.
+        let notes = UnixDatagram::bind_addr(&name).unwrap();
         vec![
             Inherited { name: "questions".into(), socket: udp },
             Inherited { name: String::new(), socket: tcp },
             Inherited { name: "local".into(), socket: Socket::UnixListener(local.unwrap()) },
+            Inherited { name: "notes".into(), socket: Socket::UnixDatagrams(notes) },
         ]
     }
 
@@ -312,6 +321,7 @@ mod tests {
             Socket::Datagrams(socket) => format!("udp {}", socket.local_addr().unwrap()),
             Socket::Listener(socket) => format!("tcp {}", socket.local_addr().unwrap()),
             Socket::UnixListener(socket) => format!("unix {:?}", socket.local_addr().unwrap()),
+            Socket::UnixDatagrams(socket) => format!("notes {:?}", socket.local_addr().unwrap()),
         };
         sockets.iter().map(|one| (one.name.clone(), address(one))).collect()
     }

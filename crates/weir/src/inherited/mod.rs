@@ -2,7 +2,7 @@
 //! replaces.
 //!
 //! A server takes them by `from_std` ([`udp::Server::from_std`], [`tcp::Server::from_std`]), a Unix socket by
-//! [`tcp::Server::from_unix`].
+//! `from_unix` ([`tcp::Server::from_unix`], [`udp::Server::from_unix`]).
 //!
 //! # What belongs to the socket
 //!
@@ -71,12 +71,17 @@
 //! [`udp::Server::from_std`]: crate::udp::Server::from_std
 //! [`tcp::Server::from_std`]: crate::tcp::Server::from_std
 //! [`tcp::Server::from_unix`]: crate::tcp::Server::from_unix
+//! [`udp::Server::from_unix`]: crate::udp::Server::from_unix
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod native;
 
-use crate::{Error, stream::UnixListener, wake::Waker};
+use crate::{
+    Error,
+    stream::{UnixDatagram, UnixListener},
+    wake::Waker,
+};
 use std::{
     net::{TcpListener, UdpSocket},
     path::Path,
@@ -98,6 +103,8 @@ pub enum Socket {
     Listener(TcpListener),
     /// A Unix socket (SOCK_STREAM) that listens.
     UnixListener(UnixListener),
+    /// A Unix socket of datagrams (SOCK_DGRAM), bound.
+    UnixDatagrams(UnixDatagram),
 }
 
 /// A socket that somebody else had, and what he called it.
@@ -119,6 +126,7 @@ impl Inherited {
             Socket::Datagrams(socket) => socket.try_clone().map(Socket::Datagrams),
             Socket::Listener(socket) => socket.try_clone().map(Socket::Listener),
             Socket::UnixListener(socket) => socket.try_clone().map(Socket::UnixListener),
+            Socket::UnixDatagrams(socket) => socket.try_clone().map(Socket::UnixDatagrams),
         };
         let socket = socket.map_err(|e| Error::io("duplicating a socket", e))?;
         Ok(Self { name: self.name.clone(), socket })
@@ -130,8 +138,8 @@ impl Inherited {
 /// environment names are taken for this process's own: nothing else in it may have taken them before.
 ///
 /// # Errors
-/// [`Error::Option`] where they are described in a way that makes no sense, or one is neither a UDP socket nor a listening
-/// one of TCP or of Unix (SOCK_STREAM).
+/// [`Error::Option`] where they are described in a way that makes no sense, or one is neither a socket of datagrams
+/// (UDP, Unix) nor a listening one of TCP or of Unix (SOCK_STREAM).
 pub fn from_service_manager() -> Result<Vec<Inherited>, Error> {
     native::from_service_manager()
 }

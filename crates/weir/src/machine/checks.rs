@@ -479,21 +479,26 @@ fn queues(device: &NetworkDevice, machine: &Machine) -> Check {
     let name = &device.name;
     let count = device.receive_queues;
     let cores = machine.online_cores.unwrap_or(1);
+    let has = format!(
+        "the device {name} has {count} receive queue{} for {cores} core{}",
+        if count == 1 { "" } else { "s" },
+        if cores == 1 { "" } else { "s" }
+    );
     if count < cores && !device.steered {
         return Check::bad(
             "queues",
             Effect::Limits,
-            format!("the device {name} has {count} receive queue(s) for {cores} cores, and spreads none of its work (RPS)"),
-            "its datagrams are received by as many cores as it has queues, however many a design uses",
+            format!("{has}, and spreads none of its work (RPS)"),
+            match count {
+                1 => "one core receives all of its datagrams, however many a design uses",
+                _ => "its datagrams are received by as many cores as it has queues, however many a design uses",
+            },
             "let the other cores take part",
         )
         .command(format!("echo {} > /sys/class/net/{name}/queues/rx-0/rps_cpus", all_cores(cores)));
     }
     let spread = if device.steered { ", and its work is spread (RPS)" } else { "" };
-    Check::fine(
-        "queues",
-        format!("the device {name} has {count} receive queue(s) for {cores} cores{spread}"),
-    )
+    Check::fine("queues", format!("{has}{spread}"))
 }
 
 /// What a device says of its link, its queues, its interrupts and its offloads; nothing of what it does not say.
@@ -519,6 +524,9 @@ fn link(device: &NetworkDevice) -> Option<Check> {
 fn rss(device: &NetworkDevice) -> Option<Check> {
     let (name, count) = (&device.name, device.receive_queues);
     let queues = device.rss?.queues;
+    if count < 2 {
+        return None; // there is nothing to spread over
+    }
     if queues < count {
         let found = format!(
             "the device {name} spreads what it receives over {queues} of its {count} queues (RSS)"
@@ -716,7 +724,11 @@ mod tests {
         assert_eq!(with(|m| m.cores[3].numa_node = Some(1)), ["numa"]);
         assert_eq!(with(|m| m.skb_defer_max = Some(64)), ["skb_defer"]);
         assert_eq!(with(|m| m.connections_tracked = Some(3)), ["conntrack"]);
-        assert_eq!(with(|m| m.network[0].receive_queues = 1), ["queues"]);
+        let one_queue = |m: &mut Machine| {
+            m.network[0].receive_queues = 1;
+            m.network[0].rss.as_mut().unwrap().queues = 0;
+        };
+        assert_eq!(with(one_queue), ["queues"], "one queue spreads nothing over others");
         let slow = |m: &mut Machine| {
             m.network[0].pcie.as_mut().unwrap().at_best = Some(("16.0 GT/s PCIe".into(), 8));
         };

@@ -1,5 +1,9 @@
 //! Sockets that are bound already, on their way to where sockets are opened.
 
+#[cfg(feature = "udp")]
+use super::{names::KeptName, native};
+#[cfg(feature = "udp")]
+use crate::stream::UnixDatagram;
 use std::{
     io,
     net::UdpSocket,
@@ -33,6 +37,16 @@ impl Given {
         let found = sockets.iter().find(|(number, _)| *number == self.0);
         found.ok_or(io::ErrorKind::NotFound)?.1.try_clone()
     }
+}
+
+/// Keeps a Unix socket that is bound already, and its name.
+///
+/// # Errors
+/// What the system answered; that it has no name, or is connected, so that it receives from one peer alone.
+#[cfg(feature = "udp")]
+pub(crate) fn keep_unix(socket: UnixDatagram) -> io::Result<(Keeping, KeptName)> {
+    let (name, socket) = native::bound_unix(socket)?;
+    Ok((Keeping::new(socket), KeptName::new(&name)?))
 }
 
 /// Keeps such a socket.

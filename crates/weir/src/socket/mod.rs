@@ -13,6 +13,7 @@ pub(crate) mod context;
 mod errors;
 mod gauge;
 mod given;
+pub(crate) mod names;
 #[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
 #[cfg_attr(windows, path = "windows/mod.rs")]
 pub(crate) mod native;
@@ -39,6 +40,8 @@ pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
 pub use given::Given;
 pub(crate) use given::Keeping;
+#[cfg(feature = "udp")]
+pub(crate) use given::keep_unix;
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
 pub use span::{Span, Unsent};
 
@@ -97,6 +100,9 @@ settings! {
         /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
         /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
         pub busy_poll: Option<Duration>,
+        /// Who may send to a Unix socket that is bound to a path: the mode of its file, of which the right to write counts
+        /// (unix(7)). `None` for what the process's umask leaves.
+        pub unix_mode: Option<u32>,
         /// A socket to be used instead of a new one: it is bound already, and shared with whoever else has it. All that is asked
         /// here is asked of it, but what belongs to binding (`reuse_port`, `steer_by_core`, `only_v6`). `Server::from_std` of a
         /// server of UDP sets this, and nothing else can.
@@ -125,6 +131,7 @@ impl Default for SocketOptions {
             path_mtu: PathMtu::System,
             peer_errors: false,
             busy_poll: None,
+            unix_mode: None,
             given: None,
         }
     }
@@ -191,6 +198,42 @@ pub fn meta_can_be_told() -> Result<(), Unavailable> {
 }
 
 impl SocketOptions {
+    /// Something that is asked here and that a Unix socket has not, with the option's name.
+    pub(crate) fn missing_at_unix(&self) -> Option<&'static str> {
+        let missing = [
+            (self.receive_offload, "receive offload"),
+            (self.receive_time, "the receive time of datagrams"),
+            (self.receive_traffic_class | self.traffic_class.is_some(), "a traffic class"),
+            (
+                self.receive_hops | self.hops.is_some() | self.group_hops.is_some(),
+                "a number of hops",
+            ),
+            (self.path_mtu != PathMtu::System, "a path with an MTU"),
+            (self.peer_errors, "errors that peers report"),
+            (self.busy_poll.is_some(), "busy polling"),
+            (self.local_address, "the address that a datagram was sent to"),
+            (
+                self.reuse_port | self.steer_by_core.is_some(),
+                "an address shared by several sockets",
+            ),
+        ];
+        missing.into_iter().find_map(|(asked, what)| asked.then_some(what))
+    }
+
+    /// What of this a Unix socket has.
+    #[cfg(feature = "udp")]
+    pub(crate) fn of_unix(&self) -> Self {
+        let Self { receive_buffer, send_buffer_bytes, unix_mode, given, .. } = *self;
+        Self {
+            receive_buffer,
+            send_buffer_bytes,
+            unix_mode,
+            given,
+            send_offload: false,
+            ..Self::default()
+        }
+    }
+
     /// Whether more control data comes with a datagram than an address and a time.
     pub(crate) fn asks_for_meta(&self) -> bool {
         self.receive_traffic_class | self.receive_hops
@@ -310,10 +353,18 @@ pub(crate) fn named_once(addresses: &[SocketAddr]) -> Result<(), Error> {
 /// Where to receive, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Address and port; port 0 for one of the system's choice.
+    /// Address and port; port 0 for one of the system's choice. Or the address that stands for the name of a Unix socket
+    /// ([`UnixAddress`](crate::stream::UnixAddress)), where the system has those.
     pub address: SocketAddr,
     /// What is asked of the socket.
     pub options: SocketOptions,
+}
+
+impl Endpoint {
+    /// Whether it is a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        names::stands_for_name(&self.address)
+    }
 }
 
 impl From<SocketAddr> for Endpoint {
@@ -327,7 +378,8 @@ impl From<SocketAddr> for Endpoint {
 pub struct Arrival {
     /// Bytes in the buffer.
     pub len: usize,
-    /// Who sent it.
+    /// Who sent it. By a Unix socket it is the address that [stands for his name](crate::stream::UnixAddress::of), or
+    /// 0.0.0.0:0 where he has none.
     pub from: SocketAddr,
     /// The address it was sent to, where asked for.
     pub local: Option<IpAddr>,
@@ -476,7 +528,7 @@ pub enum Mode {
     Try,
 }
 
-/// A bound UDP socket, shared freely between threads.
+/// A bound socket of UDP, or a Unix socket of datagrams, shared freely between threads.
 #[derive(Debug, Clone)]
 pub struct DatagramSocket {
     open: Arc<gauge::OpenSocket>,
@@ -518,7 +570,7 @@ impl DatagramSocket {
         Ok(Self { open: Arc::new(native.into()), local_address, busy_poll })
     }
 
-    /// The address it is bound to.
+    /// The address it is bound to; of a Unix socket that which [stands for its name](crate::stream::UnixAddress::of).
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }

@@ -3,7 +3,8 @@
 #[path = "linux/local.rs"]
 mod local;
 
-pub use std::os::unix::net::UnixListener;
+pub(crate) use local::{OwnFile, bind_to};
+pub use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use super::{Accepted, Keepalive, Mode, StreamOptions, UnixAddress, configure};
 use crate::{Error, Unavailable, counters::Counters, socket::native::Ending};
@@ -176,6 +177,7 @@ impl Listener {
     }
 
     pub fn accept(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Accepted>> {
+        let mut is_over = false;
         loop {
             if self.ending.as_ref().is_some_and(Ending::is_over)
                 || self.is_local && self.ended.load(SeqCst)
@@ -185,9 +187,10 @@ impl Listener {
             match self.accept_now() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match mode {
                     Mode::Try => return Ok(None),
+                    Mode::Wait if is_over => return Ok(None),
                     Mode::Wait => {
                         counters.kernel_entries.one();
-                        self.wait()?;
+                        is_over = self.wait()?;
                     }
                 },
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -238,10 +241,12 @@ impl Listener {
         self.is_local
     }
 
-    fn wait(&self) -> io::Result<()> {
+    /// Waits for somebody to come, or the end. Says whether another who has the socket has ended the listening: a Unix
+    /// socket does not tell that otherwise, and is ready ever after.
+    fn wait(&self) -> io::Result<bool> {
         let ending = self.ending.as_ref().map_or(-1, Ending::fd); // which is passed over
-        let mut entries =
-            [self.fd(), ending].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let events = libc::POLLIN | libc::POLLRDHUP;
+        let mut entries = [self.fd(), ending].map(|fd| libc::pollfd { fd, events, revents: 0 });
         // SAFETY: two entries, which outlive the call.
         if unsafe { libc::poll(entries.as_mut_ptr(), 2, -1) } < 0 {
             let e = io::Error::last_os_error();
@@ -249,7 +254,7 @@ impl Listener {
                 return Err(e);
             }
         }
-        Ok(())
+        Ok(self.is_local && entries[0].revents & libc::POLLRDHUP != 0)
     }
 }
 

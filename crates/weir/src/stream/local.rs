@@ -1,7 +1,7 @@
 //! Unix sockets (AF_UNIX): where one listens, and who is at its other end.
 
 use std::{
-    fmt,
+    fmt, io,
     net::{Ipv6Addr, SocketAddr, SocketAddrV6},
     path::{Path, PathBuf},
 };
@@ -21,6 +21,32 @@ impl UnixAddress {
     /// The abstract name, without its sign; `None` for a path.
     pub fn abstract_name(&self) -> Option<&[u8]> {
         self.0.as_os_str().as_encoded_bytes().strip_prefix(b"@")
+    }
+
+    /// The name as Linux has it: a path, or an abstract name with the byte 0 before it.
+    pub(crate) fn name_bytes(&self) -> io::Result<Vec<u8>> {
+        /// The longest in bytes: sun_path, without the byte that ends a path or begins an abstract name.
+        const LONGEST: usize = 107;
+        let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
+        let path = self.0.as_os_str().as_encoded_bytes();
+        let (name, bytes) = match self.abstract_name() {
+            None => (path, path.to_vec()),
+            Some(name) => (name, [b"\0", name].concat()),
+        };
+        if name.is_empty() {
+            return Err(wrong("it has no name".into()));
+        }
+        // In an abstract name such a byte means nothing; peers that give the length of the whole structure have many.
+        if self.path().is_some() && name.contains(&0) {
+            return Err(wrong("there is a byte of value 0 in its name".into()));
+        }
+        if name.len() > LONGEST {
+            return Err(wrong(format!(
+                "its name has {} bytes, and {LONGEST} are the most; choose a shorter one",
+                name.len()
+            )));
+        }
+        Ok(bytes)
     }
 }
 

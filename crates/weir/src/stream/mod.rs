@@ -17,7 +17,7 @@ mod local;
 mod tests;
 
 pub use local::{LocalPeer, UnixAddress};
-pub use native::UnixListener;
+pub use native::{UnixDatagram, UnixListener};
 
 /// Whether a call may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,6 +60,20 @@ pub fn of_unknown_bytes() -> Option<(super::Stream, impl Sized)> {
 #[derive(Debug)]
 pub enum UnixListener {}
 
+/// Here is none.
+#[derive(Debug)]
+pub enum UnixDatagram {}
+
+impl UnixDatagram {
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// There is none that could fail.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match *self {}
+    }
+}
+
 impl UnixListener {
     /// The same socket once more.
     ///

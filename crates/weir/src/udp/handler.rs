@@ -27,7 +27,8 @@ pub struct Datagram<'a> {
     /// Its bytes, where they were received. They may be changed, and sent back so by
     /// [`Replies::echo`].
     pub bytes: &'a mut [u8],
-    /// Who sent it.
+    /// Who sent it. By a Unix socket it is the address that
+    /// [stands for his name](crate::stream::UnixAddress::of), or 0.0.0.0:0 where he has none.
     pub source: SocketAddr,
     /// The address it was sent to, where asked for.
     pub local: Option<IpAddr>,

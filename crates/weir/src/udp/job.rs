@@ -15,11 +15,13 @@ use crate::{
     lifecycle::{Answers, Lifecycle, failure_of, live, lock},
     limits::Limits,
     memory::{Committed, Layout, Region, RegionOptions},
-    socket::{DatagramSocket, Endpoint, Keeping, OFFLOADED_BYTES},
+    socket::{DatagramSocket, Endpoint, Keeping, OFFLOADED_BYTES, names::stands_for_name},
+    stream::UnixAddress,
     tunable::Unit,
     wake::Waker,
 };
 use std::{
+    any::Any,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     sync::{
@@ -46,6 +48,10 @@ pub struct Job<H> {
     pub(super) groups: Vec<(IpAddr, u32)>,
     /// Sockets that are bound already, which endpoints name.
     pub(super) given: Vec<Arc<Keeping>>,
+    /// The names of Unix sockets, and those of them that are bound already.
+    pub(super) names: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Somebody else may have one of its sockets, too.
+    pub(super) hands_over: bool,
     pub(super) make_handler: MakeHandler<H>,
     pub(super) shared: Arc<Lifecycle>,
     started: Vec<Thread>,
@@ -87,6 +93,8 @@ impl<H: Handler> Job<H> {
             on_panic: OnPanic::End,
             groups: Vec::new(),
             given: Vec::new(),
+            names: Vec::new(),
+            hands_over: false,
             make_handler,
             shared: Arc::default(),
             started: Vec::new(),
@@ -271,7 +279,7 @@ impl<H: Handler> Job<H> {
             Arc::clone(&self.shared),
             self.ready.clone(),
         );
-        worker.hands_over = !self.given.is_empty();
+        worker.hands_over = self.hands_over;
         worker.survives = self.on_panic == OnPanic::Drop;
         worker.hearing = hearing.cloned().collect();
         let handle = thread::Builder::new()
@@ -300,16 +308,20 @@ impl<H: Handler> Job<H> {
         // Every thread answers once: that it is ready, or at its end why it could not.
         let first_error = self.ready.first_error_of(self.started.len());
         let started = std::mem::take(&mut self.started);
-        let local_addresses = std::mem::take(&mut self.local_addresses);
+        let mut local_addresses = std::mem::take(&mut self.local_addresses);
+        let unix_addresses = local_addresses.iter().filter_map(|at| UnixAddress::of(*at)).collect();
+        local_addresses.retain(|address| !stands_for_name(address));
         let gauges = self.sockets.drain(..).map(|(_, socket)| socket.gauge()).collect();
         let polls = self.busy_poll().is_some();
         let shared = Arc::clone(&self.shared);
-        let running = Running::new(shared, started, local_addresses, gauges, polls, exits);
+        let addresses = (local_addresses, unix_addresses);
+        let running = Running::new(shared, started, addresses, gauges, polls, exits);
         match first_error.or(joined.err()) {
             None => {
                 event!(
                     INFO,
                     addresses = ?running.local_addresses(),
+                    unix_addresses = ?running.unix_addresses(),
                     settings = ?running.effective(),
                     "a server of UDP runs"
                 );

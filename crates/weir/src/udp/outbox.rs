@@ -15,7 +15,7 @@ use crate::{
     limits::Limits,
     socket::{
         DatagramSocket, Ecn, OFFLOADED_BYTES, Peer, Span, Unsent, WeakSocket,
-        datagrams_can_be_marked,
+        datagrams_can_be_marked, names::stands_for_name,
     },
 };
 use std::{
@@ -32,7 +32,8 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transmit<'a> {
-    /// Where it goes. An address of IPv4 may go by a socket of IPv6 that is bound to all addresses.
+    /// Where it goes: also an address that stands for the name of a Unix socket
+    /// ([`UnixAddress`](crate::stream::UnixAddress)), by a Unix socket. An address of IPv4 may go by a socket of IPv6 that is bound to all addresses.
     pub destination: SocketAddr,
     /// The address of ours that it leaves from; `None` for one of the system's choice. It must be the one that the socket
     /// is bound to, where the system does not let it be chosen ([`DatagramSocket::names_source`]).
@@ -117,7 +118,7 @@ pub enum NotTaken {
     )]
     Source(IpAddr),
     /// The system, or weir on it, does not mark datagrams.
-    #[error("a datagram cannot be marked on this system: leave ecn out")]
+    #[error("a datagram cannot be marked on this system, or not by this socket: leave ecn out")]
     Ecn,
     /// The server has ended.
     #[error("the server has ended")]
@@ -302,7 +303,11 @@ impl Exits {
             // Each has just joined, and can leave.
             joined.iter().for_each(|socket| _ = socket.leave(group, interface));
         }
-        result.map_err(|e| Error::io(format!("joining {group}"), e))
+        let device = match interface {
+            0 => String::new(),
+            index => format!(" on the device with the index {index} (see `ip link`)"),
+        };
+        result.map_err(|e| Error::io(format!("joining {group}{device}"), e))
     }
 
     /// Has none of them receive from a group any more. Of those that refuse the first says why.
@@ -371,9 +376,14 @@ impl Exits {
         let exit = self.all.get(socket as usize).ok_or_else(no_socket)?;
         let address = exit.reach(destination).ok_or_else(no_socket)?;
         let local = source.map(|source| exit.leave_from(source)).transpose()?;
+        let is_unix = stands_for_name(&exit.address);
+        if is_unix && ecn.is_some() {
+            return Err(NotTaken::Ecn);
+        }
         let segment = u16::try_from(each).ok().filter(|_| each < bytes).and_then(NonZeroU16::new);
         let piece = match segment {
             None => bytes,
+            Some(_) if is_unix => each, // the system cuts none
             Some(_) => {
                 let most = self.slice_bytes.min(MOST_BYTES) / each;
                 each * most.clamp(1, MOST_SEGMENTS)
@@ -385,7 +395,10 @@ impl Exits {
 
     /// The first socket that can send there: one of its family, or else one that stands for both.
     fn leads_to(&self, destination: SocketAddr) -> Option<u32> {
-        let of_family = |exit: &Exit| exit.address.is_ipv4() == destination.is_ipv4();
+        let of_family = |exit: &Exit| {
+            exit.address.is_ipv4() == destination.is_ipv4()
+                && stands_for_name(&exit.address) == stands_for_name(&destination)
+        };
         let place = self.all.iter().position(of_family);
         place
             .or_else(|| self.all.iter().position(|exit| exit.reach(destination).is_some()))
@@ -435,6 +448,10 @@ impl Exit {
     /// How this socket writes an address; `None` if it cannot send there.
     fn reach(&self, destination: SocketAddr) -> Option<SocketAddr> {
         let port = destination.port();
+        if stands_for_name(&self.address) || stands_for_name(&destination) {
+            let both = stands_for_name(&self.address) && stands_for_name(&destination);
+            return both.then_some(destination);
+        }
         match (self.address.ip(), destination.ip()) {
             (IpAddr::V4(_), IpAddr::V4(_)) => Some(destination),
             (IpAddr::V4(_), IpAddr::V6(v6)) => v6.to_ipv4_mapped().map(|v4| (v4, port).into()),
@@ -454,7 +471,7 @@ impl Exit {
             }
             _ => source,
         };
-        let may = self.names_source || ours == self.address.ip();
+        let may = self.names_source && !stands_for_name(&self.address) || ours == self.address.ip();
         may.then_some(ours).ok_or(NotTaken::Source(source))
     }
 }

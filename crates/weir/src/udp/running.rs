@@ -16,6 +16,7 @@ use crate::{
     lifecycle::{Lifecycle, lock},
     memory::Region,
     socket::{Gauge, SocketState},
+    stream::UnixAddress,
     tunable::Setting,
     wake::Waker,
 };
@@ -38,6 +39,7 @@ struct Started {
     shared: Arc<Lifecycle>,
     threads: Vec<Thread>,
     local_addresses: Vec<SocketAddr>,
+    unix_addresses: Vec<UnixAddress>,
     gauges: Vec<Gauge>,
     exits: Arc<Exits>,
     /// Whether busy polling was asked for.
@@ -141,13 +143,22 @@ impl<H> Running<H> {
     pub(super) fn new(
         shared: Arc<Lifecycle>,
         threads: Vec<Thread>,
-        local_addresses: Vec<SocketAddr>,
+        (local_addresses, unix_addresses): (Vec<SocketAddr>, Vec<UnixAddress>),
         gauges: Vec<Gauge>,
         polls: bool,
         exits: Arc<Exits>,
     ) -> Self {
         let since = Instant::now();
-        let server = Started { shared, threads, local_addresses, gauges, exits, polls, since };
+        let server = Started {
+            shared,
+            threads,
+            local_addresses,
+            unix_addresses,
+            gauges,
+            exits,
+            polls,
+            since,
+        };
         Self { server, handlers: PhantomData }
     }
 
@@ -156,9 +167,15 @@ impl<H> Running<H> {
         Running { server: self.server, handlers: PhantomData }
     }
 
-    /// The addresses it receives on, in the order asked for.
+    /// The addresses it receives on, in the order asked for; those of Unix sockets are
+    /// [by themselves](Self::unix_addresses).
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.server.local_addresses
+    }
+
+    /// The Unix sockets it receives by, in the order asked for.
+    pub fn unix_addresses(&self) -> &[UnixAddress] {
+        &self.server.unix_addresses
     }
 
     /// An outbox, for threads that are not the server's.

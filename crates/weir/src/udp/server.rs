@@ -2,16 +2,18 @@
 
 use super::{Design, Handler, Job, OnPanic, Running, Spec, Startable, handler::MakeHandler};
 use crate::{
-    Error,
+    Error, Unavailable,
     limits::Limits,
     memory::RegionOptions,
     options::OptionInfo,
     socket::{
-        Endpoint, Keeping, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, leaves_ipv4,
-        named_once, replies_from_local_address, sockets_can_be_given,
+        Endpoint, Keeping, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, keep_unix,
+        leaves_ipv4, named_once, names::KeptName, replies_from_local_address, sockets_can_be_given,
     },
+    stream::{UnixAddress, UnixDatagram, unix_availability},
 };
 use std::{
+    any::Any,
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::Arc,
     time::Duration,
@@ -19,14 +21,13 @@ use std::{
 
 /// A UDP server to be started.
 ///
-/// It listens where it is told to: use a loopback address unless others shall reach it.
-///
-/// Unix datagram sockets (AF_UNIX, SOCK_DGRAM) are not offered: a datagram's source is an address of the internet in all
-/// that its designs share, of a fixed size in the memory that registered I/O receives into; that of a Unix socket is a path
-/// of up to 108 bytes. [`tcp::Server::bind_unix`](crate::tcp::Server::bind_unix) serves Unix stream sockets.
+/// It listens where it is told to: use a loopback address unless others shall reach it, or a Unix socket
+/// ([`bind_unix`](Self::bind_unix)) where they are on the same machine.
 #[derive(Debug, Clone)]
 pub struct Server {
     endpoints: Vec<SocketAddr>,
+    unix: Vec<AtUnix>,
+    unix_mode: Option<u32>,
     socket: SocketOptions,
     limits: Limits,
     region: RegionOptions,
@@ -37,6 +38,14 @@ pub struct Server {
     groups: Vec<(IpAddr, u32)>,
     /// Sockets that are bound already, each by the place of its address.
     given: Vec<(usize, Arc<Keeping>)>,
+}
+
+/// A Unix socket to receive by.
+#[derive(Debug, Clone)]
+enum AtUnix {
+    Bound(UnixAddress),
+    /// With the address that stands for its name.
+    Given(Arc<(Keeping, KeptName)>),
 }
 
 /// Longest datagram received whole unless told otherwise: the originals' buffer size.
@@ -59,8 +68,69 @@ pub const MAX_PAYLOAD_BYTES: usize = OFFLOADED_BYTES;
 impl Server {
     /// A server on this address; port 0 for one of the system's choice.
     pub fn bind(address: SocketAddr) -> Self {
+        Self::of(vec![address])
+    }
+
+    /// A server on a Unix socket (AF_UNIX, SOCK_DGRAM): at a path, or at a name of the abstract namespace where it begins
+    /// with an `@` ([`UnixAddress`]). Starting it makes the file; one that was left there by a program that has gone is
+    /// replaced, and anything else is an error. When the server stops the file is removed, unless another one has taken its
+    /// place. Who may send to it is said by the file's mode ([`unix_mode`](Self::unix_mode)).
+    ///
+    /// Datagrams are served as those of UDP, by the designs on plain sockets, on ports and on registered I/O with the
+    /// providers `uring` and `batch`, under the same limits; but
+    ///
+    /// - a source is an address that stands for the name of the peer's socket, from which [`UnixAddress::of`] makes that
+    ///   name. A peer that has not bound its socket has none: its datagrams come from 0.0.0.0:0, and a reply to it is not sent
+    ///   and counted as a send error. A path that a peer gave relative to its own folder leads from this program's;
+    /// - [`Transmit::destination`](super::Transmit::destination) is such an address, too (`SocketAddr::try_from(&name)`);
+    /// - no datagram is lost on its way: as many wait as `net.unix.max_dgram_qlen` says (10 unless somebody raised it), and
+    ///   whoever sends one more waits, or is refused;
+    /// - so is this server: a reply to a peer that takes nothing, or has gone, is dropped and counted as a send error, and
+    ///   others are not kept waiting. What waits at peers takes room in this socket's send buffer, though
+    ///   ([`SocketOptions::send_buffer_bytes`]): peers that take nothing can use it up if they are many;
+    /// - all threads share one socket, so `rio-sharded` can have one thread only;
+    /// - of [`SocketOptions`] the size of the send buffer counts. A server that has Unix sockets alone refuses the rest; of
+    ///   one that has both the rest is asked of the others. There are no groups, marks, hops, or errors of peers.
+    ///
+    /// ```
+    /// use weir::{limits::Limits, stream::{self, UnixAddress}, udp::{Blocking, Datagram, Replies, Server}};
+    ///
+    /// # if stream::unix_availability().is_err() { return }
+    /// # fn ask(path: &std::path::Path, own: &std::path::Path) -> String {
+    /// #     let client = std::os::unix::net::UnixDatagram::bind(own).unwrap();
+    /// #     client.send_to(b"who am I?", path).unwrap();
+    /// #     let mut answer = [0; 200];
+    /// #     let length = client.recv(&mut answer).unwrap();
+    /// #     std::fs::remove_file(own).unwrap();
+    /// #     String::from_utf8(answer[..length].to_vec()).unwrap()
+    /// # }
+    /// let [path, own] = ["a", "b"].map(|name| {
+    ///     std::env::temp_dir().join(format!("example-{}-{name}.sock", std::process::id()))
+    /// });
+    /// let server = Server::bind_unix(&path)
+    ///     .unix_mode(0o600)
+    ///     .limits(Limits::answers(1000))
+    ///     .start(Blocking::default(), |_thread| {
+    ///         |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+    ///             let name = UnixAddress::of(datagram.source);
+    ///             let told = name.map_or("nobody".into(), |name| name.to_string());
+    ///             let _ = replies.send(told.as_bytes());
+    ///         }
+    ///     })
+    ///     .unwrap();
+    /// assert_eq!(ask(&path, &own), format!("unix:{}", own.display()));
+    /// assert!(server.stop().failure.is_none());
+    /// assert!(!path.exists());
+    /// ```
+    pub fn bind_unix(address: impl Into<UnixAddress>) -> Self {
+        Self::of(vec![]).and_bind_unix(address)
+    }
+
+    fn of(endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            endpoints: vec![address],
+            endpoints,
+            unix: Vec::new(),
+            unix_mode: None,
             socket: SocketOptions::default(),
             limits: Limits::default(),
             region: Spec::REGION,
@@ -124,6 +194,39 @@ impl Server {
     pub fn and_bind(mut self, address: SocketAddr) -> Self {
         self.endpoints.push(address);
         self
+    }
+
+    /// Receives by this Unix socket, too, as [`bind_unix`](Self::bind_unix) does. By their place among the server's addresses
+    /// Unix sockets come behind all others.
+    pub fn and_bind_unix(mut self, address: impl Into<UnixAddress>) -> Self {
+        self.unix.push(AtUnix::Bound(address.into()));
+        self
+    }
+
+    /// Who may send to the Unix sockets that it binds: the mode of their files, of which the right to write counts
+    /// (unix(7)), such as `0o660`. Otherwise the process's umask decides. An abstract name has none: anybody may send.
+    pub fn unix_mode(mut self, mode: u32) -> Self {
+        self.unix_mode = Some(mode);
+        self
+    }
+
+    /// A server on a Unix socket of datagrams that is bound already, as [`from_std`](Self::from_std) makes one of UDP's. Its
+    /// file is left alone.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered: also where the socket has no name, or is connected.
+    pub fn from_unix(socket: UnixDatagram) -> Result<Self, Error> {
+        Self::of(vec![]).and_from_unix(socket)
+    }
+
+    /// Receives by this Unix socket, too, which is bound already.
+    ///
+    /// # Errors
+    /// As [`from_unix`](Self::from_unix).
+    pub fn and_from_unix(mut self, socket: UnixDatagram) -> Result<Self, Error> {
+        let kept = keep_unix(socket).map_err(|e| Error::io("taking a Unix socket", e))?;
+        self.unix.push(AtUnix::Given(Arc::new(kept)));
+        Ok(self)
     }
 
     /// What is asked of each socket. By default its receive buffer has room for as many datagrams as the design has
@@ -299,14 +402,17 @@ impl Server {
             let given = given.map(|(_, keeping)| keeping.given());
             Endpoint { address, options: SocketOptions { only_v6, given, ..options } }
         };
-        let endpoints = self.endpoints.iter().enumerate().map(endpoint).collect();
+        let mut endpoints: Vec<_> = self.endpoints.iter().enumerate().map(endpoint).collect();
+        let names = self.unix_endpoints(&mut endpoints)?;
         let mut job = Job::new(endpoints, self.payload_bytes, Box::new(make_handler));
+        job.names = names;
         job.limits = self.limits;
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
         job.on_panic = self.on_panic;
         job.groups.clone_from(&self.groups);
         job.given = self.given.iter().map(|(_, keeping)| Arc::clone(keeping)).collect();
+        job.hands_over = job.endpoints.iter().any(|endpoint| endpoint.options.given.is_some());
         job.give_up_privilege(self.gives_up_privilege);
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
@@ -337,6 +443,56 @@ impl Server {
         job.state("peer-errors", options.peer_errors);
         job.state("pages", self.region.pages);
         Ok(job)
+    }
+}
+
+impl Server {
+    /// Adds the Unix sockets, which no names are forgotten of as long as what this answers is there.
+    fn unix_endpoints(
+        &self,
+        endpoints: &mut Vec<Endpoint>,
+    ) -> Result<Vec<Arc<dyn Any + Send + Sync>>, Error> {
+        let Some(of_all) = (!self.unix.is_empty()).then_some(self.socket) else {
+            return Ok(Vec::new());
+        };
+        unix_availability()?;
+        if let Some(mode) = self.unix_mode.filter(|mode| *mode > 0o777) {
+            let problem = format!("{mode:o} is not allowed; allowed: 0 to 777, in octal");
+            return Err(Error::option("unix-mode", problem));
+        }
+        if let (true, Some(what)) = (self.endpoints.is_empty(), of_all.missing_at_unix()) {
+            let why = Unavailable::new(what, "a Unix socket has none");
+            return Err(why.advise("leave it out, or have an address of the internet, too").into());
+        }
+        let mut names: Vec<Arc<dyn Any + Send + Sync>> = Vec::new();
+        for at in &self.unix {
+            let (address, given) = match at {
+                AtUnix::Bound(address) => {
+                    let failed = |source| Error::BindUnix { address: address.clone(), source };
+                    let name = address
+                        .name_bytes()
+                        .and_then(|name| KeptName::new(&name))
+                        .map_err(failed)?;
+                    let stands_for_it = name.address();
+                    names.push(Arc::new(name));
+                    (stands_for_it, None)
+                }
+                AtUnix::Given(kept) => {
+                    names.push(Arc::clone(kept) as _);
+                    (kept.1.address(), Some(kept.0.given()))
+                }
+            };
+            if given.is_none() && endpoints.iter().any(|other| other.address == address) {
+                let name = UnixAddress::of(address).expect("its name is kept");
+                return Err(Error::option(
+                    "bind",
+                    format!("{name} is named twice; name each address once"),
+                ));
+            }
+            let options = SocketOptions { given, unix_mode: self.unix_mode, ..of_all.of_unix() };
+            endpoints.push(Endpoint { address, options });
+        }
+        Ok(names)
     }
 }
 

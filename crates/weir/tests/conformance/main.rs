@@ -31,6 +31,7 @@ mod stopping;
 #[path = "../suite/mod.rs"]
 mod suite;
 mod support;
+mod unix;
 #[path = "../../src/wine.rs"]
 mod wine;
 
@@ -58,6 +59,7 @@ pub fn main() {
         sharing::CHECKS,
         stopping::CHECKS,
         given::CHECKS,
+        unix::CHECKS,
         foreign::CHECKS,
     ]
     .concat();

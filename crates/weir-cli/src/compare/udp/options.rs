@@ -13,7 +13,9 @@ use weir_load::quantity::{
     parse_bit_rate, parse_count, parse_percent, parse_rate, parse_size, parse_time,
 };
 
-use crate::compare::common::{ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll, On};
+use crate::compare::common::{
+    ALL_QUICK_S, ALL_STANDARD_S, CommonArgs, OfAll, On, parse_time_given,
+};
 use crate::compare::hosts::HostArgs;
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
@@ -103,7 +105,7 @@ pub struct UdpArgs {
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     pub(in crate::compare) memory: bool,
 
-    #[arg(short = 't', long, value_parser = parse_time, help = format!(
+    #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
         "Total time [default: {}s, with --quick {}s (all kinds: \
          {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what \
          their rounds take, see --dry-run]. If given, it is a limit: nothing that does not fit is begun",
@@ -195,7 +197,8 @@ pub struct UdpArgs {
     pub(super) held: Vec<Held>,
 
     /// Loads: saturation, datagrams per second (k = 1000), a share of each design's own maximum, or a share of a link
-    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k, with --quick saturation].
+    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k, and one with
+    /// answers as by --reply; with --quick without 50k].
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 

@@ -250,11 +250,18 @@ impl Report {
         if self.threads.len() > THREADS_SHOWN {
             let _ = writeln!(text, "and {} threads more", self.threads.len() - THREADS_SHOWN);
         }
+        // Filters turn away what was accepted: such connections are among those, and among those that ended.
+        let refused = match (self.counter("closed_by_filter"), self.counter("refused")) {
+            (0, refused) => format!("{refused} refused"),
+            (filtered, 0) => format!("{filtered} refused or ended by a filter"),
+            (filtered, refused) => {
+                format!("{refused} refused, {filtered} refused or ended by a filter")
+            }
+        };
         let _ = writeln!(
             text,
-            "connections: {} accepted, {} refused, {} ended; {} open at a time at most",
+            "connections: {} accepted, {refused}, {} ended; {} open at a time at most",
             self.counter("accepted"),
-            self.counter("refused"),
             self.closed,
             self.most_open
         );
@@ -354,6 +361,14 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
         }
         assert!(!text.contains("timers"), "there were none: {text}");
+        let of = |counters: &[(&'static str, u64)]| {
+            let counters = counters.iter().copied().collect();
+            Report { counters, closed: 5, most_open: 1, ..Report::default() }.text()
+        };
+        let by_filter = of(&[("accepted", 5), ("closed_by_filter", 4)]);
+        assert!(by_filter.contains("5 accepted, 4 refused or ended by a filter, 5 ended"));
+        let by_both = of(&[("accepted", 5), ("refused", 2), ("closed_by_filter", 4)]);
+        assert!(by_both.contains("5 accepted, 2 refused, 4 refused or ended by a filter, 5 ended"));
         let report = Report { timers: [("set", 3), ("fired", 0)].into(), ..report };
         assert!(report.text().ends_with("\ntimers: set 3\n"), "{}", report.text());
     }

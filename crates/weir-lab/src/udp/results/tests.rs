@@ -82,6 +82,21 @@ fn only_whole_and_balanced_rows_are_ranked() {
 }
 
 #[test]
+fn a_paced_load_that_is_ranked_by_what_arrives_ranks_who_loses() {
+    let mut results = results(&["epoll"]);
+    results.loads[0] = Load { rate: Rate::PerSecond(1000), ..Load::saturation(64) };
+    results.cells[0][0].samples = vec![sample(0), sample(1)];
+    for sample in &mut results.cells[0][0].samples {
+        sample.pace_kept = Some(1.0);
+        sample.ledger.received -= 1000;
+        sample.ledger.dropped_socket = sample.ledger.dropped_socket.map(|dropped| dropped + 1000);
+    }
+    assert!(results.unranked(0, 0).unwrap().contains("was lost"));
+    results.loads[0].over_hosts = true;
+    assert_eq!(results.unranked(0, 0), None);
+}
+
+#[test]
 fn reasons_of_failure_are_kept_once_and_bounded() {
     let mut cell: Cell = Cell::default();
     for n in 0..20 {

@@ -3,6 +3,7 @@
 use super::{End, Slot, State, Worker};
 use crate::tcp::{Conduct, content::Amiss, system};
 use std::{
+    io,
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
@@ -16,6 +17,25 @@ impl From<Amiss> for End {
             Amiss::Socket(error) => End::Broken(error),
         }
     }
+}
+
+/// What to do about a connection that was not made, where more is known than the system says by itself.
+fn hint(error: &io::Error) -> Option<&'static str> {
+    if system::is_no_port(error) {
+        return Some("no port is left for it (ip_local_port_range)");
+    }
+    Some(match error.kind() {
+        // Of a Unix socket, which does not wait: on TCP the system repeats it.
+        io::ErrorKind::WouldBlock => {
+            "as many as the server's backlog holds wait to be accepted: make fewer at a time (--connecting), or give the \
+             server a longer one (--backlog)"
+        }
+        io::ErrorKind::NotFound => "nothing has that name: start the server first, or name another",
+        io::ErrorKind::PermissionDenied => {
+            "this user may not write to it: the server says with --unix-mode who may"
+        }
+        _ => return None,
+    })
 }
 
 impl Worker<'_> {
@@ -134,12 +154,10 @@ impl Worker<'_> {
         };
         count.one();
         match end {
-            End::ConnectFailed(e) if system::is_no_port(&e) => {
-                let cause =
-                    format!("connecting: {e}: no port is left for it (ip_local_port_range)");
-                self.outcome.causes.add(cause, 1);
+            End::ConnectFailed(e) => {
+                let hint = hint(&e).map_or(String::new(), |hint| format!("; {hint}"));
+                self.outcome.causes.add(format!("connecting: {e}{hint}"), 1);
             }
-            End::ConnectFailed(e) => self.outcome.causes.add(format!("connecting: {e}"), 1),
             End::Broken(e) => self.outcome.causes.add(format!("connected: {e}"), 1),
             End::RefusedByServer(text) => self.outcome.refusals.add(text, 1),
             End::FileAmiss(text) => {

@@ -4,9 +4,10 @@ use crate::{
     memory::Slice,
     socket::{
         Arrival, Peer,
+        names::stands_for_name,
         native::{
-            CONTROL_BYTES, MOST_JOINED, Name, decode_into, encode, name_segment, name_source,
-            read_control,
+            CONTROL_BYTES, LOCAL_NAME_BYTES, MOST_JOINED, Name, Native, decode_into, encode,
+            encode_local, name_segment, name_source, read_control,
         },
     },
 };
@@ -38,9 +39,34 @@ struct Header {
     name: Name,
 }
 
-/// Control data, aligned as the kernel's headers want it.
+/// Control data, aligned as the kernel's headers want it. Of a Unix socket, which has none, the name of its peer.
 #[repr(C, align(64))]
 struct Control([u8; CONTROL_BYTES]);
+
+const _: () = assert!(LOCAL_NAME_BYTES <= CONTROL_BYTES);
+
+/// What comes with a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// A name of the internet.
+    Name,
+    /// That, and control data.
+    Control,
+    /// The name of a Unix socket.
+    LocalName,
+}
+
+impl Beside {
+    /// What comes by this socket.
+    #[inline]
+    pub(super) fn of(native: &Native) -> Self {
+        match (native.has_control(), native.is_local()) {
+            (false, false) => Self::Name,
+            (true, _) => Self::Control,
+            (_, true) => Self::LocalName,
+        }
+    }
+}
 
 /// One header for each slot, taken up front. The kernel reads a header when the operation is
 /// submitted, and writes to it and to its control data when a receive completes: so they are
@@ -80,7 +106,7 @@ impl Headers {
         &mut self,
         slot: usize,
         slice: &Slice,
-        with_control: bool,
+        beside: Beside,
     ) -> *mut libc::msghdr {
         let (header, control) = self.header(slot);
         let layout = slice.region().layout();
@@ -92,8 +118,13 @@ impl Headers {
                 iov_len: layout.payload,
             };
             let message = &mut (*header).message;
-            message.msg_name = (&raw mut (*header).name).cast();
-            message.msg_namelen = mem::size_of::<Name>() as libc::socklen_t;
+            let (name, name_bytes) = match beside {
+                Beside::LocalName => (control.cast(), LOCAL_NAME_BYTES),
+                _ => ((&raw mut (*header).name).cast(), mem::size_of::<Name>()),
+            };
+            message.msg_name = name;
+            message.msg_namelen = name_bytes as libc::socklen_t;
+            let with_control = beside == Beside::Control;
             message.msg_iov = &raw mut (*header).vector;
             message.msg_iovlen = 1;
             message.msg_control = if with_control { control.cast() } else { std::ptr::null_mut() };
@@ -115,10 +146,15 @@ impl Headers {
         let message = &header.message;
         arrival.len = len;
         arrival.truncated = message.msg_flags & libc::MSG_TRUNC != 0;
-        // SAFETY: the kernel wrote msg_namelen bytes of the name, which holds either family.
+        let of_internet = (&raw const header.name).cast();
+        let most = match message.msg_name.cast_const() == of_internet {
+            true => mem::size_of::<Name>(),
+            false => LOCAL_NAME_BYTES,
+        };
+        // SAFETY: the kernel wrote msg_namelen bytes of the name, as far as there was room.
         unsafe {
-            let length = (message.msg_namelen as usize).min(mem::size_of::<Name>());
-            decode_into((&raw const header.name).cast(), length, &mut arrival.from);
+            let length = (message.msg_namelen as usize).min(most);
+            decode_into(message.msg_name.cast(), length, &mut arrival.from);
         }
         if message.msg_controllen > 0 {
             // SAFETY: the kernel wrote msg_controllen bytes of control data.
@@ -156,6 +192,9 @@ impl Headers {
         to: &Peer,
     ) -> *const libc::msghdr {
         let (header, control) = self.header(slot);
+        if stands_for_name(&to.address) {
+            return self.send_to_name(slot, (list, count), segment, to);
+        }
         let (name, name_length) = encode(&to.address);
         // SAFETY: as in `receive`.
         unsafe {
@@ -168,6 +207,31 @@ impl Headers {
             message.msg_flags = 0;
             name_source(message, control.cast(), to);
             name_segment(message, control.cast(), segment);
+            &raw const (*header).message
+        }
+    }
+
+    /// The same to a Unix socket. What is several datagrams is made one without a name, which the kernel refuses: it would
+    /// send all as one.
+    #[cold]
+    fn send_to_name(
+        &mut self,
+        slot: usize,
+        (list, count): (*mut libc::iovec, usize),
+        segment: Option<NonZeroU16>,
+        to: &Peer,
+    ) -> *const libc::msghdr {
+        let (header, control) = self.header(slot);
+        // SAFETY: as in `receive`; control data has room for a name, and may have any value.
+        unsafe {
+            let length = encode_local(&to.address, &mut *control.cast());
+            let message = &mut (*header).message;
+            message.msg_name = control.cast();
+            message.msg_namelen = if segment.is_some() { 1 } else { length };
+            message.msg_iov = list;
+            message.msg_iovlen = count as _;
+            message.msg_flags = 0;
+            (message.msg_control, message.msg_controllen) = (std::ptr::null_mut(), 0);
             &raw const (*header).message
         }
     }
@@ -269,7 +333,7 @@ mod tests {
         let region = Region::new(Layout::packed(0, 64, 64), 2, RegionOptions::default()).unwrap();
         let mut headers = Headers::new(3);
         let slices = [region.take().unwrap(), region.take().unwrap()];
-        let received = headers.receive(0, &slices[0], true);
+        let received = headers.receive(0, &slices[0], Beside::Control);
         let to: SocketAddr = "[::1]:7".parse().unwrap();
         let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer {
             address: to,

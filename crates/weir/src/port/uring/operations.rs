@@ -3,7 +3,7 @@
 
 use super::{
     armed_count::ArmedCount,
-    headers::{Headers, NOTHING},
+    headers::{Beside, Headers, NOTHING},
     sends::{SEND, Sends},
     socket::{Associated, is_interrupted, operation},
     state::{Outstanding, Stage},
@@ -107,8 +107,8 @@ impl Operations {
     ) -> Result<(), E> {
         let receive = self.receives.get_mut(token).expect("what waits is not over");
         let associated = &mut self.sockets[receive.socket as usize];
-        let control = associated.socket.native().has_control();
-        let header = self.receive_headers.receive(token.slot(), &receive.slice, control);
+        let beside = Beside::of(associated.socket.native());
+        let header = self.receive_headers.receive(token.slot(), &receive.slice, beside);
         let entry = match associated.file {
             Some(file) => opcode::RecvMsg::new(types::Fixed(file), header).build(),
             None => {
@@ -169,7 +169,9 @@ impl Outstanding for Operations {
         let Some(Completion::Operation { outcome, .. }) = out.last_mut() else { return };
         let Outcome::Received(arrival) = outcome else { return };
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
-        if !unsafe { self.receive_headers.arrival(token.slot(), result as usize, arrival) } {
+        if !unsafe { self.receive_headers.arrival(token.slot(), result as usize, arrival) }
+            && !associated.socket.native().is_local()
+        {
             *outcome = ended();
         }
     }
@@ -202,6 +204,12 @@ impl Outstanding for Operations {
         self.sends.withdraw(token);
         for associated in &mut self.sockets {
             associated.waiting.retain(|&waiting| waiting != token);
+        }
+    }
+
+    fn is_cancelled(&mut self, token: ring::Token) {
+        if token.class() == SEND {
+            self.sends.is_cancelled(token);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{
     rio::{Peer, Span},
     socket::{
         Unsent,
-        native::{Joined, MOST_JOINED},
+        native::{Joined, MOST_JOINED, of_unix_peer},
     },
 };
 use io_uring::squeue;
@@ -50,6 +50,8 @@ struct Send {
     next: Option<ring::Token>,
     /// Of the first of a message of several: the list of them.
     list: Option<usize>,
+    /// It was to be cancelled when it was in the kernel's hands, which knows the first of a message alone.
+    cancelled: bool,
 }
 
 /// That the kernel did not take a message.
@@ -65,8 +67,8 @@ impl Refusal {
     /// What it means for one of the message's sends, which is made by itself where that may go better.
     #[cold]
     fn became(&self, is_first: bool, send: &Send, by: &Associated) -> Result<(), Option<Unsent>> {
-        // Whoever cancels names the first.
-        if is_first && is_interrupted(self.errno) {
+        // The kernel was told of the first, or of all where the port is stopped; those that nobody cancelled are sent.
+        if (is_first || send.cancelled) && is_interrupted(self.errno) {
             return Err(None);
         }
         let counters = Counters::default(); // whoever takes cannot be told of these entries
@@ -103,7 +105,8 @@ impl Sends {
         to: &Peer,
     ) -> Result<Token, (Slice, Refused)> {
         let stage = Stage::Waiting;
-        let send = Send { slice, socket: socket.0, span, to: *to, stage, next: None, list: None };
+        let (next, list, cancelled) = (None, None, false);
+        let send = Send { slice, socket: socket.0, span, to: *to, stage, next, list, cancelled };
         let token = self.slots.insert(send).map_err(|send| (send.slice, Refused::Full))?;
         self.queued.push_back(token);
         Ok(Token(token.user_data()))
@@ -215,12 +218,13 @@ impl Sends {
     fn refused(&self, token: ring::Token, result: i32, sockets: &[Associated]) -> Refusal {
         let first = self.slots.get(token).expect("it was looked up just now");
         let native = sockets[first.socket as usize].socket.native();
-        let (of_peer, several) = (native.note_error(-result), first.next.is_some());
+        let errno = if native.is_local() { of_unix_peer(-result) } else { -result };
+        let (of_peer, several) = (native.note_error(errno), first.next.is_some());
         if several {
             let segment = Joined::begin(first.span, first.to).datagram();
             native.not_joined(&io::Error::from_raw_os_error(-result), segment);
         }
-        Refusal { errno: -result, of_peer, several }
+        Refusal { errno, of_peer, several }
     }
 
     /// Whether some ended that were not taken.
@@ -247,6 +251,13 @@ impl Sends {
     /// Takes one that waits from the queue.
     pub(super) fn withdraw(&mut self, token: ring::Token) {
         self.queued.retain(|&queued| queued != token);
+    }
+
+    /// One in the kernel's hands is to be cancelled.
+    pub(super) fn is_cancelled(&mut self, token: ring::Token) {
+        if let Some(send) = self.slots.get_mut(token) {
+            send.cancelled = true;
+        }
     }
 
     pub(super) fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {

@@ -4,7 +4,7 @@ use crate::{
     memory::Slice,
     port::{Completion, Key, Outcome, SocketId, Token},
     ring,
-    socket::DatagramSocket,
+    socket::{DatagramSocket, native::Native},
 };
 use io_uring::{opcode, squeue, types};
 
@@ -29,11 +29,19 @@ impl Associated {
     /// The entry of a send of what a header says.
     #[inline]
     pub(super) fn send_entry(&self, header: *const libc::msghdr) -> squeue::Entry {
-        match self.file {
-            Some(file) => opcode::SendMsg::new(types::Fixed(file), header).build(),
-            None => opcode::SendMsg::new(types::Fd(self.socket.native().fd()), header).build(),
-        }
+        let native = self.socket.native();
+        let entry = match self.file {
+            Some(file) => opcode::SendMsg::new(types::Fixed(file), header),
+            None => opcode::SendMsg::new(types::Fd(native.fd()), header),
+        };
+        entry.flags(send_flags(native)).build()
     }
+}
+
+/// How a send waits for room: in the kernel's hands, or not where it would be for a peer who takes nothing.
+#[inline]
+fn send_flags(native: &Native) -> u32 {
+    if native.is_local() { libc::MSG_DONTWAIT as u32 } else { 0 }
 }
 
 /// What is told of one that has ended.

@@ -53,6 +53,11 @@ pub(super) trait Outstanding: Send + Sized {
     /// Takes an operation from the list it waits in.
     fn withdraw(&mut self, token: ring::Token);
 
+    /// An operation in the kernel's hands is to be cancelled.
+    fn is_cancelled(&mut self, token: ring::Token) {
+        let _ = token;
+    }
+
     /// How many are in the kernel's hands.
     fn started(&self) -> u32;
 
@@ -287,6 +292,7 @@ impl<O: Outstanding> PortState<O> {
                 let _ = self.submissions.submit(counters);
             }
             Some(Stage::Started) => {
+                self.operations.is_cancelled(token);
                 if self.asked.contains(&token) || self.cancels.contains(&token) {
                     return true;
                 }

@@ -3,7 +3,7 @@
 use super::{
     Native, entered,
     joined::{COPIED, Joined},
-    message::{Control, Name, arrival, encode, header, name_segment, name_source},
+    message::{Control, arrival, encode_into, header, name_segment, name_source},
     unless_empty,
 };
 use crate::{
@@ -27,6 +27,8 @@ pub struct Headers {
     names: Box<[MaybeUninit<libc::sockaddr_storage>]>,
     control: Box<[MaybeUninit<Control>]>,
     received: usize,
+    /// What was received came by a Unix socket.
+    is_local: bool,
     /// What each message is made of that is sent.
     joined: Vec<Joined>,
     /// Short datagrams behind each other that leave as one.
@@ -48,6 +50,7 @@ impl Headers {
             names: vec![MaybeUninit::uninit(); capacity].into(),
             control: vec![MaybeUninit::uninit(); capacity].into(),
             received: 0,
+            is_local: false,
             joined: Vec::with_capacity(capacity),
             copies: vec![0; capacity * COPIED].into(),
         }
@@ -93,8 +96,10 @@ impl Headers {
         let received = native
             .receive_behind_errors(received, || entered(counters, || call(libc::MSG_DONTWAIT)));
         let Some(n) = unless_empty(received)? else { return Ok(0) };
-        // A header without a name is the end of receiving, and so is all behind it.
-        let named = self.headers[..n].iter().take_while(|h| h.msg_hdr.msg_namelen > 0);
+        // A header without a name is the end of receiving, and so is all behind it, but for a Unix socket.
+        self.is_local = native.is_local;
+        let named = self.headers[..n].iter();
+        let named = named.take_while(|h| h.msg_hdr.msg_namelen > 0 || native.is_local);
         self.received = named.count();
         Ok(self.received)
     }
@@ -114,7 +119,7 @@ impl Headers {
     pub(crate) fn tell(&self, i: usize, line: &mut Line) -> Received {
         assert!(i < self.received, "datagram {i} of {}", self.received);
         let header = &self.headers[i].msg_hdr;
-        if header.msg_controllen > 0 {
+        if header.msg_controllen > 0 || self.is_local {
             return context::write(line, &self.arrival(i));
         }
         let length = SOURCE_BYTES.min(header.msg_namelen as usize);
@@ -133,7 +138,14 @@ impl Headers {
         counters: &Counters,
     ) -> io::Result<usize> {
         self.received = 0;
-        let count = count.min(self.headers.len());
+        let mut count = count.min(self.headers.len());
+        if native.is_local {
+            // It cuts nothing: what is several datagrams is sent by other means.
+            count = (0..count).take_while(|i| span(*i).1.is_none()).count();
+            if count == 0 {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+        }
         let mut longest = native.longest_joined();
         loop {
             self.prepare(count, &mut span, longest);
@@ -155,7 +167,7 @@ impl Headers {
                 Err(e) => {
                     let joined = self.joined.first().filter(|joined| joined.spans() > 1);
                     match joined.filter(|_| e.kind() != io::ErrorKind::WouldBlock) {
-                        None => return Err(e),
+                        None => return Err(native.of_send(e)),
                         Some(joined) => native.not_joined(&e, joined.segment()),
                     }
                     longest = 0;
@@ -209,10 +221,7 @@ impl Headers {
             let message = self.joined.len();
             self.joined.push(Joined::begin(this, to));
             let mut header = header(&mut self.vectors[i], &mut self.names[message], None);
-            let (name, length) = encode(&to.address);
-            // SAFETY: a Name is smaller than the storage it is written to.
-            unsafe { self.names[message].as_mut_ptr().cast::<Name>().write_unaligned(name) };
-            header.msg_namelen = length;
+            header.msg_namelen = encode_into(&to.address, &mut self.names[message]);
             // SAFETY: the control data is this value's, and not moved while the header is used.
             unsafe {
                 name_source(&mut header, self.control[message].as_mut_ptr().cast(), &to);

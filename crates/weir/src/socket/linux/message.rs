@@ -1,6 +1,7 @@
 //! Message headers, addresses and control data of Linux, as its calls read and write them.
 
-use crate::socket::{Arrival, Meta, Peer};
+use super::local::{LOCAL_NAME_BYTES, decode_local, encode_local};
+use crate::socket::{Arrival, Meta, Peer, names::stands_for_name};
 use std::{
     mem::{self, MaybeUninit},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
@@ -218,7 +219,8 @@ unsafe fn write_control<T>(
 /// An address of no one, for a name of a family that is not the internet's.
 pub(crate) const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
-/// Reads a socket address as the kernel writes it; what is no address of the internet is that of no one.
+/// Reads a socket address as the kernel writes it: that of a Unix socket is one that stands for its name, and any other that is
+/// none of the internet that of no one.
 ///
 /// # Safety
 /// `name` points at `length` readable bytes.
@@ -231,7 +233,7 @@ pub(crate) unsafe fn decode(name: *const u8, length: usize) -> SocketAddr {
 }
 
 /// The same, into where the address is wanted: an address that is written in parts and moved as a
-/// whole right afterwards keeps the core waiting. What is no address of the internet changes nothing.
+/// whole right afterwards keeps the core waiting. What is neither of the internet nor a name changes nothing.
 ///
 /// # Safety
 /// `name` points at `length` readable bytes.
@@ -259,7 +261,30 @@ pub(crate) unsafe fn decode_into(name: *const u8, length: usize, address: &mut S
             v6.sin6_flowinfo,
             v6.sin6_scope_id,
         ));
+    } else if family == libc::AF_UNIX as libc::sa_family_t
+        // SAFETY: the caller's word.
+        && let Some(stands_for_it) = unsafe { decode_local(name, length) }
+    {
+        *address = stands_for_it;
     }
+}
+
+/// Writes an address as the kernel reads it, be it of the internet or one that stands for the name of a Unix socket, and
+/// answers its length.
+#[inline]
+pub(super) fn encode_into(
+    address: &SocketAddr,
+    storage: &mut MaybeUninit<libc::sockaddr_storage>,
+) -> libc::socklen_t {
+    if stands_for_name(address) {
+        const _: () = assert!(LOCAL_NAME_BYTES <= mem::size_of::<libc::sockaddr_storage>());
+        // SAFETY: the storage has room for it, and bytes that may have any value.
+        return encode_local(address, unsafe { &mut *storage.as_mut_ptr().cast() });
+    }
+    let (name, length) = encode(address);
+    // SAFETY: a Name is smaller than the storage it is written to.
+    unsafe { storage.as_mut_ptr().cast::<Name>().write_unaligned(name) };
+    length
 }
 
 /// A name large enough for both families of the internet.

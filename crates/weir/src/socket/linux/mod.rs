@@ -7,6 +7,7 @@ mod ending;
 mod errors;
 mod joined;
 mod joins;
+mod local;
 mod message;
 mod receive_buffer;
 mod sending;
@@ -15,19 +16,24 @@ pub use batch::Headers;
 pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
 pub(crate) use ending::Ending;
 pub(crate) use joined::{Joined, MOST_JOINED};
+#[cfg(feature = "udp")]
+pub(super) use local::bound_unix;
+pub(super) use local::path_of;
+pub(crate) use local::{LOCAL_NAME_BYTES, encode_local, of_unix_peer};
 pub(crate) use message::{
     CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment,
     name_source, read_control,
 };
 
-use super::{Arrival, Endpoint, Meta, Mode, Peer, Shard};
+use super::{Arrival, Endpoint, Meta, Mode, Peer, Shard, names::stands_for_name};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
 };
 use errors::Errors;
 use joins::Joins;
-use message::{Control, arrival, header};
+use local::Local;
+use message::{Control, arrival, encode_into, header};
 use nix::sys::time::TimeSpec;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -60,8 +66,11 @@ pub(super) const MARKS: bool = true;
 /// A bound socket.
 #[derive(Debug)]
 pub struct Native {
+    /// What only a Unix socket has: gone before it is closed.
+    local: Option<Local>,
     socket: Socket,
     control: bool,
+    is_local: bool,
     /// Where it asked for the errors of peers.
     errors: Option<Errors>,
     /// What came of busy polling, where it was asked for.
@@ -77,6 +86,9 @@ pub struct Native {
 impl Native {
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
         let Endpoint { address, options } = *endpoint;
+        if stands_for_name(&address) {
+            return local::open(endpoint);
+        }
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
@@ -163,7 +175,18 @@ impl Native {
             || options.receive_offload
             || options.asks_for_meta();
         let joins = options.send_offload.then(|| Joins::ask(&socket));
-        Ok(Self { socket, control, errors, busy_poll, receive_buffer, joins, ending })
+        let (local, is_local) = (None, false);
+        Ok(Self {
+            local,
+            socket,
+            control,
+            is_local,
+            errors,
+            busy_poll,
+            receive_buffer,
+            joins,
+            ending,
+        })
     }
 
     /// The descriptor, for providers that hand it to a ring.
@@ -189,6 +212,9 @@ impl Native {
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        if let Some(local) = &self.local {
+            return Ok(local.address());
+        }
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
@@ -321,8 +347,8 @@ impl Native {
             )
         });
         let Some(n) = unless_empty(received)? else { return Ok(None) };
-        // Without a name nobody sent it: this is how the kernel says that receiving was ended.
-        Ok((length > 0).then(|| Arrival {
+        // Without a name nobody sent it: this is how the kernel says that receiving was ended, but for a Unix socket.
+        Ok((length > 0 || self.is_local).then(|| Arrival {
             len: n.min(buffer.len()),
             // SAFETY: recvfrom wrote `length` bytes of the name.
             from: unsafe { decode(name.as_ptr().cast(), length as usize) },
@@ -360,6 +386,9 @@ impl Native {
         if to.local.is_some() | to.ecn.is_some() {
             return self.send_with_control(bytes, None, to, counters);
         }
+        if stands_for_name(&to.address) {
+            return self.send_to_name(bytes, to, counters);
+        }
         let (name, length) = encode(&to.address);
         // SAFETY: bytes and name outlive the call, and length is the name's.
         let call = || unsafe {
@@ -394,10 +423,12 @@ impl Native {
         to: &Peer,
         counters: &Counters,
     ) -> io::Result<()> {
-        let (name, length) = encode(&to.address);
+        if self.is_local {
+            // Which knows of neither, and would send all as one datagram.
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let mut name_memory = MaybeUninit::<libc::sockaddr_storage>::uninit();
-        // SAFETY: a Name is smaller than the storage it is written to.
-        unsafe { name_memory.as_mut_ptr().cast::<Name>().write_unaligned(name) };
+        let length = encode_into(&to.address, &mut name_memory);
         let mut vector =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let mut control = MaybeUninit::<Control>::uninit();

@@ -56,6 +56,19 @@ use windows_sys::Win32::{
     UI::WindowsAndMessaging::HWND_MESSAGE,
 };
 
+/// A path of these bytes, which no system of this kind gives.
+pub(super) fn path_of(bytes: Vec<u8>) -> std::path::PathBuf {
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+/// There is no such socket.
+#[cfg(feature = "udp")]
+pub(super) fn bound_unix(
+    socket: crate::stream::UnixDatagram,
+) -> io::Result<(Vec<u8>, std::net::UdpSocket)> {
+    match socket {}
+}
+
 /// Every datagram is a call of its own.
 pub const BATCHES_IN_ONE_CALL: bool = false;
 

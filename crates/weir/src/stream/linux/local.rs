@@ -25,42 +25,22 @@ use std::{
     },
 };
 
-/// The longest name in bytes: sun_path, without the byte that ends a path or begins an abstract name.
-const LONGEST: usize = 107;
-
 impl UnixAddress {
     /// As the system has it.
-    pub(crate) fn encoded(&self) -> io::Result<SockAddr> {
-        let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
-        let (name, text) = match (self.path(), self.abstract_name()) {
-            (Some(path), _) => {
-                let path = path.as_os_str().as_bytes();
-                (path, path.to_vec())
-            }
-            (None, name) => {
-                let name = name.unwrap_or_default();
-                (name, [b"\0", name].concat())
-            }
-        };
-        if name.is_empty() {
-            return Err(wrong("it has no name".into()));
-        }
-        if name.contains(&0) {
-            return Err(wrong("there is a byte of value 0 in its name".into()));
-        }
-        if name.len() > LONGEST {
-            return Err(wrong(format!(
-                "its name has {} bytes, and {LONGEST} are the most; choose a shorter one",
-                name.len()
-            )));
-        }
-        SockAddr::unix(OsStr::from_bytes(&text))
+    fn encoded(&self) -> io::Result<SockAddr> {
+        SockAddr::unix(OsStr::from_bytes(&self.name_bytes()?))
+    }
+
+    /// The same, with a path that stays right whatever the folder of the process becomes: as long as it is no longer than a
+    /// name may be, since a relative one may be.
+    fn wherever_it_is(&self) -> io::Result<Option<PathBuf>> {
+        self.path().map(std::path::absolute).transpose()
     }
 }
 
 /// The file that a socket listens at, which goes with it.
 #[derive(Debug)]
-pub(super) struct OwnFile {
+pub(crate) struct OwnFile {
     path: PathBuf,
     /// Which file it is: the device, and the number there.
     is: (u64, u64),
@@ -75,7 +55,7 @@ impl OwnFile {
     }
 
     /// Removes it, unless another has taken its place.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         if self.removed.swap(true, SeqCst) {
             return;
         }
@@ -93,31 +73,11 @@ pub(super) fn bind(
     options: StreamOptions,
 ) -> Result<(Socket, Option<OwnFile>), Error> {
     let failed = |source| Error::BindUnix { address: address.clone(), source };
-    let encoded = address.encoded().map_err(failed)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
     configure_buffers(&socket, options)
         .map_err(|(what, e)| Error::io(format!("{what} on the socket for {address}"), e))?;
-    let mode = mode.filter(|_| address.path().is_some());
-    if let Some(mode) = mode {
-        // The file is made with no more than this, so nobody gets in before it has its mode.
-        // SAFETY: the call only reads its two numbers.
-        if unsafe { libc::fchmod(socket.as_raw_fd(), mode) } < 0 {
-            return Err(failed(io::Error::last_os_error()));
-        }
-    }
-    match (socket.bind(&encoded), address.path()) {
-        (Ok(()), _) => {}
-        (Err(e), Some(path)) if e.kind() == io::ErrorKind::AddrInUse => {
-            clear_away(path, &encoded).map_err(failed)?;
-            socket.bind(&encoded).map_err(failed)?;
-        }
-        (Err(e), _) => return Err(failed(e)),
-    }
-    let file = address.path().map(OwnFile::at).transpose().map_err(failed)?;
+    let file = bind_to(&socket, address, mode, Type::STREAM).map_err(failed)?;
     let ready = || {
-        if let (Some(mode), Some(path)) = (mode, address.path()) {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        }
         socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
         socket.set_nonblocking(true)
     };
@@ -128,14 +88,51 @@ pub(super) fn bind(
     Ok((socket, file))
 }
 
+/// Binds a socket of this kind to its name, in place of what was left there by a program that has it no longer. Where
+/// that is a path, its file is made, with this mode.
+pub(crate) fn bind_to(
+    socket: &Socket,
+    address: &UnixAddress,
+    mode: Option<u32>,
+    kind: Type,
+) -> io::Result<Option<OwnFile>> {
+    let encoded = address.encoded()?;
+    let path = address.wherever_it_is()?;
+    let Some(path) = path.as_deref() else {
+        return socket.bind(&encoded).map(|()| None);
+    };
+    if let Some(mode) = mode {
+        // The file is made with no more than this, so nobody gets in before it has its mode.
+        // SAFETY: the call only reads its two numbers.
+        if unsafe { libc::fchmod(socket.as_raw_fd(), mode) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    match socket.bind(&encoded) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            clear_away(path, &encoded, kind)?;
+            socket.bind(&encoded)?;
+        }
+        bound => bound?,
+    }
+    let file = OwnFile::at(path)?;
+    if let Some(mode) = mode
+        && let Err(e) = fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    {
+        file.remove();
+        return Err(e);
+    }
+    Ok(Some(file))
+}
+
 /// Removes what a program has left behind that listened there once and does no longer.
-fn clear_away(path: &Path, encoded: &SockAddr) -> io::Result<()> {
+fn clear_away(path: &Path, encoded: &SockAddr, kind: Type) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
         let problem = "there is a file that is no socket; choose another path, or remove it";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
-    let asks = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    let asks = Socket::new(Domain::UNIX, kind, None)?;
     asks.set_nonblocking(true)?;
     match asks.connect(encoded) {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -357,6 +354,37 @@ mod tests {
         });
         assert!(!path.exists());
         assert!(UnixStream::connect(&path).is_err());
+    }
+
+    #[test]
+    fn a_wait_ends_where_another_who_has_the_socket_ends_the_listening() {
+        let path = any_path();
+        let theirs = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let ours = Listener::from_unix(theirs.try_clone().unwrap()).unwrap();
+        let waits = UnixStream::connect(&path).unwrap();
+        let theirs = Socket::from(OwnedFd::from(theirs));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                // Who came before is served.
+                let counters = Counters::default();
+                let first = ours.accept(Mode::Wait, &counters).unwrap();
+                (first.is_some(), ours.accept(Mode::Wait, &counters).unwrap().is_some())
+            });
+            theirs.shutdown(std::net::Shutdown::Read).unwrap();
+            assert_eq!(waiting.join().unwrap(), (true, false));
+        });
+        drop(waits);
+        fs::remove_file(path).unwrap();
+    }
+
+    /// What is looked for and removed is the file that was made, wherever the process goes later.
+    #[test]
+    fn a_relative_path_is_of_the_folder_of_its_start() {
+        let path = |name: &str| UnixAddress::from(name).wherever_it_is().unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(path("a/b.sock"), Some(here.join("a/b.sock")));
+        assert_eq!(path("/a/b.sock"), Some("/a/b.sock".into()));
+        assert_eq!(path("@b"), None);
     }
 
     /// A connection, and its other end.

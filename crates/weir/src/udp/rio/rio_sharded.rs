@@ -30,6 +30,7 @@ use crate::{
     options::{Options as _, named},
     rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, Shard, SocketOptions},
+    stream::UnixAddress,
     udp::{Design, Handler, Job, Running, Worker},
 };
 use std::sync::{Arc, atomic::AtomicU64};
@@ -148,8 +149,13 @@ impl RioSharded {
             Steering::Core => cores_of_shards(self.threads as usize, &allowed_cores())?,
         };
         let mut endpoints = job.endpoints.clone();
-        for Endpoint { options, .. } in &mut endpoints {
-            options.reuse_port = true;
+        if self.threads > 1 && endpoints.iter().any(Endpoint::is_unix) {
+            let problem = "a Unix socket is one for all threads, and here each has its own; take one thread, or \
+                           another design";
+            return Err(Error::option("threads", problem));
+        }
+        for endpoint in endpoints.iter_mut().filter(|endpoint| !endpoint.is_unix()) {
+            endpoint.options.reuse_port = true;
         }
         // Fewer replies than threads are one for each: whichever a datagram comes to may answer.
         let replies = job.limits.replies_outstanding.div_ceil(self.threads);
@@ -168,7 +174,9 @@ impl RioSharded {
         let mut shards = Vec::new();
         for (number, core) in (0..).zip(&pins) {
             let shard = core.map(|core| Shard { number, of: self.threads as u16, core });
-            endpoints.iter_mut().for_each(|endpoint| endpoint.options.steer_by_core = shard);
+            for endpoint in endpoints.iter_mut().filter(|endpoint| !endpoint.is_unix()) {
+                endpoint.options.steer_by_core = shard;
+            }
             let ready = engine::open_at(&job, &provider, &endpoints, needs, gather.clone())?;
             // The first one may have had its port chosen by the system; the others follow it.
             for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
@@ -198,7 +206,7 @@ pub fn receives_of_shard(outstanding: u32, threads: u32) -> u32 {
 /// An address that may be shared is not refused by the system where another server has it. So
 /// each is taken for a moment without sharing; all at once, so that one that contains another is found too.
 fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
-    let alone = |at: &&Endpoint| at.address.port() != 0 && !at.options.reuse_port;
+    let alone = |at: &&Endpoint| at.address.port() != 0 && !at.options.reuse_port; // no Unix socket has a port
     let alone_at = |at: &Endpoint| {
         let options = SocketOptions { only_v6: at.options.only_v6, ..SocketOptions::default() };
         DatagramSocket::bind(&Endpoint { address: at.address, options })
@@ -214,8 +222,9 @@ fn refuse_given(endpoints: &[Endpoint]) -> Result<(), Error> {
         Some(Endpoint { address, .. }) => Err(Error::option(
             "design",
             format!(
-                "rio-sharded has a socket for each thread, and the one at {address} was given; have the server bind its \
-                 address, or take another design"
+                "rio-sharded has a socket for each thread, and the one at {} was given; have the server bind its \
+                 address, or take another design",
+                UnixAddress::of(*address).map_or(address.to_string(), |name| name.to_string())
             ),
         )),
     }

@@ -69,9 +69,16 @@ impl Socket {
         buffer_bytes: Option<usize>,
     ) -> io::Result<Self> {
         let address = match target.abstract_name() {
-            Some(name) => SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?,
-            None => SockAddr::unix(target.path().unwrap_or(Path::new("")))?,
+            Some(name) => SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat())),
+            None => SockAddr::unix(target.path().unwrap_or(Path::new(""))),
         };
+        let too_long = |_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "its name is too long: use at most 107 bytes",
+            )
+        };
+        let address = address.map_err(too_long)?;
         let socket = Socket2::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         if let Some(bytes) = buffer_bytes {
             socket.set_recv_buffer_size(bytes)?;

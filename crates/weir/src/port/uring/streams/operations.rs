@@ -474,12 +474,13 @@ impl Outstanding for Operations {
 /// The descriptor is nobody's, and the kernel has written the name.
 unsafe fn accepted(fd: libc::c_int, name: &Name, is_local: bool) -> io::Result<Accepted> {
     let len = (name.len as usize).min(size_of::<libc::sockaddr_storage>());
-    let (fd, peer) =
-        // SAFETY: the caller's word.
-        unsafe { (OwnedFd::from_raw_fd(fd), decode((&raw const name.storage).cast(), len)) };
+    // SAFETY: the caller's word.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     if is_local {
         return native::Stream::adopt_unix(fd);
     }
+    // SAFETY: the caller's word.
+    let peer = unsafe { decode((&raw const name.storage).cast(), len) };
     Ok(Accepted { stream: native::Stream::adopt(fd), peer })
 }
 

@@ -1,6 +1,7 @@
 //! Sends that leave as one: what comes, and that each comes back by itself.
 
 use super::*;
+use crate::port::uring::{sends::Sends, socket::Associated};
 use crate::{
     memory::Slice,
     port::{Cancelled, Completion, Refused, Token},
@@ -149,5 +150,56 @@ fn a_send_is_outstanding_until_it_is_taken() {
     let back = take_back(&mut worker, 1, 2);
     assert_eq!([back[0].0, back[1].0], [tokens[1], tokens[2]]);
     drop(worker);
+    bench.stop();
+}
+
+/// What becomes of a message of four sends which the kernel answers was cancelled, where these were to be, and how many
+/// datagrams come. Sends over loopback do not rest with the kernel, so its answer is made up here.
+fn became(bench: &Bench, cancelled: &[usize]) -> (Vec<&'static str>, usize) {
+    let receiver = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
+    let to = Peer::from(receiver.local_address());
+    let socket = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
+    let sockets = [Associated { socket, key: Key(7), file: None, armed: 0, waiting: vec![] }];
+    let mut sends = Sends::new(4);
+    let add = |sends: &mut Sends| {
+        let span = Span { len: 8, segment: None };
+        let added = sends.add(SocketId(0), bench.region.take().unwrap(), span, &to);
+        added
+            .map(|token| ring::Token::from_user_data(token.0))
+            .unwrap_or_else(|_| panic!("no room"))
+    };
+    let tokens: Vec<ring::Token> = (0..4).map(|_| add(&mut sends)).collect();
+    let (mut started, mut messages) = (0, 0);
+    let pushed = sends.start(&sockets, &mut started, |_| {
+        messages += 1;
+        Ok::<(), ()>(())
+    });
+    assert_eq!((pushed, started, messages), (Ok(()), 4, 1), "they are one message");
+    cancelled.iter().for_each(|place| sends.is_cancelled(tokens[*place]));
+    assert_eq!(sends.finish(tokens[0], -libc::ECANCELED, &sockets), 4);
+    let mut out = Taken::new(4);
+    sends.take_settled(&sockets, &mut out);
+    let told = out.drain().map(|completion| match completion {
+        Completion::Operation { outcome: Outcome::Returned, .. } => "returned",
+        Completion::Operation { outcome: Outcome::Sent(_), .. } => "sent",
+        other => panic!("{other:?}"),
+    });
+    let told = told.collect();
+    let mut receive = || receiver.receive(&mut [0; 64], Mode::Try, &Counters::default()).unwrap();
+    let came = std::iter::from_fn(&mut receive).count();
+    // SAFETY: nothing was submitted.
+    unsafe { sends.free() };
+    (told, came)
+}
+
+#[test]
+fn of_a_cancelled_message_is_sent_what_nobody_cancelled_and_of_a_stopped_one_nothing() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(Uring::default(), needs());
+    assert_eq!(became(&bench, &[0]), (vec!["returned", "sent", "sent", "sent"], 3));
+    assert_eq!(became(&bench, &[0, 2]), (vec!["returned", "sent", "returned", "sent"], 2));
+    assert_eq!(became(&bench, &[0, 1, 2, 3]), (vec!["returned"; 4], 0));
     bench.stop();
 }

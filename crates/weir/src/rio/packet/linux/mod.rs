@@ -64,6 +64,12 @@ impl Packet {
 
     fn check(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let refuse = |what: &str, advice: &str| Err(self.unavailable(what).advise(advice).into());
+        if endpoint.is_unix() {
+            return refuse(
+                "no device has the datagrams of Unix sockets",
+                "use provider uring or batch",
+            );
+        }
         let options = &endpoint.options;
         if options.reuse_port || options.steer_by_core.is_some() {
             return refuse(

@@ -284,7 +284,8 @@ mod tests {
         let region =
             Region::new(super::super::frame::layout(&needs), SLICES, RegionOptions::default())
                 .unwrap();
-        let (buffers, table) = Buffers::new(window, SLICES, Frame::new(&region, true));
+        let (buffers, table) =
+            Buffers::new(window, SLICES, Frame::new(&region, super::super::frame::Beside::Control));
         Rig { region, buffers, table, head: 0 }
     }
 

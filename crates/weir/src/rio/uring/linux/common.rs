@@ -2,7 +2,7 @@
 
 use super::{
     buffers::{Buffers, Table},
-    frame::Frame,
+    frame::{Beside, Frame},
     sends::Sends,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         combining::Combining,
         sharing::{Count as _, Shared as _, Sharing},
     },
-    socket::DatagramSocket,
+    socket::{DatagramSocket, native::Native},
 };
 use std::{
     mem,
@@ -85,8 +85,13 @@ impl<T: Sharing> Common<T> {
         window: u32,
         alarm: Alarm,
     ) -> Self {
-        let control = sockets.iter().any(|socket| socket.native().has_control());
-        let frame = Frame::new(region, control);
+        let of = |is: fn(&Native) -> bool| sockets.iter().any(|socket| is(socket.native()));
+        let beside = match (of(Native::is_local), of(Native::has_control)) {
+            (true, _) => Beside::LocalName,
+            (false, true) => Beside::Control,
+            (false, false) => Beside::Name,
+        };
+        let frame = Frame::new(region, beside);
         let window = window.min(needs.receives);
         let queues = sockets.len();
         let (buffers, table) = Buffers::new(window, needs.receives, frame);

@@ -9,6 +9,8 @@
 //! payload, in fields of fixed length. So the buffer given to the kernel begins that far before
 //! the payload, and where no control data is asked for it touches one cache line less. Then the source lies where the
 //! contract has it; otherwise what the control data says is written over it, in the contract's form.
+//!
+//! The name of a Unix peer is longer: its field has the room of the control data, which there is none of.
 
 use crate::{
     memory::{Region, Slice},
@@ -38,6 +40,11 @@ const CONTROL_BYTES: usize = 80;
 /// offload, which are large, and those for who asks for that have room for it: it would cost the others a cache line.
 const CONTROL_BYTES_MORE: usize = 144;
 
+/// The same where the source is a Unix socket.
+const LOCAL_NAME_BYTES: usize = native::LOCAL_NAME_BYTES;
+
+const _: () = assert!(HEADER_BYTES + LOCAL_NAME_BYTES <= headroom(CONTROL_BYTES));
+
 /// Bytes in front of the payload, for so much control data.
 const fn headroom(control: usize) -> usize {
     (HEADER_BYTES + NAME_BYTES + control).next_multiple_of(ALIGN)
@@ -52,6 +59,17 @@ pub(super) fn layout(needs: &Needs) -> crate::memory::Layout {
     crate::memory::Layout::packed(headroom(control), needs.payload, ALIGN)
 }
 
+/// What comes with a datagram in front of its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// A name of the internet.
+    Name,
+    /// That, and control data.
+    Control,
+    /// A name of the internet or of a Unix socket.
+    LocalName,
+}
+
 /// Where in the slices of one region the kernel writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
@@ -60,21 +78,29 @@ pub(super) struct Frame {
     stride: u64,
     /// Where in a slice the buffer begins.
     begin: usize,
+    name: usize,
     control: usize,
     payload: usize,
+    /// The source lies where a context has it.
+    in_place: bool,
 }
 
 impl Frame {
-    /// For a region cut as [`layout`] says; with control data if a socket asks for any.
-    pub fn new(region: &Region, control: bool) -> Self {
+    /// For a region cut as [`layout`] says; with what comes by its sockets.
+    pub fn new(region: &Region, beside: Beside) -> Self {
         let layout = region.layout();
-        let control = match control {
-            false => 0,
-            true if layout.headroom == headroom(CONTROL_BYTES) => CONTROL_BYTES,
-            true => CONTROL_BYTES_MORE,
+        let (name, control) = match beside {
+            Beside::Name => (NAME_BYTES, 0),
+            Beside::Control if layout.headroom == headroom(CONTROL_BYTES) => {
+                (NAME_BYTES, CONTROL_BYTES)
+            }
+            Beside::Control => (NAME_BYTES, CONTROL_BYTES_MORE),
+            Beside::LocalName => (LOCAL_NAME_BYTES, 0),
         };
-        let begin = layout.headroom - HEADER_BYTES - NAME_BYTES - control;
+        let begin = layout.headroom - HEADER_BYTES - name - control;
         Self {
+            name,
+            in_place: beside == Beside::Name,
             first: region.extent().0.as_ptr() as u64 + begin as u64,
             stride: layout.stride as u64,
             begin,
@@ -92,7 +118,7 @@ impl Frame {
     /// Bytes in front of the payload.
     #[inline]
     fn before_payload(&self) -> usize {
-        HEADER_BYTES + NAME_BYTES + self.control
+        HEADER_BYTES + self.name + self.control
     }
 
     /// Length of a buffer.
@@ -105,7 +131,7 @@ impl Frame {
     pub fn message(&self) -> libc::msghdr {
         // SAFETY: all zeroes is a valid msghdr.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_namelen = NAME_BYTES as libc::socklen_t;
+        message.msg_namelen = self.name as libc::socklen_t;
         message.msg_controllen = self.control as _;
         message
     }
@@ -115,7 +141,7 @@ impl Frame {
     #[inline(always)]
     pub fn received(&self, slice: &mut Slice, written: u32) -> Received {
         let len = (written as usize).saturating_sub(self.before_payload()).min(self.payload);
-        if self.control == 0 && len < self.payload {
+        if self.in_place && len < self.payload {
             return Received::new(len, false);
         }
         self.read(slice, len)
@@ -126,12 +152,13 @@ impl Frame {
     #[inline(never)]
     fn read(&self, slice: &mut Slice, len: usize) -> Received {
         let buffer = &slice.whole()[self.begin..];
-        let [_, control_bytes, _, flags] = header(buffer);
+        let [name_bytes, control_bytes, _, flags] = header(buffer);
         let truncated = flags & libc::MSG_TRUNC as u32 != 0;
-        if self.control == 0 {
+        if self.in_place {
             return Received::new(len, truncated);
         }
-        let name = &buffer[HEADER_BYTES..][..NAME_BYTES];
+        // A Unix peer that has no name leaves what lay there.
+        let name = &buffer[HEADER_BYTES..][..self.name.min(name_bytes as usize)];
         // SAFETY: `name` is that many initialised bytes.
         let from = unsafe { native::decode(name.as_ptr(), name.len()) };
         let mut arrival = Arrival {
@@ -145,7 +172,7 @@ impl Frame {
             meta: Meta::NONE,
         };
         if control_bytes > 0 {
-            self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);
+            self.read_control(&buffer[HEADER_BYTES + self.name..], control_bytes, &mut arrival);
         }
         rio::received(slice, &arrival)
     }
@@ -186,8 +213,8 @@ mod tests {
             meta: false,
         };
         let region = Region::new(layout(&needs), 3, RegionOptions::default()).unwrap();
-        for control in [false, true] {
-            let frame = Frame::new(&region, control);
+        for beside in [Beside::Name, Beside::Control, Beside::LocalName] {
+            let frame = Frame::new(&region, beside);
             let mut taken = Vec::new();
             while let Some(slice) = region.take() {
                 let payload = slice.payload().as_ptr() as u64;
@@ -229,7 +256,7 @@ mod tests {
             meta: false,
         };
         let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
-        let frame = Frame::new(&region, false);
+        let frame = Frame::new(&region, Beside::Name);
         for from in ["127.0.0.1:7", "[::1%3]:8"] {
             let from: SocketAddr = from.parse().unwrap();
             let mut slice = region.take().unwrap();
@@ -245,6 +272,51 @@ mod tests {
             let arrival = say(&mut slice, written);
             assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 100, true));
             assert_eq!(say(&mut slice, 3).len, 0);
+        }
+    }
+
+    /// A name of the internet, of a Unix socket, and none, which leaves what lay there before.
+    #[test]
+    fn names_of_either_kind_are_read() {
+        let needs = Needs {
+            payload: 100,
+            receives: 1,
+            sends: 0,
+            per_dequeue: 1,
+            offload: false,
+            meta: false,
+        };
+        let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
+        let frame = Frame::new(&region, Beside::LocalName);
+        let name = crate::stream::UnixAddress::from(format!("/{}", "x".repeat(106)));
+        let unix = SocketAddr::try_from(&name).unwrap();
+        let internet: SocketAddr = "127.0.0.1:7".parse().unwrap();
+        let nobody: SocketAddr = "0.0.0.0:0".parse().unwrap();
+        let mut slice = region.take().unwrap();
+        for from in [unix, nobody, internet, nobody, unix] {
+            let written = if from == unix {
+                let mut encoded = [mem::MaybeUninit::uninit(); LOCAL_NAME_BYTES];
+                let length = native::encode_local(&from, &mut encoded) as usize;
+                assert_eq!(length, LOCAL_NAME_BYTES);
+                let mut name = encoded.iter();
+                for (word, value) in [length as u32, 0, 60, 0].iter().enumerate() {
+                    let place = frame.begin + 4 * word;
+                    slice.whole_mut()[place..][..4].copy_from_slice(&value.to_ne_bytes());
+                }
+                let place = &mut slice.whole_mut()[frame.begin + HEADER_BYTES..][..length];
+                // SAFETY: so many bytes were written.
+                place.fill_with(|| unsafe { name.next().unwrap().assume_init() });
+                (frame.before_payload() + 60) as u32
+            } else {
+                let written = write(&mut slice, &frame, &from, 60, 0);
+                if from == nobody {
+                    slice.whole_mut()[frame.begin..][..4].fill(0);
+                }
+                written
+            };
+            let received = frame.received(&mut slice, written);
+            let arrival = received.with(rio::line_and_payload(&mut slice).0).arrival();
+            assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 60, false));
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::{
         Batch, CompletionQueue, Needs, Opened, Outcome, Provider, RequestQueue, Started, Threading,
         sharing::Sharing,
     },
-    socket::{DatagramSocket, Endpoint},
+    socket::{DatagramSocket, Endpoint, native::Native},
 };
 use common::Common;
 use std::{
@@ -222,6 +222,12 @@ impl<T: Sharing> Provider<T> for Uring {
             return Err(Error::option("meta", problem));
         }
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, Error>>()?;
+        let of = |is: fn(&Native) -> bool| sockets.iter().any(|socket| is(socket.native()));
+        if of(Native::is_local) && of(Native::has_control) {
+            let reason = "what is asked of a socket of the internet comes as control data, and the name of a Unix peer has its place";
+            let why = Unavailable::new(self.what(), reason);
+            return Err(why.advise("give each a server of its own, or use provider batch").into());
+        }
         let (io, flags) = ring::set_up(&self.what(), &self.wanted::<T>(needs, at.len()))?;
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd", e))?;
         Ok(UringOpened { io, flags, sockets, region: Arc::clone(region), needs: *needs, alarm })

@@ -84,7 +84,10 @@ fn push_sends<T: Sharing>(
                 return;
             };
             let fd = types::Fd(native.fd());
-            let entry = opcode::SendMsg::new(fd, message).build().user_data(token.user_data());
+            // In the kernel's hands it would wait for a Unix peer that takes nothing.
+            let flags = if native.is_local() { libc::MSG_DONTWAIT as u32 } else { 0 };
+            let entry = opcode::SendMsg::new(fd, message).flags(flags).build();
+            let entry = entry.user_data(token.user_data());
             // SAFETY: message and slices stay until the send is over, since only its last
             // completion, or the lines below, end it.
             if let Err(QueueFull) = unsafe { submissions.push(&[entry]) } {

@@ -7,9 +7,12 @@ use crate::{
     memory::{Posted, Region, Slice},
     ring::{Slots, Token},
     rio::{Peer, Span, requests::Outgoing},
-    socket::native::{self, Joined, MOST_JOINED},
+    socket::{
+        names::stands_for_name,
+        native::{self, Joined, MOST_JOINED},
+    },
 };
-use std::{collections::VecDeque, mem, num::NonZeroU16, sync::Arc};
+use std::{collections::VecDeque, mem, net::SocketAddr, num::NonZeroU16, sync::Arc};
 
 /// Room for the control data of a send, aligned for its headers.
 type Control = [u64; native::SEND_CONTROL_BYTES / 8];
@@ -127,9 +130,13 @@ impl Sends {
             None => std::slice::from_mut(&mut one),
         };
         // From the last to the first, since each names the one behind it.
+        let mut name_place = None;
         let mut next = None;
         let parts = outgoing.drain(..joined.spans()).zip(vectors).rev();
-        for (Outgoing { slice, span, .. }, vector) in parts {
+        for (Outgoing { mut slice, span, .. }, vector) in parts {
+            if stands_for_name(&to.address) {
+                name_place = Some(name_in_front(&mut slice, &to.address));
+            }
             let payload = slice.payload();
             vector.iov_base = payload.as_ptr().cast_mut().cast();
             vector.iov_len = span.len.min(payload.len());
@@ -143,6 +150,11 @@ impl Sends {
         (message.name, name_bytes) = native::encode(&to.address);
         message.header.msg_name = (&raw mut message.name).cast();
         message.header.msg_namelen = name_bytes;
+        if let Some((name, name_bytes)) = name_place {
+            message.header.msg_name = name;
+            // A Unix socket cuts nothing, and would send all as one: without a name the kernel refuses it.
+            message.header.msg_namelen = if joined.segment().is_some() { 1 } else { name_bytes };
+        }
         message.header.msg_iov = match list {
             Some(list) => self.lists[list].as_mut_ptr(),
             None => &raw mut message.vector,
@@ -195,11 +207,24 @@ impl Sends {
     }
 }
 
+/// Writes the name of a Unix socket in front of the payload that goes there: as long as it is under way, nobody else uses that
+/// place. Answers where it is, and its length.
+#[cold]
+fn name_in_front(slice: &mut Slice, to: &SocketAddr) -> (*mut libc::c_void, libc::socklen_t) {
+    let headroom = slice.region().layout().headroom;
+    let place = slice.whole_mut()[..headroom].first_chunk_mut::<{ native::LOCAL_NAME_BYTES }>();
+    let place = place.expect("a frame has room for such a name");
+    // SAFETY: bytes may be written as if they had no value yet.
+    let place = unsafe { &mut *(&raw mut *place).cast() };
+    let name_bytes = native::encode_local(to, place);
+    (place.as_mut_ptr().cast(), name_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::{Layout, RegionOptions};
-    use std::net::{IpAddr, SocketAddr};
+    use std::net::IpAddr;
 
     const ANY: usize = usize::MAX;
 

@@ -149,6 +149,12 @@ impl Xdp {
 
     fn check(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let refuse = |what: &str, advice: &str| Err(self.unavailable(what).advise(advice).into());
+        if endpoint.is_unix() {
+            return refuse(
+                "no device has the datagrams of Unix sockets",
+                "use provider uring or batch",
+            );
+        }
         if endpoint.options.receive_time {
             return refuse(
                 "the kernel records no receive times here",

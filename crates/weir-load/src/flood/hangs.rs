@@ -1,0 +1,84 @@
+//! Finds generators that hang: a call that does not return, as of a driver that waits for its device for ever.
+//!
+//! Each counts its turns, of which it makes one every few seconds at the least however slow its pace. Looks are counted, and
+//! not time: whoever stops the whole process for a while (Ctrl-Z, a suspended machine) is not a generator that hangs.
+
+use std::time::{Duration, Instant};
+
+/// How often the generators are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How many looks in a row one that hangs has made no turn.
+const LOOKS_MAX: u32 = 5;
+
+/// What is known of each generator.
+pub(super) struct Hangs {
+    looked: Instant,
+    /// The turns that each had made, and since how many looks.
+    each: Vec<(u64, u32)>,
+}
+
+impl Hangs {
+    pub(super) fn new(generators: usize) -> Self {
+        Self { looked: Instant::now(), each: vec![(0, 0); generators] }
+    }
+
+    /// How long until they are to be looked at.
+    pub(super) fn left(&self) -> Duration {
+        LOOK_EVERY.saturating_sub(self.looked.elapsed())
+    }
+
+    /// Looks at the turns that each has made, if it is time; none of one that has nothing to do. Gives which hangs.
+    pub(super) fn look(&mut self, turns: impl Iterator<Item = Option<u64>>) -> Option<usize> {
+        if !self.left().is_zero() {
+            return None;
+        }
+        self.looked = Instant::now();
+        self.count(turns)
+    }
+
+    fn count(&mut self, turns: impl Iterator<Item = Option<u64>>) -> Option<usize> {
+        for (of, turns) in self.each.iter_mut().zip(turns) {
+            *of = match turns {
+                Some(turns) if turns == of.0 => (turns, of.1 + 1),
+                turns => (turns.unwrap_or(of.0), 0),
+            };
+        }
+        self.each.iter().position(|(_, looks)| *looks >= LOOKS_MAX)
+    }
+}
+
+/// What is said of it.
+pub(super) fn in_words(generator: usize, generators: usize) -> String {
+    format!(
+        "generator {} of {generators} hangs: a call of it has not returned for {} s",
+        generator + 1,
+        LOOK_EVERY.as_secs() * u64::from(LOOKS_MAX)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_makes_no_turn_hangs_and_who_has_nothing_to_do_does_not() {
+        let mut hangs = Hangs::new(3);
+        assert_eq!(hangs.look(std::iter::repeat(Some(0))), None, "it is not time");
+        for look in 1..LOOKS_MAX {
+            // The first moves, the second has nothing to do, the third stands.
+            assert_eq!(hangs.count([Some(look.into()), None, Some(0)].into_iter()), None);
+        }
+        let found = hangs.count([Some(9), None, Some(0)].into_iter());
+        assert_eq!(found, Some(2));
+        assert_eq!(in_words(2, 3), "generator 3 of 3 hangs: a call of it has not returned for 5 s");
+    }
+
+    #[test]
+    fn one_turn_between_is_enough() {
+        let mut hangs = Hangs::new(1);
+        for look in 0..100 {
+            let turns = u64::from(look / (LOOKS_MAX - 1));
+            assert_eq!(hangs.count([Some(turns)].into_iter()), None, "{look}");
+        }
+    }
+}
