@@ -51,6 +51,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weir/src/port/winsock", Layer::Provider),
     ("weir/src/ring", Layer::Provider),
     ("weir/src/rio/uring", Layer::Provider),
+    ("weir/src/rio/winsock", Layer::Provider),
     ("weir/src/rio/xdp", Layer::Provider),
     ("weir/src/rio/packet", Layer::Provider),
     ("weir/src/counters/os", Layer::Provider),
@@ -74,6 +75,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("weir/src/contract.rs", "cfg", "declares what a system lacks, for all contracts"),
     ("weir/src/rio/choice.rs", "cfg", "the table of providers, with an arm for each that is here"),
     ("weir/src/rio/choice.rs", "Linux", "the table of providers, which says where each is from"),
+    ("weir/src/rio/choice.rs", "Windows", "the table of providers, which says where each is from"),
     ("weir-cli/src/load.rs", "Windows", "the help of an option that is another call there"),
     ("weir-lab/src/udp/report/mod.rs", "Windows", "the machine of figures that others published"),
     (

@@ -262,6 +262,9 @@ const UNDER_WINE_BY_ONE: &str = "conformance under Wine; under 8.0 with `--recei
 const NOT_YET: &str = "not yet";
 /// For what is written, and needs what Wine does not have.
 const NEVER_RUN: &str = "written, never run: Wine lacks it";
+/// For what is tested on something that stands in for what Wine does not have.
+const ON_A_STAND_IN: &str =
+    "written; its calls run against a stand-in under Wine; never run on Windows";
 const NO_INTERFACE: &str = "there is no such interface";
 
 /// Every row, from the tables of the library.
@@ -288,12 +291,14 @@ fn rows() -> Vec<Row> {
     let provider = rio::Choice::ALL.iter().map(|choice| {
         let rio::AboutProvider { name, summary, .. } = choice.about();
         let verified = match (choice.reaches_loopback(), name.contains('-')) {
+            (true, _) if name == "winsock" => NO_INTERFACE,
             (true, _) => MEASURED,
             (false, false) => ON_A_LINK,
             (false, true) => CHECKED_ON_A_LINK,
         };
         let [linux, windows] = of_provider(name);
-        let (under_wine, elsewhere) = (UNDER_WINE, NOT_YET);
+        let elsewhere = if name == "winsock" { ON_A_STAND_IN } else { NOT_YET };
+        let under_wine = UNDER_WINE;
         let kind = Kind::Provider;
         Row { kind, name, summary, linux, windows, verified, under_wine, elsewhere }
     });
@@ -401,6 +406,7 @@ fn of_provider(name: &str) -> [Option<Interface>; 2] {
             [Some(("AF_PACKET, TPACKET_V3", "copies; receives only; not for comparisons")), None]
         }
         "xdp" => [Some(("AF_XDP", "one queue of one device; not loopback")), None],
+        "winsock" => [None, Some(("registered I/O (RIO)", "a notification by event or by port"))],
         "batch" => [
             Some(("recvmmsg, sendmmsg", "")),
             Some(("WSARecvFrom, overlapped with an event", "no call for a batch")),

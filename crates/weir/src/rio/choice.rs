@@ -5,6 +5,7 @@ use super::{
     batch::PlainSockets,
     packet::Packet,
     uring::{Polling, Uring},
+    winsock::Winsock,
     xdp::{Mode, Xdp},
 };
 use crate::{Error, Unavailable, options::Named};
@@ -40,6 +41,7 @@ pub trait OnProvider {
 /// A provider, of the type that implements it.
 pub(crate) enum Chosen {
     Uring(Uring),
+    Winsock(Winsock),
     Batch(PlainSockets),
     Xdp(Xdp),
     Packet(Packet),
@@ -117,6 +119,10 @@ providers! {
         "io_uring, with the kernel's work done by a kernel thread that polls",
         "SQPOLL, Linux 5.1; multishot recvmsg, Linux 6.0",
         Uring(Uring::polling(Polling::KernelThread));
+    Winsock "winsock":
+        "registered I/O of Winsock (tested on a stand-in under Wine; it has never run on Windows)",
+        "RIO, Windows 8",
+        Winsock(Winsock::default());
     Batch "batch":
         "plain sockets: slices wait in user space and a dequeue is one batched receive",
         "recvmmsg(2), Linux 2.6.33; plain receives on other systems",
@@ -208,7 +214,7 @@ impl Choice {
         match self.provider() {
             Chosen::Xdp(xdp) => xdp.any_port,
             Chosen::Packet(_) => true,
-            Chosen::Uring(_) | Chosen::Batch(_) => false,
+            Chosen::Uring(_) | Chosen::Winsock(_) | Chosen::Batch(_) => false,
         }
     }
 
@@ -257,6 +263,10 @@ macro_rules! with_provider {
     ($choice:expr, |$provider:ident| $body:expr) => {
         match $crate::rio::Choice::provider($choice) {
             $crate::rio::Chosen::Batch($provider) => $body,
+            #[cfg(windows)]
+            $crate::rio::Chosen::Winsock($provider) => $body,
+            #[cfg(not(windows))]
+            $crate::rio::Chosen::Winsock(absent) => Err(absent.absent().into()),
             #[cfg(target_os = "linux")]
             $crate::rio::Chosen::Uring($provider) => $body,
             #[cfg(not(target_os = "linux"))]

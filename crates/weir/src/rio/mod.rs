@@ -56,6 +56,7 @@ pub mod streams;
 pub mod turn;
 pub mod uring;
 mod watched;
+pub mod winsock;
 #[cfg(all(test, target_os = "linux"))]
 mod wire_tests;
 pub mod xdp;

@@ -55,7 +55,7 @@ const BY_INTERFACE: u8 = 1 << 2;
 
 // Address families, as in Linux.
 const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
+pub(crate) const AF_INET6: u16 = 10;
 
 /// What a completion says of a datagram that was received, or of several with receive offload. Where it came from lies in
 /// its slice ([`Completion::source`](crate::rio::Completion::source)).

@@ -560,7 +560,10 @@ impl DatagramSocket {
     /// [`Error::Bind`] with the address and the system's answer; [`Error::Io`] if an option
     /// is refused.
     pub fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
-        let native = native::Native::open(endpoint)?;
+        Self::of(native::Native::open(endpoint)?, endpoint)
+    }
+
+    fn of(native: native::Native, endpoint: &Endpoint) -> Result<Self, Error> {
         let local_address =
             native.local_address().map_err(|e| Error::io("reading the socket's address", e))?;
         let busy_poll = endpoint.options.busy_poll;

@@ -40,6 +40,11 @@ use suite::{Row, Suite, required};
 
 /// Runs the suite.
 pub fn main() {
+    // Else the provider would be no row under Wine.
+    #[cfg(windows)]
+    if weir::rio::winsock::stand_in::install_where_absent() {
+        eprintln!("the provider winsock runs on a stand-in: this system has no registered I/O");
+    }
     let mut suite = Suite::new(Arguments::from_args(), |_, check| check());
     let checks = [
         once::CHECKS,

@@ -48,6 +48,11 @@ pub fn on_each(misuse: &impl Misuse) {
     for uring in [Uring::default(), Uring::polling(Polling::Interrupt)] {
         on(misuse, "uring", &uring, loopback);
     }
+    #[cfg(windows)]
+    {
+        weir::rio::winsock::stand_in::install_where_absent();
+        on(misuse, "winsock", &weir::rio::winsock::Winsock::default(), loopback);
+    }
     on(misuse, "batch", &PlainSockets, loopback);
     let wire = Wire::new(1);
     on(misuse, "fake-xdp", &FakeXdp::new(&wire), loopback);

@@ -29,7 +29,7 @@
 mod inner;
 mod operations;
 mod place;
-mod queue;
+pub(crate) mod queue;
 mod state;
 pub mod streams;
 mod table;

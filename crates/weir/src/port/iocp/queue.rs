@@ -31,13 +31,13 @@ use windows_sys::Win32::{
 };
 
 /// The address of the packet that ends waits. No block has it, since blocks are aligned; so below.
-pub(super) const END: usize = 1;
+pub(crate) const END: usize = 1;
 
 /// The address of packets that say that something lies in a queue of ours.
-pub(super) const POSTED: usize = 2;
+pub(crate) const POSTED: usize = 2;
 
 /// A port.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// Closed when no thread can be waiting at it: each has the packet that ends its wait first. So nothing depends on
     /// ERROR_ABANDONED_WAIT_0 (735), by which Windows ends the waits at a handle that is closed.
     port: OwnedHandle,
@@ -47,7 +47,7 @@ pub(super) struct Queue {
 }
 
 /// Room for the packets of one take.
-pub(super) struct Entries(Vec<OVERLAPPED_ENTRY>);
+pub(crate) struct Entries(Vec<OVERLAPPED_ENTRY>);
 
 impl Entries {
     pub fn new() -> Self {
@@ -136,6 +136,30 @@ impl Queue {
             }
         }
         Ok(entries.0[..taken as usize].iter().map(|entry| entry.lpOverlapped.addr()))
+    }
+
+    /// Waits for one packet: its address. `None` where the time is over.
+    pub fn take_one(&self, timeout: Option<Duration>) -> io::Result<Option<usize>> {
+        let port = self.port.as_raw_handle();
+        let (mut entry, mut taken) = (OVERLAPPED_ENTRY::default(), 0);
+        // SAFETY: the port is open, and there is room for one entry.
+        let ok = unsafe {
+            let timeout_ms = milliseconds(timeout);
+            GetQueuedCompletionStatusEx(port, &mut entry, 1, &mut taken, timeout_ms, 0)
+        };
+        if ok != 0 {
+            return Ok(Some(entry.lpOverlapped.addr()));
+        }
+        // SAFETY: reads a variable of this thread.
+        match unsafe { GetLastError() } {
+            WAIT_TIMEOUT => Ok(None),
+            code => Err(io::Error::from_raw_os_error(code as i32)),
+        }
+    }
+
+    /// The port, for what posts to it by itself.
+    pub fn handle(&self) -> HANDLE {
+        self.port.as_raw_handle()
     }
 
     /// Has the calling thread count no longer among those that run, until its next take.

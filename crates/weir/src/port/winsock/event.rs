@@ -38,7 +38,7 @@ impl Event {
 }
 
 /// Events that somebody waits for, as many as the system takes.
-pub(super) struct Events {
+pub(crate) struct Events {
     handles: [HANDLE; WSA_MAXIMUM_WAIT_EVENTS as usize],
     count: usize,
 }

@@ -24,7 +24,7 @@
 //!
 //! Origin: overlapped operations with events of Winsock 2, Windows NT 4.0; CancelIoEx, Windows Vista.
 
-mod event;
+pub(crate) mod event;
 mod operations;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ pub(super) const TAKES_GIVEN: bool = false;
 
 pub use send::replies_from_local_address;
 
-use super::{Arrival, Endpoint, Meta, Mode, PeerError, ReceiveBuffer, Shard};
+use super::{Arrival, DatagramSocket, Endpoint, Meta, Mode, PeerError, ReceiveBuffer, Shard};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -102,6 +102,10 @@ pub struct Native {
 
 impl Native {
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
+        Self::open_of(endpoint, Type::DGRAM)
+    }
+
+    fn open_of(endpoint: &Endpoint, kind: Type) -> Result<Self, Error> {
         let Endpoint { address, options } = *endpoint;
         if options.reuse_port && options.steer_by_core.is_none() {
             return Err(Unavailable::new(
@@ -148,7 +152,7 @@ impl Native {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
         };
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))
             .map_err(refused("opening"))?;
         socket.set_nonblocking(true).map_err(refused("FIONBIO"))?;
         match options.steer_by_core {
@@ -331,14 +335,9 @@ impl Native {
         // SAFETY: a name is numbers, and the caller vouches for its length.
         let from = unsafe { SockAddr::new(ptr::read(name), message.namelen) };
         let local = match self.has_control() {
-            true => local_address_in(&control.0[..message.Control.len as usize]),
+            true => local_address_of(&control.0[..message.Control.len as usize], self.ipv6),
             false => None,
         };
-        let local = local.map(|address| match address {
-            // The same form as in `from`.
-            IpAddr::V4(v4) if self.ipv6 => v4.to_ipv6_mapped().into(),
-            address => address,
-        });
         let from = from.as_socket().unwrap_or(NOBODY);
         Arrival {
             len,
@@ -478,6 +477,25 @@ impl Native {
         let _ = self.socket.shutdown(std::net::Shutdown::Read);
         // SAFETY: the event lives as long as this socket. Setting a live event cannot fail.
         unsafe { WSASetEvent(self.ended.as_raw_handle() as WSAEVENT) };
+    }
+}
+
+impl DatagramSocket {
+    /// Opens and binds a socket that can have queues of registered I/O (WSA_FLAG_REGISTERED_IO).
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub(crate) fn bind_registered(endpoint: &Endpoint) -> Result<Self, Error> {
+        Self::of(Native::open_of(endpoint, Type::DGRAM.registered_io())?, endpoint)
+    }
+}
+
+/// The address that a datagram was sent to, as its control data says, in the form that its source has on this socket.
+#[inline]
+pub(crate) fn local_address_of(control: &[u8], ipv6: bool) -> Option<IpAddr> {
+    match local_address_in(control)? {
+        IpAddr::V4(v4) if ipv6 => Some(v4.to_ipv6_mapped().into()),
+        address => Some(address),
     }
 }
 
