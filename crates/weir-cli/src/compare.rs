@@ -188,7 +188,7 @@ fn heed_interrupts() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::new();
     let raised = interrupt.clone();
     ctrlc::set_handler(move || raised.raise())
-        .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     Ok(interrupt)
 }
 

@@ -145,7 +145,7 @@ pub struct FloodArgs {
 
     /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
     /// a longer flood neighbours are joined.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// Warm-up time that is not counted.
@@ -408,7 +408,7 @@ pub fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
         }
         stop.request(StopReason::Asked);
     })
-    .context("cannot heed Ctrl-C")
+    .context("cannot handle Ctrl-C")
 }
 
 fn code_of_error(error: &anyhow::Error) -> u8 {

@@ -71,8 +71,8 @@ run here.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
-/// The server echoes, unless --one-way is given; any echo server will do. Only loopback addresses are loaded, unless a
-/// rank of the same run is on the server's host (--mpi-server).
+/// The server echoes, unless --one-way is given; any echo server will do. Only loopback addresses are loaded, unless
+/// the server agrees (--control), or a rank of the same run is on its host (--mpi-server).
 /// From 10,000 connections on, or where ports run out, further addresses of 127.0.0.0/8 are taken. Counts and
 /// rates: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
@@ -98,7 +98,7 @@ pub struct LoadTcp {
     blocks: u32,
 
     /// Time from the beginning of one block to the next.
-    #[arg(long, default_value = "2", value_parser = parse_time)]
+    #[arg(long, default_value = "2s", value_parser = parse_time)]
     block_interval: Duration,
 
     /// Bytes of a message; a range, such as 1-64k, for messages of random lengths.
@@ -237,7 +237,7 @@ pub struct LoadTcp {
     connecting: u32,
 
     /// How long making one connection may take: Linux drops what a full backlog cannot take.
-    #[arg(long, default_value = "5", value_parser = parse_time)]
+    #[arg(long, default_value = "5s", value_parser = parse_time)]
     connect_timeout: Duration,
 
     #[arg(long, value_parser = parse_time, help = format!(
@@ -247,7 +247,7 @@ pub struct LoadTcp {
     setup_time: Option<Duration>,
 
     /// How long an answer may take before its connection is given up.
-    #[arg(long, default_value = "30", value_parser = parse_time)]
+    #[arg(long, default_value = "30s", value_parser = parse_time)]
     answer_timeout: Duration,
 
     #[arg(long, value_parser = parse_time, help = format!(
@@ -258,7 +258,7 @@ pub struct LoadTcp {
 
     /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
     /// a longer load neighbours are joined.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// Run id, which goes into the bytes that are sent [default: random].

@@ -116,7 +116,7 @@ impl Together {
         let signals = Arc::new(Stop::new());
         let (raised, told) = (Arc::clone(&signals), Arc::clone(&signals));
         ctrlc::set_handler(move || raised.request(StopReason::Asked))
-            .context("cannot heed Ctrl-C")?;
+            .context("cannot handle Ctrl-C")?;
         let mut command = Command::new(program);
         command.arg(LINK);
         let mpi = Arc::new(Mpi::start(command, move || told.request(StopReason::Asked))?);

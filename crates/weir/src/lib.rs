@@ -9,7 +9,9 @@
 //! | [`limits`], [`tcp::Limits`] | what a server may take and send |
 //! | [`rio`], [`port`], [`readiness`], [`socket`], [`stream`], [`memory`] | the contracts that designs stand on, each with the rules that hold on every provider |
 //! | [`counters`], [`tunable`] | what a server counts, and what may be changed while it runs |
-//! | [`timer`], [`options`], [`error`], [`wake`] | what all of them use |
+//! | `asynchronous` | what a server receives, awaited in tasks of any executor (with `udp` or `tcp`) |
+//! | [`inherited`] | sockets from a service manager or from the process before |
+//! | [`timer`], [`options`], [`error`], [`wake`], [`gather`] | what all of them use |
 //! | [`machine`], [`affinity`], [`process`], [`privilege`] | what the machine is, and where threads run |
 //!
 //! Examples of programs are in the package's folder `examples`: a sink, an echo server, a statsd aggregator, a relay, a

@@ -10,7 +10,8 @@ use clap::Args;
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
 use serde::Serialize;
 use std::{
-    io::Read as _,
+    fmt,
+    io::{self, Read as _, Write as _},
     net::SocketAddr,
     path::PathBuf,
     sync::{
@@ -144,7 +145,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.until_eof {
         let asked = Arc::clone(&stop);
         std::thread::spawn(move || {
-            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+            let _ = io::stdin().lock().read_to_end(&mut Vec::new());
             asked.notify_one();
         });
     }
@@ -172,10 +173,10 @@ async fn serve(
     });
     if let Some(at) = options.metrics {
         let at = metrics::serve(at, Arc::clone(&server)).await?;
-        eprintln!("metrics at http://{at}/metrics");
+        remark(format_args!("metrics at http://{at}/metrics"));
     }
     for (name, value) in effective {
-        eprintln!("{name}: {value}");
+        remark(format_args!("{name}: {value}"));
     }
     println!("listening on {address} ({})", options.sockets.on);
     tokio::select! {
@@ -185,6 +186,11 @@ async fn serve(
     server.stop(Duration::from_secs(options.grace_s.into())).await;
     println!("{}", serde_json::to_string(&server.report(options.sockets.on, began.elapsed()))?);
     Ok(())
+}
+
+/// For whoever looks on: a server goes on where nobody reads any more, which `eprintln!` would not.
+fn remark(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Takes connections until the endpoint is closed.

@@ -156,7 +156,7 @@ fn counts(shown: &Shown, report: &Report) {
 
 fn window(shown: &Shown, window: &Window, whole: bool, beside: bool) {
     shown.tell(
-        "watched",
+        "measured",
         format!("{:.3} s, {} I/Os", window.elapsed_ns as f64 / 1e9, window.completed),
     );
     shown.tell("rate", format!("{:.0} I/Os per s", window.ios_per_s));
@@ -198,7 +198,7 @@ fn window(shown: &Shown, window: &Window, whole: bool, beside: bool) {
     if let (Some(gave), Some(lost)) =
         (window.voluntary_switches_per_s, window.involuntary_switches_per_s)
     {
-        shown.tell("context switches", format!("{gave:.0} per s waiting, {lost:.0} pushed aside"));
+        shown.tell("context switches", format!("{gave:.0} per s voluntary, {lost:.0} involuntary"));
     }
     each("others' load", window.load_of_others_percent, &|share| {
         format!("{share:.0} % of the cores")
@@ -227,7 +227,7 @@ fn seconds(second: &Estimate, all: &[f64]) -> String {
 }
 
 fn too_short() -> String {
-    format!("watch {} s or more to see whether the rate falls", weir_lab::iops::FEWEST_SECONDS)
+    format!("measure {} s or more to see whether the rate falls", weir_lab::iops::FEWEST_SECONDS)
 }
 
 /// How it went beside its control.

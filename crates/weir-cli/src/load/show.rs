@@ -116,7 +116,7 @@ impl Finding for LoadReport {
         }
         shown.tell(
             "messages",
-            format!("{} sent, {} over", counts.messages_sent, counts.messages_over),
+            format!("{} sent, {} completed", counts.messages_sent, counts.messages_over),
         );
         if self.messages_unanswered > 0 {
             shown.tell("unanswered", self.messages_unanswered);

@@ -215,7 +215,7 @@ pub struct ServeUdp {
     replies_per_s: Most,
 
     /// Interval of progress lines, at least 10 ms; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// Receive the datagrams to every port of a device's addresses (--on), and show who sends to which port, with
@@ -644,7 +644,7 @@ fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), F
         }
         let _ = sender.send(Event::Stop);
     })
-    .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+    .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     if end_with_input {
         let sender = events.clone();
         std::thread::spawn(move || {

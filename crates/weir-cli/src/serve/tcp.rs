@@ -159,7 +159,7 @@ pub struct ServeTcp {
     close_when_full: bool,
 
     /// Close connections that never sent anything after this time; 0 for never.
-    #[arg(long, default_value = "300", value_parser = parse_time)]
+    #[arg(long, default_value = "300s", value_parser = parse_time)]
     silent: Duration,
 
     /// Close connections that sent something and have been silent for this long; 0 for never.
@@ -167,20 +167,20 @@ pub struct ServeTcp {
     idle: Duration,
 
     /// Close connections that take none of their output for this long; 0 for never.
-    #[arg(long, default_value = "60", value_parser = parse_time)]
+    #[arg(long, default_value = "60s", value_parser = parse_time)]
     stalled: Duration,
 
     /// Probe a peer that has been silent for this long (SO_KEEPALIVE), then every 10 s; six unanswered probes
     /// break the connection. Whole seconds; 0 for never.
-    #[arg(long, default_value = "60", value_parser = parse_time)]
+    #[arg(long, default_value = "60s", value_parser = parse_time)]
     keepalive: Duration,
 
     /// At the end, wait this long for output under way and for peers to close.
-    #[arg(long, default_value = "5", value_parser = parse_time)]
+    #[arg(long, default_value = "5s", value_parser = parse_time)]
     stop_time: Duration,
 
     /// Interval of progress lines, at least 10 ms; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// End when the standard input ends.

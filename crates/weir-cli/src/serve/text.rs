@@ -178,7 +178,7 @@ fn audit(text: &mut String, report: &ServerReport) {
     let audit = &report.audit;
     let _ = writeln!(
         text,
-        "audit: {} received, {} damaged, {} of wrong size, {} twice, {} out of order, {} of strangers",
+        "audit: {} received, {} damaged, {} of wrong size, {} twice, {} out of order, {} not of this run",
         audit.received,
         audit.corrupt,
         audit.wrong_size,
@@ -215,7 +215,9 @@ fn counters(text: &mut String, report: &ServerReport) {
 /// `1 - 1000 - 5.2`, as the originals had it: minimum, maximum, average.
 fn min_max_mean(batches: &Batches) -> String {
     match (batches.min, batches.max, batches.mean) {
-        (Some(min), Some(max), Some(mean)) => format!("{min} - {max} - {mean:.1}"),
+        (Some(min), Some(max), Some(mean)) => {
+            format!("{min} - {max} - {mean:.1} (min - max - mean)")
+        }
         _ => UNKNOWN.into(),
     }
 }
@@ -280,7 +282,7 @@ mod tests {
             "most per dequeue: 1000",
             "receives pending: 150000",
             "threads running: 8; threads that handled any datagram: 1",
-            "thread 0: 9 dequeues, 4 notifies, 984000 datagrams, 1 - 1000 - 5.2 per dequeue",
+            "thread 0: 9 dequeues, 4 notifies, 984000 datagrams, 1 - 1000 - 5.2 (min - max - mean) per dequeue",
             "thread 0: 1234.6 ms of CPU time, 12 context switches, last on core -",
             "2000 ms, 984000 datagrams, 492000 datagrams/s",
             "CPU: 1016 ns per datagram, 50 % of a core",

@@ -276,8 +276,9 @@ impl LoadReport {
             return Some(match (refused, timed_out) {
                 _ if self.ended_by == EndedBy::Asked => return None,
                 (0, 0) => format!("none of {} connections was made{worst}", counts.attempted),
-                (1, 0) => "the connection was refused; does anyone listen there?".into(),
-                (_, 0) => format!("{refused} connections were refused; does anyone listen there?"),
+                (_, 0) => {
+                    format!("connections were refused ({refused}); does anyone listen there?")
+                }
                 _ => format!(
                     "none of {} connections was made in time: {timed_out} timed out",
                     counts.attempted

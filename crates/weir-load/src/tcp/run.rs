@@ -249,7 +249,7 @@ fn settings_with(
             }
             .into(),
         ),
-        ("duration", format!("{:?}, {:?} of it unmeasured", spec.duration, spec.warm_up)),
+        ("duration", format!("{:?}, the first {:?} of it a warm-up", spec.duration, spec.warm_up)),
         ("processes", spec.share.of.to_string()),
         ("threads", format!("{} in each", spec.threads)),
         ("cores", or((!spec.cores.is_empty()).then(|| format!("{:?}", spec.cores)), "any")),

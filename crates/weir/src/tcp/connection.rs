@@ -155,7 +155,7 @@ impl<H: Handler> Connection<H> {
         worker.counters.bytes_received.add(bytes.len() as u64);
         self.last_received = worker.clock.now();
         self.has_received = true;
-        if self.is_deaf() || self.is_over() {
+        if self.is_deaf() || self.must_close() {
             worker.counters.bytes_discarded.add(bytes.len() as u64);
             return 0;
         }
@@ -283,9 +283,9 @@ impl<H: Handler> Connection<H> {
         self.reason.get_or_insert(reason);
     }
 
-    /// Whether it is to be closed for a reason.
+    /// Whether it must be closed, for a reason other than an end in order.
     #[inline]
-    fn is_over(&self) -> bool {
+    fn must_close(&self) -> bool {
         self.reason.is_some() && !self.ends_in_order
     }
 
@@ -322,7 +322,7 @@ impl<H: Handler> Connection<H> {
     /// What is to be done next.
     #[inline]
     pub fn wants(&self, limits: &Limits) -> Wants {
-        let close = self.is_over() || (self.ended && self.fin_sent);
+        let close = self.must_close() || (self.ended && self.fin_sent);
         if close {
             return Wants { close, ..Wants::default() };
         }
@@ -399,7 +399,7 @@ impl<H: Handler> Connection<H> {
         [heard, moved]
     }
 
-    /// Its time is over, or was put off. Fails it where a time has run out, and calls the handler where
+    /// A timer of it fired, perhaps one that has been put off since. Fails it where a time has run out, and calls the handler where
     /// that is what was asked for.
     pub fn timed(&mut self, worker: &mut Worker<H>) {
         let now = worker.clock.now();
@@ -449,7 +449,7 @@ impl<H: Handler> Connection<H> {
         echo: Echo,
         call: impl FnOnce(&mut H, &mut Output<'_>),
     ) -> bool {
-        let over = self.is_over();
+        let over = self.must_close();
         let Some(handler) = self.handler.as_mut().filter(|_| !over) else {
             return false;
         };
@@ -503,7 +503,7 @@ impl<H: Handler> Connection<H> {
                 self.fail(Reason::Panicked(text_of(&*panic)));
             }
         }
-        echo == Echo::Asked && !self.is_over()
+        echo == Echo::Asked && !self.must_close()
     }
 
     /// Does as the handler asks.

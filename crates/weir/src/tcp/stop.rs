@@ -25,7 +25,7 @@ impl<H: Handler> Connection<H> {
 
 /// The same for a connection with a stream of its own: as many bytes as the system says. Where it did not, some that it has
 /// acknowledged would be lost unnoticed: so the connection is reset.
-pub(super) fn finish_after<H: Handler>(
+pub(super) fn finish<H: Handler>(
     worker: &mut Worker<H>,
     connection: &mut Connection<H>,
     stream: &Stream,
@@ -50,7 +50,7 @@ pub(super) fn finish_at<H: Handler>(
 ) {
     let left = in_all.map(|in_all| in_all.saturating_sub(received));
     let left = left.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
-    finish_after(worker, connection, stream, left);
+    finish(worker, connection, stream, left);
 }
 
 /// A thread takes in no more connections that others have made; those that came are closed.

@@ -6,8 +6,8 @@ use crate::{
     rio::{Peer, Span},
     socket::{Link, Meta, PeerError, context::Origin},
     udp::{
-        loops::Loops,
         outbox::{Checked, Exits, NotTaken, SharedOutbox, Transmit},
+        reply_loops::Loops,
     },
 };
 use std::{

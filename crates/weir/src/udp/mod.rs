@@ -27,10 +27,10 @@
 
 mod handler;
 mod job;
-mod loops;
 mod outbox;
 mod plain;
 mod port;
+mod reply_loops;
 mod rio;
 mod running;
 mod server;

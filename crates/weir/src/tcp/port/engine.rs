@@ -1360,7 +1360,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             // What was received is handled under the connection's lock.
             Idle::ZeroByte => {
                 let waiting = stream.waiting(&self.worker.calls);
-                stop::finish_after(self.worker, connection, stream, waiting);
+                stop::finish(self.worker, connection, stream, waiting);
             }
         }
     }

@@ -395,7 +395,7 @@ impl<H: Handler> ReadyThread<H> {
         let Some(open) = self.table.get_mut(slot) else { return };
         let waiting = open.stream.waiting(&worker.calls);
         open.connection.begin(worker);
-        stop::finish_after(worker, &mut open.connection, &open.stream, waiting);
+        stop::finish(worker, &mut open.connection, &open.stream, waiting);
         open.interest = Interest::NONE;
         self.serve(worker, set, slot);
     }

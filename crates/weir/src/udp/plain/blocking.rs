@@ -38,7 +38,7 @@ impl Blocking {
     }
 }
 
-/// Receives one datagram.
+/// Receives one datagram; the loop around it is [`engine::start_blocking`].
 fn receive<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,

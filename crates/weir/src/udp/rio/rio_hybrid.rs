@@ -6,18 +6,19 @@
 //! the queue, and so on; as the load falls the threads park again, the last to have come first.
 //! So few threads touch the state, the caches stay warm, and hardly any thread wakes another.
 //!
-//! It polls `spin` longer after the last datagram before it waits: that buys latency (no wake-up)
-//! with CPU time. With `adaptive` it buys less of it where datagrams come regularly: it sleeps for most of the gap, and
-//! polls when the next one is expected (see `spin`); and none where polling seldom meets one. It fails where the threshold is above what a dequeue ever brings: then one
-//! thread does all the work, however overwhelmed. With one thread there is nobody to give the
-//! queue to, and the queue may use what only works on one thread.
+//! Polling on for `spin` after the last datagram saves a wake-up and costs CPU time. With `adaptive` it polls less: where
+//! datagrams come regularly it sleeps until just before the next one is expected (see `spin`); where polling rarely
+//! catches one, it waits at once.
+//!
+//! It fails where the threshold is above what a dequeue ever brings: then one thread does all the work, however
+//! overwhelmed. With one thread there is nobody to give the queue to, and the queue may use what only works on one thread.
 //!
 //! With several threads posting is behind a lock: a request queue takes one poster at a time. Each
 //! socket's queue has its own, which is taken once for a batch, and for a datagram that is answered with
 //! a copy.
 //!
-//! On io_uring the thread that holds the queue copies under load (it sweeps); below that the one
-//! that armed the receive, which is who last waited after a sweep, and holds the queue as a rule.
+//! On io_uring, under load the thread that holds the queue copies the datagrams itself (it sweeps). Otherwise the kernel
+//! copies on the thread that armed the receive: the one that last waited after a sweep, usually the holder.
 //!
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 

@@ -1,4 +1,4 @@
-//! Accepting: how many are asked for at a time, and where the kernel writes the peers' addresses.
+//! The accepts that are under way, and where the kernel writes the peers' addresses; `arming` starts them.
 
 use crate::{
     ring::{Slots, Token},
@@ -12,12 +12,12 @@ use std::{mem, net::SocketAddr, os::fd::RawFd};
 pub(super) const ACCEPTS: usize = 64;
 
 /// Where the kernel writes an address.
-pub(super) struct Name {
+pub(super) struct PeerAddress {
     storage: SockAddrStorage,
     len: libc::socklen_t,
 }
 
-impl Name {
+impl PeerAddress {
     fn new() -> Self {
         let storage = SockAddrStorage::zeroed();
         let len = storage.size_of();
@@ -65,7 +65,7 @@ pub(super) struct Accepts {
     each: u32,
     slots: Slots<Accept>,
     /// By slot.
-    names: Box<[Name]>,
+    names: Box<[PeerAddress]>,
     wanted: bool,
 }
 
@@ -79,7 +79,7 @@ impl Accepts {
             listeners: listeners.into_iter().map(listening).collect(),
             each: each as u32,
             slots: Slots::new(class, most),
-            names: (0..most).map(|_| Name::new()).collect(),
+            names: (0..most).map(|_| PeerAddress::new()).collect(),
             wanted: false,
         }
     }
@@ -135,12 +135,12 @@ impl Accepts {
     }
 
     /// Notes one that is asked for.
-    pub fn insert(&mut self, listener: u32, at: usize, place: u32) -> (Token, *mut Name) {
+    pub fn insert(&mut self, listener: u32, at: usize, place: u32) -> (Token, *mut PeerAddress) {
         self.listeners[listener as usize].under_way += 1;
         let accept = Accept { listener, at, place };
         let token = self.slots.insert(accept).expect("each listener asks for so many and no more");
         let name = &mut self.names[token.slot()];
-        *name = Name::new();
+        *name = PeerAddress::new();
         (token, name)
     }
 

@@ -1,6 +1,6 @@
 //! What is asked of the kernel: an entry for each kind of request. Sockets are files of the ring's table.
 
-use super::accepts::Name;
+use super::accepts::PeerAddress;
 use crate::ring::Token;
 use io_uring::{
     opcode,
@@ -34,9 +34,9 @@ const SIOCINQ: u32 = 0;
 static NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
 
 /// An accept into a place of the table.
-pub(super) fn accept(listener: RawFd, place: u32, name: *mut Name, token: Token) -> Entry {
+pub(super) fn accept(listener: RawFd, place: u32, name: *mut PeerAddress, token: Token) -> Entry {
     let into = DestinationSlot::try_from_slot_target(place).expect("a place of the table");
-    let (address, len) = Name::parts(name);
+    let (address, len) = PeerAddress::parts(name);
     opcode::Accept::new(Fd(listener), address, len)
         .file_index(Some(into))
         .build()
@@ -44,8 +44,8 @@ pub(super) fn accept(listener: RawFd, place: u32, name: *mut Name, token: Token)
 }
 
 /// An accept of a Unix socket, into a descriptor.
-pub(super) fn accept_local(listener: RawFd, name: *mut Name, token: Token) -> Entry {
-    let (address, len) = Name::parts(name);
+pub(super) fn accept_local(listener: RawFd, name: *mut PeerAddress, token: Token) -> Entry {
+    let (address, len) = PeerAddress::parts(name);
     opcode::Accept::new(Fd(listener), address, len)
         .flags(libc::SOCK_CLOEXEC)
         .build()
