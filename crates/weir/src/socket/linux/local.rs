@@ -4,7 +4,7 @@
 //! more is refused, or waits. So a peer that takes nothing is one that nothing can be sent to, and a send to it must
 //! neither wait nor look like a want of room that others meet, too.
 
-use super::{Ending, Native, entered, message::header};
+use super::{Ending, Native, entered};
 #[cfg(feature = "udp")]
 use crate::stream::UnixDatagram;
 use crate::{
@@ -225,13 +225,17 @@ impl Native {
     ) -> io::Result<()> {
         let mut name = [MaybeUninit::uninit(); LOCAL_NAME_BYTES];
         let length = encode_local(&to.address, &mut name);
-        let mut vector =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let mut none = MaybeUninit::uninit();
-        let mut header = header(&mut vector, &mut none, None);
-        (header.msg_name, header.msg_namelen) = (name.as_mut_ptr().cast(), length);
-        // SAFETY: the header points at a name, a vector and bytes that outlive the call, which only reads them.
-        let call = || unsafe { libc::sendmsg(self.fd(), &header, libc::MSG_DONTWAIT) };
+        // SAFETY: bytes and name outlive the call, and length is the name's.
+        let call = || unsafe {
+            libc::sendto(
+                self.fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+                name.as_ptr().cast(),
+                length,
+            )
+        };
         entered(counters, call).map(drop).map_err(|e| self.of_send(e))
     }
 

@@ -63,10 +63,8 @@ pub(super) fn path_of(bytes: Vec<u8>) -> std::path::PathBuf {
 
 /// There is no such socket.
 #[cfg(feature = "udp")]
-pub(super) fn bound_unix(
-    socket: crate::stream::UnixDatagram,
-) -> io::Result<(Vec<u8>, std::net::UdpSocket)> {
-    match socket {}
+pub(super) fn bound_unix<S>(_: S) -> io::Result<(Vec<u8>, std::net::UdpSocket)> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Every datagram is a call of its own.
