@@ -502,7 +502,7 @@ fn what_makes_no_sense_with_a_unix_socket_is_told() {
         (&["serve", "tcp", "--unix", &path, "--unix-mode", "999"], 2, "in octal"),
         (&["serve", "tcp", "--unix-mode", "600"], 2, "--unix"),
         (&["serve", "tcp", "--unix", "@weir", "--unix-mode", "600"], 2, "anybody"),
-        (&["serve", "tcp", "--unix", "unix:"], 2, "no path"),
+        (&["serve", "tcp", "--unix", "unix:"], 2, "give the path of a socket"),
         (&["load", "tcp", "unix:"], 2, "no path"),
         (&["load", "tcp", &target, "--port", "7"], 2, "leave it out"),
         (&["load", "tcp", &target, "--control", "127.0.0.1:7"], 2, "leave it out"),

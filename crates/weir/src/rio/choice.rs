@@ -119,14 +119,14 @@ providers! {
         "io_uring, with the kernel's work done by a kernel thread that polls",
         "SQPOLL, Linux 5.1; multishot recvmsg, Linux 6.0",
         Uring(Uring::polling(Polling::KernelThread));
-    Winsock "winsock":
-        "registered I/O of Winsock (tested on a stand-in under Wine; it has never run on Windows)",
-        "RIO, Windows 8",
-        Winsock(Winsock::default());
     Batch "batch":
         "plain sockets: slices wait in user space and a dequeue is one batched receive",
         "recvmmsg(2), Linux 2.6.33; plain receives on other systems",
         Batch(PlainSockets);
+    Winsock "winsock":
+        "registered I/O of Winsock (tested on a stand-in under Wine; it has never run on Windows)",
+        "RIO, Windows 8",
+        Winsock(Winsock::default());
     Xdp "xdp":
         "AF_XDP: frames between a queue of a network device and our memory, past the network stack",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
