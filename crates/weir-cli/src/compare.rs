@@ -117,7 +117,8 @@ impl CompareArgs {
         if self.kind.is_some() || self.udp.are_for_all() {
             return Ok(());
         }
-        let options = plan::not_of_all(words)?;
+        let for_all = CommonArgs::augment_args(clap::Command::new("compare"));
+        let options = plan::not_of_all(words, &for_all)?;
         let only_udp = options.iter().find(|option| option.kinds == ["udp"]);
         if let Some(option) = only_udp {
             say!("UDP alone is compared, as {} is an option of weir compare udp", option.name);
@@ -129,7 +130,7 @@ impl CompareArgs {
         let names = names.join(" and ");
         let given: Vec<String> =
             words.iter().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
-        let given = crate::saved::shell_words(&given);
+        let given = crate::shell_words(&given);
         let commands: Vec<String> =
             kinds.iter().map(|kind| format!("weir compare {kind} {given}")).collect();
         Err(Failure::usage(format!(

@@ -133,6 +133,18 @@ fn arguments() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
+/// A command as a shell takes it.
+fn shell_words(command: &[String]) -> String {
+    let word = |word: &String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:%+@".contains(letter);
+        match !word.is_empty() && word.chars().all(plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// Prints to standard output. Fails only if nobody reads it, or the disk is full: then there
 /// is nobody to tell.
 fn print(text: &str) {

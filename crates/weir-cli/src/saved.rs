@@ -62,10 +62,10 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
             return Err(Failure::usage(format!(
                 "{} names programs to run; read its command, and add --run-peers if they may: {}",
                 saved.path.display(),
-                crate::harmless(&shell_words(&command))
+                crate::harmless(&crate::shell_words(&command))
             )));
         }
-        say!("running again: {}", crate::harmless(&shell_words(&command)));
+        say!("running again: {}", crate::harmless(&crate::shell_words(&command)));
         let context = Context { command, ..context.clone() };
         Ok(reproduced(&saved, &claims, compare.compare(&context)?))
     })
@@ -208,18 +208,6 @@ fn listed(all: &[(PathBuf, Vec<String>)]) -> String {
         table.add_row([name, found.iter().map(cut).collect::<Vec<_>>().join("\n")]);
     }
     figures(table, &[1]) + "\n"
-}
-
-/// A command as a shell takes it.
-pub fn shell_words(command: &[String]) -> String {
-    let word = |word: &String| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:%+@".contains(letter);
-        match !word.is_empty() && word.chars().all(plain) {
-            true => word.clone(),
-            false => format!("'{}'", word.replace('\'', r"'\''")),
-        }
-    };
-    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn ended(name: &str, result: Result<u8, Failure>) -> ExitCode {

@@ -10,7 +10,6 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory as _, Parser as _};
 use toml::{Table, Value};
 
-use super::common::CommonArgs;
 use super::{CompareArgs, output};
 use crate::Cli;
 use crate::exit::Failure;
@@ -186,12 +185,11 @@ pub struct Given {
     pub kinds: Vec<&'static str>,
 }
 
-/// What was given without a word for what is compared, besides what comparisons of all kinds have.
-pub fn not_of_all(words: &[OsString]) -> Result<Vec<Given>, Failure> {
+/// What was given without a word for what is compared, besides what comparisons of all kinds have (the options of `for_all`).
+pub fn not_of_all(words: &[OsString], for_all: &Command) -> Result<Vec<Given>, Failure> {
     let all = Cli::command();
     let matches = all.clone().try_get_matches_from(words).map_err(Failure::usage)?;
     let (_, given) = of_compare(&matches);
-    let for_all = CommonArgs::augment_args(Command::new("compare"));
     let is_for_all = |arg: &Arg| {
         ["quick", "time", "server_cpu", "generator_cpu"].contains(&arg.get_id().as_str())
             || for_all.get_arguments().any(|of_all| of_all.get_id() == arg.get_id())
