@@ -141,7 +141,7 @@ impl SharedOutbox {
     }
 
     /// Sends at once, on the calling thread, by the first of the server's sockets that can send there. It does not wait
-    /// for room in the socket's send buffer (on Windows 10 ms at most).
+    /// for room in the socket's send buffer (on Windows 100 ms at most).
     ///
     /// # Errors
     /// [`NotTaken`].

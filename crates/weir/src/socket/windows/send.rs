@@ -28,9 +28,9 @@ use windows_sys::Win32::{
     System::IO::OVERLAPPED,
 };
 
-/// How long a send waits that would block. Under Wine (8) one would whenever another thread is
-/// sending on the same socket, however empty its buffer.
-const SEND_PATIENCE: Duration = Duration::from_millis(10);
+/// How long a send waits that would block: longer than a busy machine keeps a thread off its cores. Under Wine (8) a send
+/// would block whenever another thread is sending on the same socket, however empty its buffer.
+const SEND_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long the datagram of the proof may take.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
