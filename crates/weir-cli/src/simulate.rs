@@ -1,6 +1,5 @@
 //! `weir simulate`: a model of the UDP designs on many cores.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,12 +10,14 @@ use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser a
 use weir_lab::report::html::{files_of_simulation, page_of_simulation};
 use weir_lab::saved::Saved;
 use weir_lab::simulate::calibrate::calibrate;
-use weir_lab::simulate::costs::{Cost, Costs, Table};
+use weir_lab::simulate::costs::{Costs, Table};
 use weir_lab::simulate::report::{Document, MODEL, SCHEMA, Settings};
-use weir_lab::simulate::{Copies, Course, Design, Plan, check, predict, simulate_all};
+use weir_lab::simulate::{
+    Copies, Course, Design, MOST_THREADS, Plan, check, predict, simulate_all,
+};
 use weir_load::quantity::{parse_count, parse_rate, parse_time};
 
-use crate::compare::output::write;
+use crate::compare::{display::width, output};
 use crate::exit::{self, Failure};
 
 /// Predict how the UDP designs do on many cores: a model, not a measurement.
@@ -56,7 +57,7 @@ pub struct SimulateArgs {
         default_value = "thread,stack")]
     copies: Vec<String>,
 
-    /// Threads that handle datagrams; a reader is one more [default: as many as cores].
+    /// Threads that handle datagrams, 1 to 256; a reader is one more [default: as many as cores].
     #[arg(long, value_parser = parse_count)]
     threads: Option<u64>,
 
@@ -127,6 +128,9 @@ pub struct SimulateArgs {
     plots: Option<PathBuf>,
 }
 
+/// Characters of a line at most: sentences on longer ones are hard to read.
+const READABLE: usize = 100;
+
 /// Most bytes of a file of costs.
 const MOST_COSTS_BYTES: u64 = 1 << 20;
 
@@ -178,8 +182,9 @@ fn attempt(args: &SimulateArgs) -> Result<(), Failure> {
                 "{path}: costs are written as TOML; give it a name that ends in .toml"
             )));
         }
+        output_is_possible(args)?;
         let table = calibrate()?;
-        args.output.iter().try_for_each(|path| write(path, &table.to_toml()))?;
+        args.output.iter().try_for_each(|path| output::write(path, &table.to_toml()))?;
         return if args.output.is_empty() {
             crate::print_results(&table.to_toml())
         } else {
@@ -195,6 +200,7 @@ fn attempt(args: &SimulateArgs) -> Result<(), Failure> {
     // What is wrong in a plan is said before anything is measured.
     let plan = plan(args)?;
     let courses = plan.courses().map_err(Failure::usage)?;
+    output_is_possible(args)?;
     let measured = args.check.as_deref().map(Saved::open).transpose().map_err(Failure::usage)?;
     let table = match &args.costs {
         Some(path) => costs_of(path)?,
@@ -244,6 +250,21 @@ fn attempt(args: &SimulateArgs) -> Result<(), Failure> {
     give(args, &document)
 }
 
+/// That files can be written where they are asked for, before anything is measured or computed.
+fn output_is_possible(args: &SimulateArgs) -> Result<(), Failure> {
+    args.output.iter().try_for_each(|path| output::can_be_written(path))?;
+    let Some(folder) = &args.plots else { return Ok(()) };
+    // The nearest that is there is what the rest is to be made in.
+    match folder.ancestors().find(|above| above.exists()) {
+        Some(above) if !above.is_dir() => Err(Failure::usage(format!(
+            "--plots {}: {} is no folder; give another place",
+            folder.display(),
+            above.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Writes and prints what came out.
 fn give(args: &SimulateArgs, document: &Document) -> Result<(), Failure> {
     let json = || serde_json::to_string_pretty(document).map_err(Failure::failed);
@@ -253,19 +274,19 @@ fn give(args: &SimulateArgs, document: &Document) -> Result<(), Failure> {
             "csv" => document.csv().map_err(Failure::failed)?,
             _ => json()? + "\n",
         };
-        write(path, &text)?;
+        output::write(path, &text)?;
     }
     if let Some(folder) = &args.plots {
         std::fs::create_dir_all(folder).map_err(|error| {
             Failure::failed(format!("cannot make {}: {error}", folder.display()))
         })?;
         for (name, svg) in files_of_simulation(document) {
-            write(&folder.join(name), &svg)?;
+            output::write(&folder.join(name), &svg)?;
         }
     }
     match args.json {
         true => crate::print_report(&(json()? + "\n")),
-        false => crate::print_report(&document.text(args.all)),
+        false => crate::print_report(&document.text(args.all, width().min(READABLE))),
     }
 }
 
@@ -278,6 +299,11 @@ fn plan(args: &SimulateArgs) -> Result<Plan, Failure> {
     let number = |name: &str, count: u64| {
         u32::try_from(count).map_err(|_| Failure::usage(format!("--{name} {count} is too many")))
     };
+    if let Some(threads) = args.threads.filter(|of| !(1..=MOST_THREADS as u64).contains(of)) {
+        return Err(Failure::usage(format!(
+            "--threads {threads} cannot be simulated; ask for 1 to {MOST_THREADS}, or leave it out for as many as cores"
+        )));
+    }
     let course = Course {
         threads: size("threads", args.threads.unwrap_or(0))?,
         own_work_ns: ns(args.work),
@@ -327,8 +353,7 @@ fn costs_of(path: &Path) -> Result<Table, Failure> {
             &"it is larger than any table of costs; `weir simulate --calibrate` writes one",
         ));
     }
-    let table: BTreeMap<String, Cost> = toml::from_str(&text).map_err(|error| refuse(&error))?;
-    let table = Table(table);
+    let table = Table::parse(&text).map_err(|error| refuse(&error))?;
     Costs::of(&table).map_err(|error| refuse(&error))?;
     Ok(table)
 }
@@ -394,5 +419,10 @@ mod tests {
             assert!(plan_of(&words).is_err(), "{words:?}");
         }
         assert!(plan_of(&["--flows", "5000M"]).is_err());
+        for threads in ["0", "257", "999"] {
+            let refused = plan_of(&["--threads", threads]).unwrap_err();
+            assert!(refused.contains("ask for 1 to 256"), "{refused}");
+        }
+        assert_eq!(plan_of(&["--threads", "256"]).unwrap().course.threads, 256);
     }
 }

@@ -118,7 +118,11 @@ fn whatever_is_written_says_that_it_is_a_model() {
     assert_eq!(shown.status.code(), Some(0), "{}", errors(&shown));
     let said = "A model: these figures were computed from costs, and none of them was measured.";
     assert!(text(&shown).starts_with(said), "{}", text(&shown));
-    assert!(text(&shown).contains("rio-hybrid receives more than port and port-batch"));
+    let said_anyhow = text(&shown).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said_anyhow.contains("rio-hybrid receives more than port and port-batch"));
+    assert!(said_anyhow.contains("buffered") && said_anyhow.contains("rio-hybrid-reader"));
+    let longest = text(&shown).lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(100), "{}", text(&shown));
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     assert!(read(&page).contains(said));
     assert!(read(&table).lines().skip(1).all(|line| line.starts_with("model,")));
@@ -179,7 +183,15 @@ fn what_is_wrong_is_said_with_what_to_do() {
         (vec!["--costs", "/nowhere/costs.toml"], "/nowhere/costs.toml"),
         (vec!["--costs", &no_toml], "no.toml"),
         (vec!["--costs", &missing], "these costs are missing"),
-        (vec!["--costs", &unknown], "why"),
+        (vec!["--costs", &unknown], "unknown.toml: [call] has why, which no cost has"),
+        (vec!["--costs", &costs, "--threads", "0"], "ask for 1 to 256"),
+        (vec!["--costs", &costs, "--threads", "999"], "ask for 1 to 256"),
+        (
+            vec!["--costs", "/nowhere", "-o", "/nowhere/model.csv"],
+            "cannot write /nowhere/model.csv",
+        ),
+        (vec!["--calibrate", "-o", "/nowhere/costs.toml"], "cannot write /nowhere/costs.toml"),
+        (vec!["--costs", "/nowhere", "--plots", &costs], "is no folder"),
         (vec!["--costs", &costs, "--cores", "0"], "ask for 1 to 256"),
         (vec!["--costs", &costs, "--load", "2000M"], "ask for 1 to 1000M"),
         (vec!["--costs", &costs, "--threshold", "2000"], "threshold of 2000"),

@@ -104,13 +104,9 @@ impl Output {
         let document = output.json_file().map(|path| ("document", path));
         let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
         for (what, path) in document.into_iter().chain(reports) {
-            let is_new = !path.exists();
-            let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            opened.map_err(|error| {
+            opened(path).map_err(|error| {
                 Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
             })?;
-            // It was only to be found possible: a run that is killed, or a full disk, leaves no empty file.
-            let _ = is_new.then(|| fs::remove_file(path));
         }
         if !output.asked.no_save && !is_dry {
             // Found to be possible, and taken away again: a run that is killed leaves no folder without results.
@@ -301,6 +297,22 @@ pub fn folder_of_results(asked: Option<&Path>) -> PathBuf {
         value.map(PathBuf::from)
     };
     asked.map(Path::to_owned).or_else(of_environment).unwrap_or_else(|| RESULTS.into())
+}
+
+/// Finds out whether a file can be written, and leaves everything as it is: a run that is killed, or a full disk, leaves
+/// no empty file.
+fn opened(path: &Path) -> io::Result<()> {
+    let is_new = !path.exists();
+    OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let _ = is_new.then(|| fs::remove_file(path));
+    Ok(())
+}
+
+/// Says beforehand that a file that was asked for cannot be written.
+pub fn can_be_written(path: &Path) -> Result<(), Failure> {
+    opened(path).map_err(|error| {
+        Failure::usage(format!("cannot write {}: {error}; give another place", path.display()))
+    })
 }
 
 /// Writes a file, in the place of what is there. A file that is there stays as it is until the new one is whole: a disk

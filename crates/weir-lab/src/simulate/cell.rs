@@ -91,11 +91,11 @@ impl Course {
                 super::MOST_CORES
             ));
         }
-        if self.threads > 4 * super::MOST_CORES || self.competitors > super::MOST_CORES {
+        if self.threads.max(self.competitors) > super::MOST_THREADS {
             return refuse(format!(
-                "{} threads are too many; ask for at most {}",
-                self.threads,
-                4 * super::MOST_CORES
+                "{} threads cannot be simulated; ask for at most {}",
+                self.threads.max(self.competitors),
+                super::MOST_THREADS
             ));
         }
         if !(1.0..=super::MOST_PER_S).contains(&self.per_s) {
@@ -267,7 +267,7 @@ fn length(course: &Course, costs: &Costs) -> Time {
 /// A thread of another program.
 async fn compete(thread: Thread) {
     loop {
-        thread.run(of_ns(50_000.0)).await;
+        thread.run(of_ns(5000.0)).await;
     }
 }
 

@@ -18,6 +18,9 @@ const OPTIONS: [&str; 7] =
     ["provider", "threads", "outstanding", "dequeue-max", "batch", "threshold", "spin"];
 /// Options that only differ from what the model has where they have another value than this.
 const SWITCHED_OFF: [(&str, &str); 2] = [("gather", "none"), ("adaptive", "false")];
+/// Datagrams of a row: ten times as many as of others, since two threads may go on alike for a long time, one way or
+/// another.
+const DATAGRAMS: u64 = 200_000;
 /// Datagrams that generators send at once with segmentation offload.
 const TRAIN: u32 = 32;
 
@@ -238,7 +241,7 @@ impl Measured<'_> {
             threshold: self.option("threshold").unwrap_or(default.threshold),
             spin_us: self.option("spin").map_or(default.spin_us, |spin| spin as f64),
             seed,
-            ..default
+            datagrams: DATAGRAMS,
         })
     }
 }

@@ -72,6 +72,48 @@ costs! {
     work_step: "One step of the work of `weir compare udp --work`.";
 }
 
+/// A line of a table that is wrong.
+fn at_line(text: &str, at: Option<std::ops::Range<usize>>) -> String {
+    at.map_or_else(String::new, |at| {
+        let before = text.get(..at.start).unwrap_or(text);
+        format!("line {}: ", before.matches('\n').count() + 1)
+    })
+}
+
+/// What a value of TOML is, in words.
+fn kind(value: &toml::Value) -> &'static str {
+    match value {
+        toml::Value::String(_) => "a text",
+        toml::Value::Integer(_) | toml::Value::Float(_) => "a number",
+        toml::Value::Boolean(_) => "true or false",
+        toml::Value::Datetime(_) => "a date",
+        toml::Value::Array(_) => "a list",
+        toml::Value::Table(_) => "a table",
+    }
+}
+
+/// A cost of a table.
+fn cost(name: &str, value: &toml::Value) -> Result<Cost, String> {
+    const SHAPE: &str = "a cost is written as [NAME] with ns = NUMBER and how = \"TEXT\"";
+    let Some(table) = value.as_table() else {
+        return Err(format!("{name} is {}; {SHAPE}", kind(value)));
+    };
+    if let Some(other) = table.keys().find(|key| !matches!(key.as_str(), "ns" | "how")) {
+        return Err(format!("[{name}] has {other}, which no cost has; {SHAPE}"));
+    }
+    let ns = match table.get("ns") {
+        Some(toml::Value::Integer(ns)) => *ns as f64,
+        Some(toml::Value::Float(ns)) => *ns,
+        Some(other) => return Err(format!("ns of [{name}] is {}, not a number", kind(other))),
+        None => return Err(format!("[{name}] has no ns; {SHAPE}")),
+    };
+    match table.get("how") {
+        Some(toml::Value::String(how)) => Ok(Cost { ns, how: how.clone() }),
+        Some(other) => Err(format!("how of [{name}] is {}, not a text", kind(other))),
+        None => Err(format!("[{name}] has no how; {SHAPE}")),
+    }
+}
+
 /// Costs by their names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -79,6 +121,19 @@ costs! {
 pub struct Table(pub BTreeMap<String, Cost>);
 
 impl Table {
+    /// Reads what [`to_toml`](Self::to_toml) writes.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = at_line(text, error.span());
+            format!("{line}this is not TOML: {}", error.message())
+        })?;
+        let costs = table.iter().map(|(name, value)| Ok((name.clone(), cost(name, value)?)));
+        costs.collect::<Result<_, String>>().map(Self)
+    }
+
     fn check(&self) -> Result<(), String> {
         for (name, cost) in &self.0 {
             if !NAMES.iter().any(|(known, _)| known == name) {
@@ -149,6 +204,24 @@ pub(crate) const ROUND: Costs = Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_wrong_is_said_in_plain_words() {
+        let table = ROUND.table("invented, \"as\" they say");
+        assert_eq!(Table::parse(&table.to_toml()), Ok(table));
+        for (text, said) in [
+            ("call = 3", "call is a number; a cost is written as [NAME]"),
+            ("[call]\nns = \"3\"\nhow = \"\"", "ns of [call] is a text, not a number"),
+            ("[call]\nhow = \"\"", "[call] has no ns"),
+            ("[call]\nns = 3", "[call] has no how"),
+            ("[call]\nns = 3\nhow = true", "how of [call] is true or false, not a text"),
+            ("[call]\nns = 3\nhow = \"\"\nwhy = 1", "[call] has why"),
+            ("\n\n[call\nns = 3", "line 3: this is not TOML"),
+        ] {
+            let error = Table::parse(text).unwrap_err();
+            assert!(error.starts_with(said) && !error.contains("struct"), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn a_table_has_every_cost_once_and_possible() {

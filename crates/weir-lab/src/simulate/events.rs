@@ -5,9 +5,11 @@
 //! changes ([`Thread::spin`]). Nothing else waits. Events of one moment happen in the order in which they were
 //! planned, so a simulation is the same each time.
 //!
-//! A thread that is woken goes to the core where it ran last, if that is idle, else to any idle core, else it waits for
-//! the first of these. A core that falls idle takes a thread that waits for another. A thread that has run for a slice
-//! while another waits for its core goes behind it, between two of its steps.
+//! A thread that is woken goes to the core where it ran last, if that is idle, else to any idle core, else it goes before
+//! whoever runs on the first of these, after that one's step: it has slept, so its turn is due. One that is woken for a
+//! lock goes behind. A core that falls idle
+//! takes a thread that waits for another. A thread that has run for a slice while another waits for its core goes behind
+//! it, between two of its steps.
 
 use std::{
     cell::{Cell, RefCell},
@@ -65,8 +67,10 @@ struct ThreadState {
     plan: u64,
     /// It was woken while it did not sleep: its next sleep is none.
     woken: bool,
-    /// Time that it ran.
+    /// Time that it ran, until the end of what it does now.
     ran: Time,
+    /// When that ends.
+    runs_until: Time,
 }
 
 #[derive(Default)]
@@ -75,6 +79,8 @@ struct CoreState {
     /// Since when.
     since: Time,
     ready: VecDeque<usize>,
+    /// The first that waits was woken: it goes before who runs.
+    woken: bool,
 }
 
 /// The clock, the cores and what is to come.
@@ -160,16 +166,26 @@ impl World {
             plan: 0,
             woken: false,
             ran: 0,
+            runs_until: 0,
         });
         Thread { world: Rc::clone(self), number }
     }
 
     /// Wakes a thread: one that sleeps goes on when it has a core; of one that does not, the next sleep is none.
     pub fn wake(&self, thread: usize) {
+        self.wake_to(thread, true);
+    }
+
+    /// The same, but it waits behind whoever has a core: for what it was woken for that one may come first.
+    pub fn wake_behind(&self, thread: usize) {
+        self.wake_to(thread, false);
+    }
+
+    fn wake_to(&self, thread: usize, preempts: bool) {
         let mut state = self.state.borrow_mut();
         let its = &mut state.threads[thread];
         match its.doing {
-            Doing::Sleeping => self.place(&mut state, thread),
+            Doing::Sleeping => self.place(&mut state, thread, preempts),
             Doing::Spinning => {
                 its.woken = true;
                 its.doing = Doing::Running;
@@ -179,8 +195,8 @@ impl World {
         }
     }
 
-    /// Gives a thread a core, or puts it where it waits for one.
-    fn place(&self, state: &mut State, thread: usize) {
+    /// Gives a thread a core, or puts it where it waits for one: before who runs there, or behind all.
+    fn place(&self, state: &mut State, thread: usize, preempts: bool) {
         let last = state.threads[thread].core;
         let cores = state.cores.len();
         let idle = (0..cores)
@@ -190,15 +206,26 @@ impl World {
             Some(core) => self.start(state, thread, core, self.scheduling.wake),
             None => {
                 state.threads[thread].doing = Doing::Ready;
-                state.cores[last].ready.push_back(thread);
+                let core = &mut state.cores[last];
+                match preempts {
+                    true => core.ready.push_front(thread),
+                    false => core.ready.push_back(thread),
+                }
+                core.woken |= preempts;
             }
         }
+    }
+
+    /// Whether a thread that is woken now has a core at once.
+    pub fn has_idle_core(&self) -> bool {
+        self.state.borrow().cores.iter().any(|core| core.current.is_none())
     }
 
     fn start(&self, state: &mut State, thread: usize, core: usize, after: Time) {
         let begin = self.now() + after;
         state.cores[core].current = Some(thread);
         state.cores[core].since = begin;
+        state.cores[core].woken = false;
         let its = &mut state.threads[thread];
         (its.core, its.doing) = (core, Doing::Running);
         self.go_on(state, begin, thread);
@@ -218,10 +245,11 @@ impl World {
         }
     }
 
-    /// Whether a thread has run for its slice, and another waits for its core.
+    /// Whether another thread goes before one that runs: it was woken, or this one has run for its slice.
     fn must_make_room(&self, state: &State, thread: usize) -> bool {
         let core = &state.cores[state.threads[thread].core];
-        !core.ready.is_empty() && self.now() >= core.since + self.scheduling.slice
+        let over = core.woken || self.now() >= core.since + self.scheduling.slice;
+        over && !core.ready.is_empty()
     }
 
     fn make_room(&self, state: &mut State, thread: usize) {
@@ -231,9 +259,10 @@ impl World {
         self.leave_core(state, core);
     }
 
-    /// How long each thread ran.
+    /// How long each thread ran until now.
     pub fn ran(&self) -> Vec<Time> {
-        self.state.borrow().threads.iter().map(|thread| thread.ran).collect()
+        let still = |thread: &ThreadState| thread.runs_until.saturating_sub(self.now());
+        self.state.borrow().threads.iter().map(|thread| thread.ran - still(thread)).collect()
     }
 }
 
@@ -277,7 +306,9 @@ impl Thread {
                 return Poll::Ready(());
             }
             begun = true;
-            state.threads[thread.number].ran += time;
+            let its = &mut state.threads[thread.number];
+            its.ran += time;
+            its.runs_until = world.now() + time;
             world.go_on(&mut state, world.now() + time, thread.number);
             Poll::Pending
         })
@@ -336,7 +367,7 @@ pub fn run<A: Alarm>(
 ) -> Ended {
     let handles: Vec<Thread> = (0..threads).map(|_| world.thread()).collect();
     let mut futures: Vec<_> = handles.into_iter().map(|thread| Some(start(thread))).collect();
-    (0..threads).for_each(|thread| world.wake(thread));
+    (0..threads).for_each(|thread| world.place(&mut world.state.borrow_mut(), thread, false));
     let mut context = Context::from_waker(Waker::noop());
     loop {
         let next = world.state.borrow_mut().events.pop();

@@ -282,7 +282,7 @@ impl Lock {
         let next = self.sleeping.borrow_mut().pop_front();
         if let Some(next) = next {
             thread.run(self.costs.wake_call).await;
-            thread.world().wake(next);
+            thread.world().wake_behind(next);
         }
     }
 }

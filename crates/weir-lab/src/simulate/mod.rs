@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Most cores of a model.
 pub const MOST_CORES: usize = 256;
+/// Most threads that handle datagrams, as of the designs.
+pub const MOST_THREADS: usize = 256;
 /// Most datagrams a second.
 pub const MOST_PER_S: f64 = 1e9;
 /// Most rows of one simulation.

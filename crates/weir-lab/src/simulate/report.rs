@@ -1,13 +1,16 @@
 //! What a simulation says: the document with its schema, a table for people, CSV. Each says first that it is a model.
 
 use super::{
-    Row,
+    Copies, Design, Row,
     check::{Check, GOAL_PERCENT},
     costs::Table,
     predict::{Crossing, answers},
 };
-use crate::report::number::{or_unknown, si, three_figures};
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use crate::report::{
+    layout::{figures, paragraph, table_of_width},
+    number::{or_unknown, si, three_figures},
+};
+use comfy_table::{ColumnConstraint, Width};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
@@ -69,29 +72,34 @@ pub struct Settings {
 pub const SCHEMA: &str = include_str!("simulation.schema.json");
 
 impl Document {
-    /// For people, the answers first. `all` shows every row, else those of the lowest and the highest load and number
-    /// of cores.
-    pub fn text(&self, all: bool) -> String {
-        let mut text = format!("{MODEL}\n");
+    /// For people, the answers first, on lines of so many characters. `all` shows every row, else those of the lowest
+    /// and the highest load and number of cores.
+    pub fn text(&self, all: bool, width: usize) -> String {
+        let mut text = String::new();
+        paragraph(&mut text, MODEL, width);
         if let Some(check) = &self.check {
-            text += &checked(check);
+            text += &checked(check, width);
         }
         for answer in answers(&self.crossings) {
-            let _ = write!(text, "\n{answer}\n");
+            text.push('\n');
+            paragraph(&mut text, &answer, width);
         }
         let shown: Vec<&Row> =
             self.rows.iter().filter(|row| all || self.is_at_an_end(row)).collect();
         if shown.is_empty() {
             return text;
         }
-        let _ = write!(text, "\n{}\n", table(&shown));
+        text += &tables(&shown, width);
+        text.push('\n');
         let hidden = self.rows.len() - shown.len();
         if hidden > 0 {
-            let _ = writeln!(text, "{hidden} more rows: --all shows them, -o FILE writes them.");
+            let words = format!("{hidden} more rows: --all shows them, -o FILE writes them.");
+            paragraph(&mut text, &words, width);
         }
         let cut = self.rows.iter().filter(|row| row.cut_short).count();
         if cut > 0 {
-            let _ = writeln!(text, "Rows that had too many events and were cut short: {cut}.");
+            let words = format!("Rows that had too many events and were cut short: {cut}.");
+            paragraph(&mut text, &words, width);
         }
         text
     }
@@ -162,20 +170,37 @@ fn known(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-fn table(rows: &[&Row]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+/// A table for each group of rows that differ in their design alone.
+fn tables(rows: &[&Row], width: usize) -> String {
+    let alike = |one: &&Row, other: &&Row| {
+        (&one.copies, one.shared_work_ns, one.cores, one.offered_per_s)
+            == (&other.copies, other.shared_work_ns, other.cores, other.offered_per_s)
+    };
+    rows.chunk_by(alike).fold(String::new(), |mut text, group| {
+        let Row { copies, shared_work_ns, cores, offered_per_s, .. } = group[0];
+        let who = if *copies == Copies::Thread.name() { "the thread" } else { "the network stack" };
+        let plural = if *cores == 1 { "" } else { "s" };
+        let offered = si(*offered_per_s);
+        let words = format!(
+            "{offered}/s offered, {cores} core{plural}, {shared_work_ns:.0} ns of shared work, {who} copies:"
+        );
+        text.push('\n');
+        paragraph(&mut text, &words, width);
+        let _ = writeln!(text, "{}", table(group, width));
+        text
+    })
+}
+
+fn table(rows: &[&Row], width: usize) -> String {
+    let mut table = table_of_width(width);
     table.set_header([
-        "copies",
-        "shared work",
-        "cores",
-        "offered/s",
         "design",
         "received/s",
         "lost",
+        "buffered",
         "batch",
         "active",
-        "busy",
+        "cores busy",
         "CPU ns",
         "p50 µs",
         "p99 µs",
@@ -184,14 +209,12 @@ fn table(rows: &[&Row]) -> String {
         or_unknown(row.latency_ns.as_ref().map(of), |ns| three_figures(ns / 1000.0))
     };
     for row in rows {
+        let buffered = 100.0 * row.waiting as f64 / row.arrived.max(1) as f64;
         table.add_row([
-            row.copies.clone(),
-            format!("{:.0} ns", row.shared_work_ns),
-            row.cores.to_string(),
-            si(row.offered_per_s),
             row.design.clone(),
             si(row.received_per_s),
             format!("{:.1} %", row.lost_percent),
+            format!("{buffered:.1} %"),
             or_unknown(row.batch_mean, three_figures),
             row.threads_active.to_string(),
             format!("{:.2}", row.cores_busy),
@@ -200,33 +223,35 @@ fn table(rows: &[&Row]) -> String {
             latency(row, |of| of.p99),
         ]);
     }
-    right(&mut table, &[1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]);
-    trimmed(&table)
+    figures(whole_names(table), &[])
 }
 
-fn checked(check: &Check) -> String {
-    let mut text = String::new();
-    let percent = |value: f64| format!("{value:+.0} %");
-    match (check.median_off_percent, check.widest_off_percent) {
-        (Some(median), Some(widest)) => {
-            let _ = writeln!(
-                text,
-                "\nAgainst what was measured: {} of {} rows that the server limited are within {GOAL_PERCENT:.0} %; the median \
-                 row is {median:.0} % off, the widest {widest:.0} %.",
-                check.within_goal, check.limited_by_server,
-            );
-        }
-        _ => {
-            text += "\nNo row that the model has was limited by its server: nothing is shown of how far it is off.\n"
-        }
+/// With a first column as wide as the longest name of a design, which is not broken.
+fn whole_names(mut table: comfy_table::Table) -> comfy_table::Table {
+    let longest = Design::ALL.iter().map(|design| design.name().len() + 1).max().unwrap_or(0);
+    if let Some(column) = table.column_mut(0) {
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(longest as u16)));
     }
-    if !check.rows.is_empty() {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+fn checked(check: &Check, width: usize) -> String {
+    let mut text = String::from("\n");
+    let percent = |value: f64| format!("{value:+.0} %");
+    let words = match (check.median_off_percent, check.widest_off_percent) {
+        (Some(median), Some(widest)) => format!(
+            "Against what was measured: {} of {} rows that the server limited are within {GOAL_PERCENT:.0} %; the median \
+             row is {median:.0} % off, the widest {widest:.0} %.",
+            check.within_goal, check.limited_by_server,
+        ),
+        _ => "No row that the model has was limited by its server: nothing is shown of how far it is off.".into(),
+    };
+    paragraph(&mut text, &words, width);
+    let loads: Vec<_> = check.rows.chunk_by(|one, other| one.load == other.load).collect();
+    for rows in loads {
+        let mut table = table_of_width(width);
         table.set_header([
             "row",
-            "load",
-            "cores",
             "sent/s",
             "measured/s",
             "model/s",
@@ -236,11 +261,9 @@ fn checked(check: &Check) -> String {
             "off",
             "limited by",
         ]);
-        for row in &check.rows {
+        for row in rows {
             table.add_row([
                 row.name.clone(),
-                row.load.clone(),
-                row.cores.to_string(),
                 si(row.sent_per_s),
                 si(row.measured_per_s),
                 si(row.model_per_s),
@@ -251,23 +274,14 @@ fn checked(check: &Check) -> String {
                 if row.limited_by_server { "server" } else { "what was sent" }.into(),
             ]);
         }
-        right(&mut table, &[2, 3, 4, 5, 6, 7, 8, 9]);
-        let _ = writeln!(text, "\n{}", trimmed(&table));
+        let plural = if rows[0].cores == 1 { "" } else { "s" };
+        text.push('\n');
+        paragraph(&mut text, &format!("{}, {} core{plural}:", rows[0].load, rows[0].cores), width);
+        let _ = writeln!(text, "{}", figures(whole_names(table), &[8]));
     }
     for row in &check.left_out {
-        let _ = writeln!(text, "left out: {} ({}): {}", row.name, row.load, row.reason);
+        let words = format!("left out: {} ({}): {}", row.name, row.load, row.reason);
+        paragraph(&mut text, &words, width);
     }
     text
-}
-
-fn right(table: &mut comfy_table::Table, columns: &[usize]) {
-    for &column in columns {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
-fn trimmed(table: &comfy_table::Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }

@@ -49,6 +49,7 @@
 //! A queue of registered I/O is not bound to a port here: its right to dequeue is handed out by
 //! [`rio::turn`](crate::rio::turn), which wakes one thread where a port over a queue wakes two.
 
+pub mod armed_count;
 #[cfg(any(windows, test))] // pure, so its tests run everywhere
 mod blocks;
 #[cfg(windows)]

@@ -122,7 +122,8 @@ pub use rio::Steering;
 
 /// What designs decide, apart from the threads, locks and queues that carry it out, for models of servers. Who is
 /// given a queue is decided in [`rio::turn::order`](crate::rio::turn::order), who runs at a port in
-/// [`port::limit::rules`](crate::port::limit::rules).
+/// [`port::limit::rules`](crate::port::limit::rules), how many receives it arms in
+/// [`port::armed_count`](crate::port::armed_count).
 pub mod policy {
     pub use super::rio::{Turning, after, reader, receives_of_shard};
 }

@@ -322,7 +322,7 @@ mod tests {
         let csv = document.csv().unwrap();
         assert_eq!(csv.lines().count(), document.rows.len() + 1);
         assert!(csv.lines().skip(1).all(|line| line.starts_with("model,")));
-        let (few, all) = (document.text(false), document.text(true));
+        let (few, all) = (document.text(false, 80), document.text(true, 80));
         assert!(few.starts_with(MODEL) && all.lines().count() >= few.lines().count());
     }
 }

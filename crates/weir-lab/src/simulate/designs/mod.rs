@@ -297,9 +297,10 @@ impl Server {
         }
     }
 
-    /// Wakes another thread.
+    /// Wakes another thread. That is dear where a core that sleeps has to be woken for it.
     async fn wake(&self, thread: &Thread, other: usize) {
-        thread.run(self.times.wake_call).await;
+        let asleep = thread.world().has_idle_core();
+        thread.run(if asleep { self.times.wake_call } else { self.times.call }).await;
         self.noted.borrow_mut().wakes += 1;
         thread.world().wake(other);
     }

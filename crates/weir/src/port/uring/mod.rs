@@ -38,7 +38,6 @@
 //! Origin: io_uring, Linux 5.1; RECVMSG and SENDMSG with buffers of their own, Linux 5.3. This one needs
 //! Linux 5.17.
 
-mod armed_count;
 mod biased;
 mod headers;
 mod inner;
@@ -105,7 +104,7 @@ impl Uring {
 
     /// Most receives that are armed on a socket at a time.
     fn most_armed(&self, needs: &Needs) -> u32 {
-        let armed = if self.shape.armed == 0 { armed_count::MOST } else { self.shape.armed };
+        let armed = if self.shape.armed == 0 { super::armed_count::MOST } else { self.shape.armed };
         armed.min(needs.receives)
     }
 

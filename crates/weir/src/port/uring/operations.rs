@@ -2,7 +2,6 @@
 //! header, and the entries that hand them to the kernel. Those that send stand in `sends.rs`.
 
 use super::{
-    armed_count::ArmedCount,
     headers::{Beside, Headers, NOTHING},
     sends::{SEND, Sends},
     socket::{Associated, is_interrupted, operation},
@@ -10,7 +9,9 @@ use super::{
 };
 use crate::{
     memory::Slice,
-    port::{Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token},
+    port::{
+        Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token, armed_count::ArmedCount,
+    },
     ring::{self, QueueFull, Slots, Submissions},
     rio::{Peer, Span},
     socket::DatagramSocket,

@@ -16,7 +16,7 @@
 //! A wait may return before `at_least` datagrams are there: poll cannot count them. Dropping
 //! the queues without stopping them leaks nothing: no kernel holds a slice.
 
-mod outbox;
+pub(in crate::rio) mod outbox;
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ use std::{
 
 /// Datagrams per system call, at most. More hardly pays: the call's share of the cost is
 /// small by then.
-const PER_CALL: usize = 64;
+pub(in crate::rio) const PER_CALL: usize = 64;
 
 /// Slices offered to a call after one that found little: headers cost time for each slice
 /// that is offered, filled or not.
@@ -280,7 +280,7 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
         if !staged_sends.is_empty() {
             part.outbox.with(|outbox| {
                 if !signals.is_stopped() {
-                    outbox.add(staged_sends);
+                    outbox.add(staged_sends.drain(..));
                     outbox.flush(&part.socket, counters);
                 }
             });

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, io};
 
 /// Sends that wait for the socket, and those that are over. Bounded by the number of sends
 /// that may be outstanding, which the request queue sees to.
-pub(super) struct Outbox {
+pub(in crate::rio) struct Outbox {
     pending: VecDeque<Outgoing>,
     done: VecDeque<(Slice, Outcome)>,
     /// The socket had no room.
@@ -19,7 +19,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(sends: usize, per_call: usize) -> Self {
+    pub(in crate::rio) fn new(sends: usize, per_call: usize) -> Self {
         Self {
             pending: VecDeque::with_capacity(sends),
             done: VecDeque::with_capacity(sends),
@@ -29,27 +29,27 @@ impl Outbox {
     }
 
     /// Adds sends behind those that wait.
-    pub(super) fn add(&mut self, sends: &mut Vec<Outgoing>) {
-        self.pending.extend(sends.drain(..));
+    pub(in crate::rio) fn add(&mut self, sends: impl IntoIterator<Item = Outgoing>) {
+        self.pending.extend(sends);
     }
 
     /// Whether sends wait for the socket to have room.
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(in crate::rio) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
     /// Whether sends are over and not taken.
-    pub(super) fn has_done(&self) -> bool {
+    pub(in crate::rio) fn has_done(&self) -> bool {
         !self.done.is_empty()
     }
 
     /// Takes a send that is over.
-    pub(super) fn take_done(&mut self) -> Option<(Slice, Outcome)> {
+    pub(in crate::rio) fn take_done(&mut self) -> Option<(Slice, Outcome)> {
         self.done.pop_front()
     }
 
     /// Sends what waits, as far as the socket takes it.
-    pub(super) fn flush(&mut self, socket: &DatagramSocket, counters: &Counters) {
+    pub(in crate::rio) fn flush(&mut self, socket: &DatagramSocket, counters: &Counters) {
         self.flush_with(
             |headers, pending| {
                 let span = |i: usize| {
@@ -96,7 +96,7 @@ impl Outbox {
     }
 
     /// Gives up everything, and returns how many slices that were.
-    pub(super) fn clear(&mut self) -> usize {
+    pub(in crate::rio) fn clear(&mut self) -> usize {
         self.blocked = false;
         self.pending.drain(..).count() + self.done.drain(..).count()
     }
@@ -116,7 +116,7 @@ mod tests {
         let outgoing =
             |i: usize| Outgoing { slice: region.take().unwrap(), span: (i + 1).into(), to };
         let mut outbox = Outbox::new(sends, 4);
-        outbox.add(&mut (0..sends).map(outgoing).collect());
+        outbox.add((0..sends).map(outgoing));
         outbox
     }
 

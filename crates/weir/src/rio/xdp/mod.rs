@@ -20,6 +20,10 @@
 //! An address on the link is known from frames alone, so only a reply goes as a frame. A datagram to anybody else goes by
 //! the kernel, from a plain socket on the same address and port.
 //!
+//! Where the kernel copies frames, each that is sent becomes a packet, which crosses the network stack of whoever receives
+//! it by itself. So replies in a row to one peer leave as one by that plain socket (UDP_SEGMENT), unless each is to leave by
+//! itself ([`SocketOptions::send_offload`](crate::socket::SocketOptions::send_offload)).
+//!
 //! Segmentation offload: a sender on the same machine may leave it to a device to cut several
 //! datagrams apart. A driver that runs the program itself (veth does) makes the sender cut them
 //! first. In generic mode they come as one frame, which looks like one long datagram: it is `too_long`,

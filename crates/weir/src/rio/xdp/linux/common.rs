@@ -11,12 +11,13 @@ use crate::{
     counters::Counters,
     memory::{Posted, Region, Slice},
     rio::{
-        Needs, Peer, Span, Unsent,
+        Needs, Outcome, Peer, Span, Unsent,
+        batch::{PER_CALL, outbox::Outbox},
         requests::Outgoing,
         sharing::{Count as _, Shared as _, Sharing},
         signals::Signals,
     },
-    socket::DatagramSocket,
+    socket::{DatagramSocket, native::Joined},
 };
 use std::{
     collections::VecDeque,
@@ -151,26 +152,38 @@ pub(super) struct Transmit {
     completed: Consumer<u64>,
     /// Of each slice under way: its endpoint, and the bytes of its payload.
     sending: Box<[(u32, u32)]>,
-    /// Those that are over without the ring: they could not be sent, or went by the plain socket.
-    over: VecDeque<(Slice, u32, Result<Span, Unsent>)>,
+    /// Those that no frame could be made of.
+    over: VecDeque<(Slice, u32, Unsent)>,
+    /// Those that go by the plain socket of each address.
+    by_socket: Box<[Outbox]>,
+    /// Whether those that can leave as one do so, by the socket.
+    joins: bool,
     /// The kernel has frames that it did not take when it was called.
     blocked: bool,
 }
 
 impl Transmit {
-    pub fn new(ring: Producer<Frame>, completed: Consumer<u64>, slices: u32, sends: u32) -> Self {
-        let sending = if sends == 0 { 0 } else { slices as usize };
+    pub fn new(
+        ring: Producer<Frame>,
+        completed: Consumer<u64>,
+        (slices, sends): (u32, u32),
+        endpoints: usize,
+        joins: bool,
+    ) -> Self {
+        let (sending, sends) = (if sends == 0 { 0 } else { slices as usize }, sends as usize);
         Self {
             ring,
             completed,
             sending: vec![(0, 0); sending].into(),
-            over: VecDeque::with_capacity(sends as usize),
+            over: VecDeque::with_capacity(sends),
+            by_socket: (0..endpoints).map(|_| Outbox::new(sends, PER_CALL)).collect(),
+            joins,
             blocked: false,
         }
     }
 
-    /// Puts the datagrams into frames, and those into the ring. One to somebody whose place on the link no frame has
-    /// told goes by the plain socket of the address, since the kernel finds that out.
+    /// Puts the datagrams into frames, and those into the ring. By the plain socket of the address goes one to somebody
+    /// whose place on the link no frame has told, since the kernel finds that out, and several in a row that leave as one.
     pub fn push(
         &mut self,
         outgoing: &mut Vec<Outgoing>,
@@ -180,11 +193,17 @@ impl Transmit {
         table: &Table,
         counters: &Counters,
     ) {
-        for Outgoing { mut slice, span, to } in outgoing.drain(..) {
-            if to.link.is_none() {
-                let bytes = &slice.payload()[..span.len];
-                let sent = from.socket.send_span(bytes, span, &to, counters);
-                self.over.push_back((slice, endpoint, sent.map(|()| span)));
+        let mut outgoing = outgoing.drain(..).peekable();
+        let mut row = None;
+        while let Some(Outgoing { mut slice, span, to }) = outgoing.next() {
+            // With those before it, and with the next.
+            let mut joined = row.take().unwrap_or_else(|| Joined::begin(span, to));
+            let follows = |next: &Outgoing| joined.take(next.span, &next.to, usize::MAX);
+            if self.joins && outgoing.peek().is_some_and(follows) {
+                row = Some(joined);
+            }
+            if to.link.is_none() || joined.spans() > 1 {
+                self.by_socket[endpoint as usize].add([Outgoing { slice, span, to }]);
                 continue;
             }
             let frame = frame_of(&mut slice, span, &to, from, device).and_then(|frame| {
@@ -194,7 +213,7 @@ impl Transmit {
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(error) => {
-                    self.over.push_back((slice, endpoint, Err(error.into())));
+                    self.over.push_back((slice, endpoint, error.into()));
                     continue;
                 }
             };
@@ -205,6 +224,22 @@ impl Transmit {
             self.ring.push(Frame { addr, len: frame.len() as u32, options: 0 });
         }
         self.ring.publish();
+        self.by_socket[endpoint as usize].flush(&from.socket, counters);
+    }
+
+    /// Sends what the sockets had no room for.
+    pub fn send_blocked(&mut self, bounds: &[Bound], counters: &Counters) {
+        for (outbox, bound) in self.by_socket.iter_mut().zip(bounds) {
+            if outbox.is_blocked() {
+                outbox.flush(&bound.socket, counters);
+            }
+        }
+    }
+
+    /// Gives up what has no frame, and counts it.
+    fn give_up(&mut self) -> usize {
+        let waiting: usize = self.by_socket.iter_mut().map(Outbox::clear).sum();
+        waiting + self.over.drain(..).count()
     }
 
     /// Has the kernel send what lies in the ring. What it cannot take now goes with a later call.
@@ -239,19 +274,26 @@ impl Transmit {
 
     /// Whether something could be taken.
     pub fn has_done(&mut self) -> bool {
-        !self.over.is_empty() || self.completed.available() > 0
+        !self.over.is_empty()
+            || self.by_socket.iter().any(Outbox::has_done)
+            || self.completed.available() > 0
     }
 
     /// Takes one that is over: slice, endpoint, and what became of it.
-    pub fn take(&mut self, table: &Table) -> Option<(Slice, u32, Result<Span, Unsent>)> {
-        if let Some(over) = self.over.pop_front() {
-            return Some(over);
+    pub fn take(&mut self, table: &Table) -> Option<(Slice, u32, Outcome)> {
+        if let Some((slice, endpoint, unsent)) = self.over.pop_front() {
+            return Some((slice, endpoint, Outcome::NotSent(unsent)));
+        }
+        for (endpoint, outbox) in (0..).zip(&mut self.by_socket) {
+            if let Some((slice, outcome)) = outbox.take_done() {
+                return Some((slice, endpoint, outcome));
+            }
         }
         // An address that was not given away is none of ours.
         while let Some(address) = self.completed.take() {
             if let Some(slice) = table.take(address, owner::TRANSMIT) {
                 let (endpoint, len) = self.sending[slice.index() as usize];
-                return Some((slice, endpoint, Ok((len as usize).into())));
+                return Some((slice, endpoint, Outcome::Sent((len as usize).into())));
             }
         }
         None
@@ -411,8 +453,7 @@ impl<T: Sharing> Common<T> {
         for port in &self.ports {
             let waiting = port.filling.with(|filling| std::mem::take(&mut filling.waiting));
             returned += self.take_back(waiting.into_iter());
-            let over = port.transmit.with(|transmit| transmit.over.drain(..).count());
-            returned += over as u32;
+            returned += port.transmit.with(Transmit::give_up) as u32;
         }
         returned
     }

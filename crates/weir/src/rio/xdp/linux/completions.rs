@@ -135,9 +135,12 @@ impl<T: Sharing> XdpCompletions<T> {
     /// back, so that no completion follows, and what the kernel did not take then would wait for the next datagram.
     fn send_blocked(&self, counters: &Counters) -> io::Result<()> {
         for port in &self.common.ports {
-            port.transmit.with(|transmit| match transmit.is_blocked() {
-                true => transmit.kick(port.socket(), || counters.kernel_entries.one()),
-                false => Ok(()),
+            port.transmit.with(|transmit| {
+                transmit.send_blocked(&self.common.bounds, counters);
+                match transmit.is_blocked() {
+                    true => transmit.kick(port.socket(), || counters.kernel_entries.one()),
+                    false => Ok(()),
+                }
             })?;
         }
         Ok(())
@@ -150,13 +153,9 @@ impl<T: Sharing> XdpCompletions<T> {
         for port in &common.ports {
             port.transmit.with(|transmit| {
                 while out.room() > 0
-                    && let Some((slice, socket, result)) = transmit.take(&common.table)
+                    && let Some((slice, socket, outcome)) = transmit.take(&common.table)
                 {
                     common.sends_out.take_off(1);
-                    let outcome = match result {
-                        Ok(span) => Outcome::Sent(span),
-                        Err(unsent) => Outcome::NotSent(unsent),
-                    };
                     out.push(Completion { slice, socket, outcome });
                 }
                 transmit.release();

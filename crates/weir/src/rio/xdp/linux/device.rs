@@ -34,16 +34,12 @@ pub struct NoDevice {
 }
 
 /// A plain socket that keeps an address ours while datagrams come by a device. It is never read, so it needs no room. By it
-/// leaves what is sent to peers of whom no frame came, one datagram at a time.
+/// leaves what is sent to peers of whom no frame came, and what leaves as one.
 ///
 /// # Errors
 /// Those of [`DatagramSocket::bind`].
 pub fn hold(endpoint: &Endpoint) -> Result<DatagramSocket, Error> {
-    let options = SocketOptions {
-        receive_buffer: ReceiveBuffer::System,
-        send_offload: false,
-        ..endpoint.options
-    };
+    let options = SocketOptions { receive_buffer: ReceiveBuffer::System, ..endpoint.options };
     DatagramSocket::bind(&Endpoint { options, ..*endpoint })
 }
 

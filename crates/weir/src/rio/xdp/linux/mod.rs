@@ -70,6 +70,10 @@ const WINDOW_AT_MOST: u32 = 1 << 20;
 const BUSY_POLL_US: i32 = 20;
 const BUSY_POLL_FRAMES: i32 = 64;
 
+/// What is told of answers that leave as one.
+const SENT_BY_SOCKET: &str = "answers in a row to one peer leave as one by a plain socket, others as frames, \
+    unless the device takes frames without a copy";
+
 /// Entries of the rings for sending, at least.
 const SENDS_AT_LEAST: u32 = 64;
 
@@ -348,7 +352,14 @@ impl<T: Sharing> Provider<T> for Xdp {
     fn start(&self, opened: XdpOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
         let XdpOpened { bounds, ports, region, needs, wake_event } = opened;
         let serves_devices = self.mode == Mode::BusyPolled;
-        let granted = granted(&ports, serves_devices);
+        let endpoints = bounds.len();
+        // Asked of each: one that is to leave each by itself joins nothing.
+        let joins =
+            !self.any_port && bounds.iter().all(|bound| bound.socket.native().longest_joined() > 0);
+        let mut granted = granted(&ports, serves_devices);
+        if joins {
+            granted.push(("send-offload", SENT_BY_SOCKET.into()));
+        }
         let window = ports.iter().map(|port| port.window).max().unwrap_or(1);
         let mut rings = Vec::new();
         let ports = ports.into_iter().map(|opened| {
@@ -356,7 +367,10 @@ impl<T: Sharing> Provider<T> for Xdp {
             let Rings { fill, receive, transmit, completion } = of_port;
             rings.push(receive);
             let filling = Filling::new(fill, window, needs.receives);
-            let transmit = Transmit::new(transmit, completion, region.count(), needs.sends);
+            let sizes = (region.count(), needs.sends);
+            // A device that takes frames as they are needs no packets made of them.
+            let joins = joins && probe.is_none();
+            let transmit = Transmit::new(transmit, completion, sizes, endpoints, joins);
             Port {
                 device,
                 may_be_several: lease.place() == Place::Generic,
@@ -368,7 +382,6 @@ impl<T: Sharing> Provider<T> for Xdp {
             }
         });
         let ports: Vec<Port<T>> = ports.collect();
-        let endpoints = bounds.len() as u32;
         let common = Arc::new(Common::<T> {
             table: Table::new(&region),
             region,
@@ -385,7 +398,7 @@ impl<T: Sharing> Provider<T> for Xdp {
         let event = Arc::clone(&wake_event);
         let kick = Waker::new(move || event.signal());
         let requests =
-            (0..endpoints).map(|at| XdpRequests::new(&common, at, kick.clone())).collect();
+            (0..endpoints as u32).map(|at| XdpRequests::new(&common, at, kick.clone())).collect();
         let completions = XdpCompletions::new(&common, rings, window, wake_event);
         // From now on datagrams come: each needs a slice, and finds none before one is posted.
         for port in &common.ports {

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     counters::Counters,
     rio::{
-        Completion, CompletionQueue, HandOver, OneThread, Outcome, Woken,
+        Completion, CompletionQueue, HandOver, OneThread, Outcome, RequestQueue as _, Woken,
         wire_tests::{
             self, OURS_V4, OURS_V6, PATIENCE, THEIRS, THEIRS_V4, THEIRS_V6, Wire, ours, payload,
         },

@@ -68,7 +68,10 @@ fn a_device_serves_several_addresses_of_both_families() {
         }
         let names: Vec<_> = rig.granted.iter().map(|(name, _)| *name).collect();
         let one_device = ["device", "device-queue", "xdp", "window", "receive-buffer"];
-        assert_eq!(names, [&one_device[..], &["need-wakeup", "device-served"]].concat());
+        assert_eq!(
+            names,
+            [&one_device[..], &["need-wakeup", "device-served", "send-offload"]].concat()
+        );
         rig.stop();
     });
 }
@@ -381,6 +384,58 @@ fn what_finds_no_slice_is_counted() {
         slices.push(rig.receive().0);
         drop(slices);
         rig.stop();
+    });
+}
+
+/// Datagrams that sockets of this namespace have sent: frames are not among them.
+fn sent_by_sockets() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "OutDatagrams").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
+fn answers_in_a_row_to_one_client_leave_as_one_by_the_socket_and_others_as_frames() {
+    on_a_wire(|wire| {
+        for send_offload in [true, false] {
+            let mut endpoint = Endpoint::from(ours(OURS_V4));
+            endpoint.options.send_offload = send_offload;
+            let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[endpoint]);
+            let told = rig.granted.iter().any(|(name, _)| *name == "send-offload");
+            assert_eq!(told, send_offload);
+            let to = rig.at[0];
+            let clients = [wire.client(to), wire.client(to)];
+            let peers = clients.each_ref().map(|client| {
+                client.send_to(b"hello", to).unwrap();
+                rig.receive().2.peer()
+            });
+            let before = sent_by_sockets();
+            // Ten in a row of which the last is shorter, and one for somebody else behind them.
+            let length = |number| if number == 9 { 120 } else { 200 };
+            for number in 0..11 {
+                let mut slice = rig.region.take().unwrap();
+                let (client, length) = (usize::from(number == 10), length(number));
+                slice.payload_mut()[..length].copy_from_slice(&payload(number, length));
+                rig.requests[0].send(slice, length, &peers[client]).unwrap();
+            }
+            rig.commit();
+            let mut back = [0; 300];
+            for number in 0..11 {
+                let (client, length) = (&clients[usize::from(number == 10)], length(number));
+                assert_eq!(client.recv_from(&mut back).unwrap(), (length, to));
+                assert_eq!(back[..length], payload(number, length));
+            }
+            let mut over = 0;
+            while over < 11 {
+                let all = rig.completions();
+                assert!(all.iter().all(|of| matches!(of.outcome, Outcome::Sent(_))), "{all:?}");
+                over += all.len();
+            }
+            assert_eq!(sent_by_sockets() > before, send_offload);
+            rig.stop();
+        }
     });
 }
 

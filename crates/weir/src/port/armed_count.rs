@@ -1,4 +1,5 @@
-//! How many receives to have armed on a socket.
+//! How many receives to have armed on a socket, where the kernel wakes each of them for every datagram. A model of a
+//! server decides by the same code.
 //!
 //! Under load many: each that is armed when its submission runs takes what lies in the socket, so the
 //! more are submitted together the more one entry brings. With little load few: a datagram that comes
@@ -6,11 +7,11 @@
 
 /// Receives armed on each socket where nothing else was asked for: at least, and at most.
 const LEAST: u32 = 4;
-pub(super) const MOST: u32 = 64;
+pub(crate) const MOST: u32 = 64;
 
 /// How many receives to have armed on each socket: a fixed number, or as many as come at once.
 #[derive(Debug)]
-pub(super) struct ArmedCount {
+pub struct ArmedCount {
     least: u32,
     most: u32,
     now: u32,
