@@ -213,7 +213,8 @@ fn in_words(error: clap::Error) -> clap::Error {
             })
         } else if let Some(number) = source.downcast_ref::<ParseIntError>() {
             Some(match number.kind() {
-                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large",
+                IntErrorKind::PosOverflow => "the number is too large",
+                IntErrorKind::NegOverflow => "the number is too small",
                 _ => "give a whole number, in digits alone",
             })
         } else {

@@ -188,7 +188,7 @@ fn a_comparison_where_threads_may_not_be_bound_has_its_rows() {
 #[test]
 fn a_comparison_without_io_uring_has_its_rows_and_ranks_the_others() {
     for (errno, reason, advice) in FORBIDDEN {
-        let words = ["compare", "--quick", "--rounds", "1", "--json"];
+        let words = ["compare", "udp", "--quick", "--rounds", "1", "--json"];
         let rows = ["port", "rio-event --provider uring", "rio-event --provider batch", "blocking"];
         let designs: Vec<_> = rows.iter().flat_map(|row| ["--design", row]).collect();
         let confinement = Confinement::new().forbid_io_uring(errno);
@@ -209,7 +209,7 @@ fn a_comparison_without_io_uring_has_its_rows_and_ranks_the_others() {
 #[test]
 fn a_comparison_of_what_cannot_run_says_that_nothing_can() {
     let confinement = Confinement::new().forbid_io_uring(EPERM);
-    let words = ["compare", "--quick", "-t", "2", "--design", "port", "--json"];
+    let words = ["compare", "udp", "--quick", "-t", "2", "--design", "port", "--json"];
     let compared = confined(confinement, &words);
     assert_eq!(compared.status.code(), Some(5), "{}", errors(&compared));
     let rows = document(&compared)["results"].clone();

@@ -517,7 +517,7 @@ fn wrong_usage_of_peers_is_said() {
         (&["--peer", "a=x", "--peer-head", "a=00"][..], "must see the stamps"),
         (&["--peer-head", "a=00"][..], "--peer"),
     ] {
-        let mut all = vec!["compare", "--dry-run", "--json", "--design", "epoll"];
+        let mut all = vec!["compare", "udp", "--dry-run", "--json", "--design", "epoll"];
         all.extend_from_slice(words);
         let failed = output(&all);
         assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));

@@ -65,7 +65,7 @@ fn wrong_values_of_the_lists_are_said() {
         (&["--receive-offload=some"][..], "--receive-offload"),
         (&["--size", "64,70000"][..], "70000"),
     ] {
-        let failed = output(&[&["compare", "--dry-run"], words].concat());
+        let failed = output(&[&["compare", "udp", "--dry-run"], words].concat());
         assert_eq!(failed.status.code(), Some(2), "{words:?}");
         assert!(errors(&failed).contains(said), "{words:?}: {}", errors(&failed));
     }

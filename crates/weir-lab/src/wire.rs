@@ -221,11 +221,34 @@ pub struct ThreadReport {
 /// What was lost at one of the server's sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketReport {
-    /// The address it is bound to; several may share it.
+    /// The address it is bound to; several may share it. Of a Unix socket `unix:` and its name.
+    #[serde(with = "bound_at")]
     pub address: SocketAddr,
     /// Datagrams that the system dropped at it over the whole run, if known. With receive offload
     /// several that came as one count as one.
     pub dropped: Option<u64>,
+}
+
+/// Where a socket is bound: an address, or the name of a Unix socket that it stands for, which says nothing elsewhere.
+mod bound_at {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use std::net::SocketAddr;
+    use weir::stream::UnixAddress;
+
+    pub fn serialize<S: Serializer>(address: &SocketAddr, to: S) -> Result<S::Ok, S::Error> {
+        match UnixAddress::of(*address) {
+            Some(name) => to.collect_str(&name),
+            None => address.serialize(to),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+        let text = String::deserialize(from)?;
+        match text.strip_prefix("unix:") {
+            Some(name) => SocketAddr::try_from(&UnixAddress::from(name)).map_err(D::Error::custom),
+            None => text.parse().map_err(D::Error::custom),
+        }
+    }
 }
 
 /// What a receiver found in the datagrams of a run.
@@ -322,7 +345,8 @@ pub struct SystemReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FloodStatus {
-    /// `ok`, `invalid` (complete, and its counts or data are wrong) or `failed`.
+    /// `ok`, `invalid` (complete, and its counts or data are wrong, or its pace was not held, which is judged by the windows) or
+    /// `failed`.
     pub status: Option<String>,
     /// Why it failed.
     pub reason: Option<String>,

@@ -92,6 +92,7 @@ mod tests {
         });
         let server = start(path.to_str().unwrap(), "blocking").unwrap();
         let client = UnixDatagram::bind(&own).unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         for line in [&b"<11>one"[..], b"two", b"?"] {
             client.send_to(line, &path).unwrap();
         }

@@ -278,14 +278,19 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         (true, None) => super::print_concluded(&report, left_open.as_deref()),
         (false, _) => crate::print_report(&report.text()),
     };
-    match failure {
-        Some(mut failure) => {
+    match (failure, left_open) {
+        (Some(mut failure), _) => {
             failure.message =
                 format!("{} stopped with an error: {}", report.design, failure.message);
             Err(failure)
         }
-        None if left_open.is_some() => Err(Failure::failed(left_open.unwrap_or_default())),
-        None => printed.and(logged).map(|()| exit::OK),
+        // The document has told it.
+        (None, Some(why)) if args.json => {
+            say!("weir serve tcp: {why}");
+            printed.map(|()| exit::FAILED)
+        }
+        (None, Some(why)) => Err(Failure::failed(why)),
+        (None, None) => printed.and(logged).map(|()| exit::OK),
     }
 }
 

@@ -795,6 +795,10 @@ fn forget_latency(report: &mut wire::ServerReport) {
 }
 
 fn served(addresses: &[SocketAddr]) -> String {
+    if addresses.is_empty() {
+        return "it has Unix sockets alone, which no flood goes to; start it with --bind, too"
+            .into();
+    }
     let list: Vec<String> =
         addresses.iter().map(|address| address.ip()).map(|ip: IpAddr| ip.to_string()).collect();
     format!("use {}", list.join(" or "))

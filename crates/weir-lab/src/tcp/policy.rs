@@ -77,7 +77,8 @@ impl Policy {
             closes_otherwise: ["read-timeout", "stalled"]
                 .iter()
                 .any(|name| row.option(name).is_some()),
-            max_rate: row.option("max-rate").and_then(|text| parse_bytes(text).ok()),
+            // As the server reads it.
+            max_rate: row.option("max-rate").and_then(|text| parse_count(text).ok()),
             buffer_bytes: row.option("buffer").and_then(|text| parse_bytes(text).ok()),
         }
     }
@@ -248,7 +249,7 @@ mod tests {
             silent: Some(Duration::from_millis(500)),
             closes_when_full: true,
             closes_otherwise: false,
-            max_rate: Some(1 << 20),
+            max_rate: Some(1_000_000),
             buffer_bytes: Some(65_536),
         };
         assert_eq!(all, wanted);
@@ -334,7 +335,7 @@ mod tests {
         let of = expects("--max-rate 1m", MixName::Flood);
         let own = report(|_| ());
         // A second, and a burst of a fifth of one.
-        let most = 1000 * ((1 << 20) + (1 << 20) / 5 + 4096);
+        let most = 1000 * (1_000_000 + 1_000_000 / 5 + 4096);
         let within = report(|c| c.bytes_received = most);
         assert_eq!(of.contradicted(&own, Some(&within)), None);
         let beyond = report(|c| c.bytes_received = most + 1000);

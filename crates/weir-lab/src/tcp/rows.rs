@@ -62,7 +62,7 @@ const OF_SERVER: [(&str, Written); 11] = [
     ("buffer", Written::Size),
     ("close-when-full", Written::Flag),
     ("connections-max", Written::Count),
-    ("max-rate", Written::Size),
+    ("max-rate", Written::Count),
     ("max-receives", Written::Count),
     ("output-bytes", Written::Size),
     ("per-address", Written::Count),

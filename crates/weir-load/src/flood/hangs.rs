@@ -1,7 +1,7 @@
 //! Finds generators that hang: a call that does not return, as of a driver that waits for its device for ever.
 //!
-//! Each counts its turns, of which it makes one every few seconds at the least however slow its pace. Looks are counted, and
-//! not time: whoever stops the whole process for a while (Ctrl-Z, a suspended machine) is not a generator that hangs.
+//! Each counts its turns, of which it makes two a second at the least, however slow its pace. Looks are counted, and not time:
+//! generators do not hang where the whole process was stopped for a while (Ctrl-Z, a suspended machine).
 
 use std::time::{Duration, Instant};
 

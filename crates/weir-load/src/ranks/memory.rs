@@ -135,7 +135,7 @@ impl InMemory {
     ) -> Result<(), Lost> {
         assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
         let mut state = self.state();
-        for to in ranks {
+        let put = ranks.into_iter().try_for_each(|to| {
             if let Some(why) = state.lost[to].clone() {
                 return Err(self.missing(to, why));
             }
@@ -144,10 +144,12 @@ impl InMemory {
                 return Err(self.missing(to, format!("has not read {UNREAD_MAX} messages")));
             }
             mailbox.push_back(bytes.to_vec());
-        }
+            Ok(())
+        });
         drop(state);
+        // Those before one that is lost have theirs.
         self.tell_all();
-        Ok(())
+        put
     }
 
     fn take(&self, from: usize, kind: Kind, until: Instant) -> Result<Vec<u8>, Lost> {

@@ -77,8 +77,8 @@ pub trait Ranks: Send + Sync {
     /// host or the link to it is down. At rank 0 any other rank, elsewhere rank 0.
     fn lost(&self) -> Option<Lost>;
 
-    /// Has this called, by any thread, each time that something has come which the calls tell of that do not wait: a message,
-    /// a loss, the wish to end. A later call takes its place. It must not wait, nor ask these ranks for anything.
+    /// Has `call` called, by any thread, each time that something has come: a message, a loss, the wish to end. A later one takes
+    /// its place. It must not wait, nor ask these ranks for anything.
     fn on_news(&self, call: Box<dyn Fn() + Send + Sync>);
 
     /// Asks all ranks to end what they do, in order. Who does not give a sign of life within that time from then on is lost.

@@ -50,7 +50,7 @@ pub struct Gauge {
 /// What the system counts for one socket of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketState {
-    /// The address it is bound to.
+    /// The address it is bound to; of a Unix socket that which [stands for its name](crate::stream::UnixAddress::of).
     pub address: SocketAddr,
     /// What was dropped at it since it was opened, what waits in it, and its room. With receive
     /// offload Linux counts a drop of several datagrams that came as one as one.

@@ -83,14 +83,16 @@ impl Server {
     ///   name. A peer that has not bound its socket has none: its datagrams come from 0.0.0.0:0, and a reply to it is not sent
     ///   and counted as a send error. A path that a peer gave relative to its own folder leads from this program's;
     /// - [`Transmit::destination`](super::Transmit::destination) is such an address, too (`SocketAddr::try_from(&name)`);
-    /// - no datagram is lost on its way: as many wait as `net.unix.max_dgram_qlen` says (10 unless somebody raised it), and
-    ///   whoever sends one more waits, or is refused;
+    /// - no datagram is lost on its way: as many wait as `net.unix.max_dgram_qlen` says (10 unless somebody raised it, as
+    ///   systemd does to 512), and whoever sends one more waits, or is refused;
     /// - so is this server: a reply to a peer that takes nothing, or has gone, is dropped and counted as a send error, and
     ///   others are not kept waiting. What waits at peers takes room in this socket's send buffer, though
-    ///   ([`SocketOptions::send_buffer_bytes`]): peers that take nothing can use it up if they are many;
+    ///   ([`SocketOptions::send_buffer_bytes`]), by default for some 280 small datagrams: peers that take nothing can use it
+    ///   up, where queues are longer than that a single one, and then nobody is answered until they take something;
     /// - all threads share one socket, so `rio-sharded` can have one thread only;
     /// - of [`SocketOptions`] the size of the send buffer counts. A server that has Unix sockets alone refuses the rest; of
-    ///   one that has both the rest is asked of the others. There are no groups, marks, hops, or errors of peers.
+    ///   one that has both the rest is asked of the others. The sizes of receive buffers, and send offload, mean nothing to
+    ///   it. There are no groups, marks, hops, or errors of peers.
     ///
     /// ```
     /// use weir::{limits::Limits, stream::{self, UnixAddress}, udp::{Blocking, Datagram, Replies, Server}};
@@ -98,7 +100,8 @@ impl Server {
     /// # if stream::unix_availability().is_err() { return }
     /// # fn ask(path: &std::path::Path, own: &std::path::Path) -> String {
     /// #     let client = std::os::unix::net::UnixDatagram::bind(own).unwrap();
-    /// #     client.send_to(b"who am I?", path).unwrap();
+    /// #     client.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    /// #     client.send_to(b"Under which name do you know the socket that sends this?", path).unwrap();
     /// #     let mut answer = [0; 200];
     /// #     let length = client.recv(&mut answer).unwrap();
     /// #     std::fs::remove_file(own).unwrap();

@@ -237,13 +237,16 @@ mod there {
         has_them(subject)?;
         let most = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").expect("Linux has it");
         let most: usize = most.trim().parse().expect("a number");
-        if most > 1000 {
+        if most > 520 {
             return Err(Skipped(format!(
                 "net.unix.max_dgram_qlen is {most}: no queue is soon full"
             )));
         }
         let to = UnixAddress::from(any_path());
-        let server = Server::bind_unix(to.clone()).limits(echo_limits());
+        // What waits at one peer takes room in this buffer, and by default that is used up by 280 small datagrams, long
+        // before a queue of 512 is full, as systemd makes them.
+        let options = SocketOptions::default().send_buffer_bytes(Some(1 << 20));
+        let server = Server::bind_unix(to.clone()).socket_options(options).limits(echo_limits());
         let (server, log) = subject.log_with(&server, Answer::Copy);
         let (asks, other) = (Client::new(), Client::new());
         let requests = most + 40;

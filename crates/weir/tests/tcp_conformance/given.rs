@@ -142,7 +142,7 @@ fn a_failure_is_told(subject: &Subject) -> Result<(), Skipped> {
     // Who asks later hears it too.
     let (tell, told) = mpsc::channel();
     server.on_failure(move |failure| tell.send(failure.to_string()).expect("the check waits"));
-    assert_eq!(told.try_recv().as_deref(), Ok(text.as_str()));
+    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(text.as_str()));
     let failure = server.stop().failure;
     assert!(matches!(failure, Some(Error::HandlerPanicked { .. })), "{failure:?}");
     Ok(())

@@ -197,8 +197,8 @@ pub struct UdpArgs {
     pub(super) held: Vec<Held>,
 
     /// Loads: saturation, datagrams per second (k = 1000), a share of each design's own maximum, or a share of a link
-    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k, and one with
-    /// answers as by --reply; with --quick without 50k].
+    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k and, with answers, 64 requests under
+    /// way; with --quick without 50k].
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 

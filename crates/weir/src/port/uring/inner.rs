@@ -132,7 +132,13 @@ impl<O: Outstanding> Inner<O> {
             returned += out.drain().filter(Finished::brings_memory).count() as u32;
         };
         self.with(PortState::forget_asked);
-        for token in self.with(|state| state.operations.all_started()) {
+        let all = self.with(|state| {
+            let all = state.operations.all_started();
+            // Before the first is answered: a message of several sends is answered once, and none of them is to be sent now.
+            all.iter().for_each(|&token| state.operations.is_cancelled(token));
+            all
+        });
+        for token in all {
             self.with(|state| {
                 state.cancel(Token(token.user_data()), &counters);
                 state.reap(&mut out);

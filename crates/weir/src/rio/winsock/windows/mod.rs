@@ -354,6 +354,7 @@ impl<T: Sharing> WinsockCompletions<T> {
         mut slice: Slice,
         result: &RIORESULT,
         socket: usize,
+        counters: &Counters,
     ) -> Option<(Slice, Outcome)> {
         let mut progress = Progress::read(&mut slice);
         progress.note(result.Status);
@@ -361,12 +362,12 @@ impl<T: Sharing> WinsockCompletions<T> {
         let posted = self.parts[socket].lane.with(|lane| {
             let posted = lane.send_next(shared, &mut slice, &mut progress);
             if posted {
+                counters.kernel_entries.one();
                 // Closing the socket completes what could not be made known.
                 let _ = lane.commit_sends(shared.functions);
             }
             posted
         });
-        progress.write(&mut slice);
         if posted {
             let _ = slice.post();
             return None;
@@ -431,7 +432,7 @@ fn corrupt() -> io::Error {
 impl<T: Sharing> CompletionQueue for WinsockCompletions<T> {
     type Rq = WinsockRequests<T>;
 
-    fn dequeue(&mut self, out: &mut Batch, _counters: &Counters) -> io::Result<usize> {
+    fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
         if self.shared.beside.take() {
             self.take_refused(out);
         }
@@ -447,7 +448,7 @@ impl<T: Sharing> CompletionQueue for WinsockCompletions<T> {
                     datagrams += usize::from(matches!(outcome, Outcome::Received(_)));
                     outcome
                 }
-                SEND_OF_SEVERAL => match self.send_on(slice, &result, socket) {
+                SEND_OF_SEVERAL => match self.send_on(slice, &result, socket, counters) {
                     None => continue,
                     Some((back, outcome)) => {
                         slice = back;
@@ -507,8 +508,9 @@ impl<T: Sharing> CompletionQueue for WinsockCompletions<T> {
     }
 
     fn turn_port(&self) -> Option<Box<dyn TurnPort>> {
-        let notice = &self.shared.notice;
-        notice.has_port().then(|| Box::new(Delivery(Arc::clone(notice))) as Box<dyn TurnPort>)
+        let (notice, beside) = (&self.shared.notice, &self.shared.beside);
+        let delivery = || Box::new(Delivery(Arc::clone(notice), Arc::clone(beside)));
+        notice.has_port().then(|| delivery() as Box<dyn TurnPort>)
     }
 
     fn stop(mut self, requests: Vec<WinsockRequests<T>>, by: Instant) -> Stopped {

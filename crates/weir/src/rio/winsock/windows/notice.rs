@@ -235,12 +235,17 @@ fn left_of(time: Option<Duration>) -> impl FnMut() -> Option<Duration> {
 }
 
 /// The port that delivers the turn of a queue.
-pub struct Delivery(pub Arc<Notice>);
+pub struct Delivery(pub Arc<Notice>, pub Arc<Beside>);
 
 impl TurnPort for Delivery {
     fn notify(&self) -> io::Result<()> {
         // The entry is counted by whoever takes.
-        self.0.arm(&Counters::default())
+        self.0.arm(&Counters::default())?;
+        // Whoever was woken for it while another had the queue found none.
+        if self.1.is_set() {
+            self.0.wake();
+        }
+        Ok(())
     }
 
     fn post(&self, packets: usize) {
