@@ -3,7 +3,7 @@
 
 use super::super::{
     buffers::{Buffers, Table},
-    frame::{self, Frame},
+    frame::{self, Beside, Frame},
 };
 use super::forget_then_ask;
 use crate::{
@@ -37,7 +37,7 @@ impl World {
         };
         let layout = frame::layout(&needs);
         let region = Region::new(layout, SLICES, RegionOptions::default()).unwrap();
-        let (buffers, table) = Buffers::new(SLICES, SLICES, Frame::new(&region, false));
+        let (buffers, table) = Buffers::new(SLICES, SLICES, Frame::new(&region, Beside::Name));
         Arc::new(Self { region, buffers: Mutex::new(buffers), table, raised: Mutex::new(0) })
     }
 
