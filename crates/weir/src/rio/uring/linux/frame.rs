@@ -202,6 +202,10 @@ mod tests {
     use crate::{memory::RegionOptions, socket::context::Origin as _};
     use std::net::SocketAddr;
 
+    /// One receive.
+    const ONE: Needs =
+        Needs { payload: 100, receives: 1, sends: 0, per_dequeue: 1, offload: false, meta: false };
+
     #[test]
     fn payloads_are_aligned_and_buffers_end_with_their_slice() {
         let needs = Needs {
@@ -247,15 +251,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        let needs = Needs {
-            payload: 100,
-            receives: 1,
-            sends: 0,
-            per_dequeue: 1,
-            offload: false,
-            meta: false,
-        };
-        let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
+        let region = Region::new(layout(&ONE), 1, RegionOptions::default()).unwrap();
         let frame = Frame::new(&region, Beside::Name);
         for from in ["127.0.0.1:7", "[::1%3]:8"] {
             let from: SocketAddr = from.parse().unwrap();
@@ -278,15 +274,7 @@ mod tests {
     /// A name of the internet, of a Unix socket, and none, which leaves what lay there before.
     #[test]
     fn names_of_either_kind_are_read() {
-        let needs = Needs {
-            payload: 100,
-            receives: 1,
-            sends: 0,
-            per_dequeue: 1,
-            offload: false,
-            meta: false,
-        };
-        let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
+        let region = Region::new(layout(&ONE), 1, RegionOptions::default()).unwrap();
         let frame = Frame::new(&region, Beside::LocalName);
         let name = crate::stream::UnixAddress::from(format!("/{}", "x".repeat(106)));
         let unix = SocketAddr::try_from(&name).unwrap();
