@@ -83,17 +83,18 @@ fn found<K: Reported>(results: &Results<K>, claim: &Claim) -> Result<Difference,
         return Err(format!("rows are ranked by {} here", metric.name));
     }
     let row = |spec: &str| {
-        let row = (0..results.rows.len())
+        (0..results.rows.len())
             .find(|row| {
                 results.rows[*row].name_in_claims() == spec && results.first_of(*row).is_none()
             })
-            .ok_or_else(|| format!("{spec} is no row of this run"))?;
-        match results.unranked(load, row) {
-            Some(reason) => Err(format!("{spec} has no rank here: {reason}")),
-            None => Ok(row),
-        }
+            .ok_or_else(|| format!("{spec} is no row of this run"))
     };
     let (first, second) = (row(&claim.first)?, row(&claim.second)?);
+    for (spec, row) in [(&claim.first, first), (&claim.second, second)] {
+        if let Some(reason) = results.unranked(load, row) {
+            return Err(format!("{spec} has no rank here: {reason}"));
+        }
+    }
     let by_itself = || results.against(load, metric, (first, second));
     if results.ranking(load, results.group_of(first)).is_too_noisy() {
         return Err(
