@@ -43,8 +43,9 @@ use std::{
 /// Completions taken by one dequeue, at most.
 const DEQUEUED: usize = 256;
 
-/// How long the last connections may take to go that were cut off.
-const CUT_OFF: Duration = Duration::from_secs(2);
+/// How long the last connections may take to go that were cut off: they have only to be asked for, so this is for a machine
+/// that gives the thread no core.
+const CUT_OFF: Duration = Duration::from_secs(10);
 
 /// Memory of sends kept for the next: at most so many pieces of so many bytes.
 const SPARE: (usize, usize) = (64, 64 * 1024);
