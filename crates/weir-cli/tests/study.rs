@@ -86,7 +86,8 @@ fn each_value_of_a_list_is_run_by_itself() {
     for row in rows(&document) {
         assert_eq!(row["status"], "ok", "{row:#}");
         let counts = &row["ledger"]["counts"];
-        assert!(counts["received"].as_u64().is_some_and(|received| received > 0), "{counts}");
+        let came = counts["received"].as_u64() > Some(0);
+        assert!(came || common::measured_nothing(row), "{row:#}");
     }
     let calibrated = document["calibration"].as_array().unwrap();
     // One for each size, number of flows and of generators; a generator without a core is not calibrated.
