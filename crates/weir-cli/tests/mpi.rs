@@ -491,6 +491,45 @@ mod ranks {
     }
 
     #[test]
+    fn a_comparison_that_loses_a_generator_keeps_the_rounds_that_it_had() {
+        if !is_here() {
+            return;
+        }
+        let words = ["compare", "udp", "--mpi", "--design", "blocking", "--load", "1000"];
+        let words = [&words[..], &["--rounds", "50", "--no-save", "--json"]].concat();
+        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        // Each run has a server of its own, and a round is two runs: of the design and of its second name. Some servers more
+        // are of what comes before the first round.
+        let mut servers = BTreeSet::<u32>::new();
+        let mut all = BTreeSet::new();
+        until("the first rounds", || {
+            all = descendants(child.id());
+            servers.extend(all.iter().filter(|id| serves(**id)));
+            servers.len() >= 8
+        });
+        kill(process_of_rank(&all, 2, true).expect("rank 2 runs"));
+        let output = ends(child);
+        let said = errors(&output);
+        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let document: Value =
+            documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("no report: {said}"));
+        let reason = document["error"].as_str().unwrap_or_default();
+        assert!(reason.contains("rank 2 on ") && reason.contains("is gone"), "{reason}\n{said}");
+        let rows = document["results"].as_array().expect("rows");
+        let runs = |row: &Value| row["runs"].as_array().map_or(0, Vec::len);
+        assert!(rows.iter().all(|row| runs(row) > 0), "{said}");
+        let code = output.status.code();
+        assert!(code == Some(1) || may_kill(), "{code:?}: {said}");
+        until("the end of all processes", || !all.iter().any(is_running));
+    }
+
+    /// Whether this process is a server of a comparison.
+    fn serves(id: u32) -> bool {
+        let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(b"serve")
+    }
+
+    #[test]
     fn whoever_interrupts_gets_the_report() {
         if !is_here() {
             return;
@@ -733,6 +772,28 @@ mod ranks {
         assert_eq!(connected.collect::<Vec<_>>(), [3, 3, 3]);
         assert_eq!(document["report"]["data_errors"], false);
         drop(server);
+    }
+
+    #[test]
+    fn designs_of_tcp_and_their_limits_are_compared_over_hosts() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let limited =
+            "epoll --per-address 1000 --silent 10s --close-when-full --connections-max 1000";
+        let words = ["compare", "tcp", "--mpi", "--design", limited, "-c", "9", "-l", "64"];
+        let words = [&words[..], &["--rounds", "1", "--no-save", "--json"]].concat();
+        let output = run(hosts.ranks(4, &words));
+        let document = document(&output);
+        assert!(document["error"].is_null(), "{document:#} {}", errors(&output));
+        let rows = document["results"].as_array().expect("rows");
+        assert!(!rows.is_empty());
+        for row in rows {
+            // The machine may be too busy to rank it, but it has run.
+            let run = &row["runs"][0];
+            assert!(!run.is_null(), "{row:#}");
+        }
     }
 
     /// What became of every datagram in all runs of a comparison: the counts of each row, and what is not explained.
