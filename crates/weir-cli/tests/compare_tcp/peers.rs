@@ -80,7 +80,9 @@ fn a_peer_is_a_row_like_any_other() {
     // Where the machine was too busy to compare anything, neither is this.
     let peers = document["loads"][0]["peers"].as_array().unwrap();
     let compared = peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
-    assert!(compared || peers.is_empty(), "{peers:?}");
+    let is_late = |name: &str| common::measured_nothing(self::row(&document, name));
+    let none = peers.is_empty() || is_late("python") || is_late("epoll");
+    assert!(compared || none, "{peers:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 
