@@ -35,7 +35,7 @@ use crate::{
         Connection, Handler, Job, Limits, Reason, Running, Worker,
         active::Active,
         mail::{Incoming, Mailbox},
-        stop::{self, shut_door},
+        stop::{self, shut_mailbox},
     },
     timer::{Clock, Moment, Tick},
 };
@@ -328,8 +328,8 @@ pub(super) struct PortThread<'p, 'w, P: Port, H: Handler> {
     /// Takes since it last looked at the clock.
     unlooked: u32,
     due: Vec<u32>,
-    /// A send is over, and another connection waits for its turn; or one has begun to wait.
-    sent: bool,
+    /// Whose turn it is to send is to be looked at: a send is over and another connection waits, or one has begun to wait.
+    look_at_turns: bool,
     /// Connections that are to be served from now on, in the place of others.
     next: Vec<u32>,
 }
@@ -372,11 +372,11 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         slices: Vec::new(),
         unlooked: 0,
         due: Vec::new(),
-        sent: false,
+        look_at_turns: false,
         next: Vec::new(),
     };
     if thread.worker.index == 0 {
-        thread.worker.open_door_of(&server.mailbox);
+        thread.worker.open_shared_mailbox(&server.mailbox);
         server.accepts.rearm(&mut thread.taker);
         let calls = Arc::clone(&thread.worker.calls);
         thread.taker.commit(&calls).map_err(|e| Error::io("starting accepts", e))?;
@@ -385,9 +385,9 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
     Ok(thread)
 }
 
-// Taking: a thread waits for completions, and runs the timers wherever it may have waited.
+// Taking: a thread waits for completions, and then runs the timers.
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
-    /// Takes what has finished, and minds the clock: wherever it may have waited, and else after so many takes.
+    /// Takes what has finished, and runs the timers: after each take that may have waited, and else after so many takes.
     /// False: the port was closed.
     pub(super) fn take(&mut self, taken: &mut Taken) -> Result<bool, Error> {
         loop {
@@ -425,7 +425,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         Some(until.saturating_duration_since(now))
     }
 
-    /// What the clock, handles and the end of the server ask for.
+    /// What the time asks for after a wait: timers that are due, the end of a pause of accepting, sends that may be stuck,
+    /// and the server's stop, with its end.
     fn run_timers(&mut self) {
         let now = Instant::now();
         self.unlooked = 0;
@@ -448,9 +449,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.server.port.close(); // whoever leaves last cuts off what is still open
         }
     }
-}
 
-impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Settles the connections that handles have left something for.
     fn take_mail(&mut self) {
         if self.server.mailbox.any() {
@@ -660,8 +659,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let slot = key.0 as u32;
         let open = lock(self.server.connections.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
-        if std::mem::take(&mut self.sent) {
-            self.pass_the_turn();
+        if std::mem::take(&mut self.look_at_turns) {
+            self.start_those_whose_turn_it_is();
         }
         self.begin_next();
     }
@@ -702,8 +701,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.settle(slot, &mut place);
         }
         drop(place);
-        if std::mem::take(&mut self.sent) {
-            self.pass_the_turn();
+        if std::mem::take(&mut self.look_at_turns) {
+            self.start_those_whose_turn_it_is();
         }
         if !self.next.is_empty() {
             self.begin_next();
@@ -865,7 +864,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             open.sending = Sending::Queued(load);
             self.server.sends.join(slot, open.id);
             // One may have come back before.
-            self.sent = true;
+            self.look_at_turns = true;
         }
     }
 
@@ -907,12 +906,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     #[inline]
     fn give_back(&mut self, place: Place) {
         self.server.sends.give_back(place);
-        self.sent |= self.server.sends.any();
+        self.look_at_turns |= self.server.sends.any();
     }
 
-    /// Starts the sends whose turn has come.
+    /// Starts the sends that waited and whose turn has come.
     #[cold]
-    fn pass_the_turn(&mut self) {
+    fn start_those_whose_turn_it_is(&mut self) {
         let server = self.server;
         while let Some((slot, id)) = server.sends.first() {
             let mut place = lock(server.connections.get(slot));
@@ -934,7 +933,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             server.sends.leave(slot, id);
             self.settle(slot, &mut place);
         }
-        self.sent = false;
+        self.look_at_turns = false;
     }
 
     /// Others wait for their turn: takes those sends from the pool whose peers are stuck. Where more are stuck than
@@ -964,7 +963,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.give_up_stuck(now, in_pool, leaving);
         }
         server.sends.look_again(now);
-        self.pass_the_turn();
+        self.start_those_whose_turn_it_is();
     }
 
     /// Gives up who has been stuck for longest.
@@ -1108,7 +1107,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
     /// Stops the port, and cuts off the connections that are still open.
     pub(super) fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
         let Self { port, connections, pool, timers, .. } = self;
-        shut_door(worker);
+        shut_mailbox(worker);
         let stopped = port.stop(Instant::now() + GIVING_BACK);
         let mut timers = timers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         for slot in 0..connections.slots() {

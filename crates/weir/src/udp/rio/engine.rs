@@ -254,7 +254,7 @@ fn handle<H: Handler, Q: RequestQueue>(
     commit(worker, requests)
 }
 
-/// Starts a server whose one thread has the queues for itself. `turn` is what it does again and again until it stops.
+/// Starts a server whose one thread has the queues for itself. `step` is what it does again and again until it stops.
 pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
     mut job: Job<H>,
     provider: P,
@@ -262,15 +262,15 @@ pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
     per_dequeue: u32,
     defer: u32,
     gather: Asked,
-    turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error> + Send + 'static,
+    step: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error> + Send + 'static,
 ) -> Result<Running<H>, Error> {
     let defer = posts_together(&job, "defer", defer);
     let ready = open(&mut job, &provider, outstanding, per_dequeue, gather)?;
-    job.spawn(move |worker| run_alone(worker, &provider, ready, defer, turn))?;
+    job.spawn(move |worker| run_alone(worker, &provider, ready, defer, step))?;
     job.run()
 }
 
-/// A design of one thread that has the queues for itself: it differs from the others in its `turn`, what the thread
+/// A design of one thread that has the queues for itself: it differs from the others in its `step`, what the thread
 /// does again and again. One that `waits` has the option `gather`.
 macro_rules! design_of_one_thread {
     (
@@ -278,7 +278,7 @@ macro_rules! design_of_one_thread {
         summary: $summary:literal;
         origin: $origin:literal;
         $(waits: $gather:ident;)?
-        turn: $turn:ident;
+        step: $step:ident;
     ) => {
         $crate::udp::rio::rio_design! {
             $Design $name;
@@ -328,7 +328,7 @@ macro_rules! design_of_one_thread {
                     dequeue_max,
                     defer,
                     gather.unwrap_or_default(),
-                    $turn,
+                    $step,
                 )
             }
         }
@@ -343,7 +343,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
     provider: &P,
     ready: Ready<P::Opened>,
     defer: Arc<AtomicU64>,
-    mut turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
+    mut step: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs, gather } = ready;
     let senders: Vec<_> = opened.senders().iter().map(DatagramSocket::downgrade).collect();
@@ -362,7 +362,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
             if queue.worker.on_time() {
                 queue.flush()?;
             }
-            turn(&mut queue)?;
+            step(&mut queue)?;
         }
         if queue.worker.hands_over {
             queue.finish()?;
@@ -676,14 +676,14 @@ pub(super) fn take_turns<H: Handler, Q: CompletionQueue>(
 }
 
 /// What is to be posted when a batch is handled.
-pub(super) struct Done {
+pub(super) struct ToPost {
     /// In the order in which it was handled. What was posted of it is gone.
     next: Vec<Option<Next>>,
     /// How many of them there are for each socket, and how many of those are receives.
     of: Box<[(u32, u32)]>,
 }
 
-impl Done {
+impl ToPost {
     /// With room for so many slices. More are never in it, so that nothing is allocated later.
     pub(super) fn new(room: usize, sockets: usize) -> Self {
         Self { next: Vec::with_capacity(room), of: vec![(0, 0); sockets].into() }
@@ -764,19 +764,19 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     batch: Option<&mut Batch>,
-    done: &mut Done,
+    to_post: &mut ToPost,
     posts_per_lock: &AtomicU64,
 ) -> Result<(), Error> {
     if let Some(batch) = batch {
         let posts_per_lock = posts_per_lock.load(Relaxed) as usize;
         worker.with_each(batch.drain(), |worker, completion| {
             let flush = |worker: &mut Worker<H>| flush_sharing(worker, shared);
-            done.add(settle(worker, completion, flush)?);
+            to_post.add(settle(worker, completion, flush)?);
             if worker.has_replies() {
                 flush(worker);
             }
-            if done.len() >= posts_per_lock {
-                done.post(worker, shared)?;
+            if to_post.len() >= posts_per_lock {
+                to_post.post(worker, shared)?;
             }
             Ok(())
         })?;
@@ -785,7 +785,7 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     if worker.has_replies() {
         flush_sharing(worker, shared);
     }
-    done.post(worker, shared)?;
+    to_post.post(worker, shared)?;
     if worker.may_transmit() {
         commit_all(worker, shared)?;
     }
