@@ -50,6 +50,10 @@ mod combining;
 pub mod fake;
 pub mod packet;
 #[cfg(test)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "providers of Linux use more of it")
+)]
 mod provider_tests;
 mod requests;
 mod sharing;
