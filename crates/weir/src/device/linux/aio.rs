@@ -20,6 +20,7 @@ use crate::{
         io::{Issue, Outcome, PATIENCE, Queue},
         kind::Direction,
     },
+    left::LastLook,
     memory::{Layout, Region, RegionOptions, Slice},
     readiness::wake_event::WakeEvent,
     ring::{Slots, Token},
@@ -364,10 +365,13 @@ impl Drop for AioQueue {
         if self.context == 0 {
             return;
         }
-        let (calls, end) = (Counters::default(), Instant::now() + PATIENCE);
-        while self.outstanding() > 0 && !self.broken && Instant::now() < end {
-            if self.take(1, Some(end), &calls, |_, _, _| {}).is_err() {
-                break;
+        let (calls, mut found) = (Counters::default(), 0);
+        let mut look = LastLook::by(Instant::now() + PATIENCE);
+        while self.outstanding() > 0 && !self.broken {
+            let Some(left) = look.wait(found > 0) else { break };
+            match self.take(1, Some(Instant::now() + left), &calls, |_, _, _| {}) {
+                Ok(taken) => found = taken,
+                Err(_) => break,
             }
         }
         if self.outstanding() == 0 {

@@ -19,6 +19,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     device::io::{Done, Issue, Outcome, PATIENCE},
+    left::LastLook,
     memory::{Layout, Region, RegionOptions, Slice},
     port::limit::{Limit, Member},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
@@ -329,18 +330,22 @@ impl DevicePortWorker<'_> {
 /// Where all threads have gone in the middle: what is under way is called back and waited for.
 impl Drop for DevicePort {
     fn drop(&mut self) {
-        let (calls, end) = (Counters::default(), Instant::now() + PATIENCE);
+        let calls = Counters::default();
+        let mut look = LastLook::by(Instant::now() + PATIENCE);
         {
             let mut state = self.lock();
             state.closed = false;
             state.ending = true;
         }
         let mut out = Vec::new();
-        while self.lock().slots.len() > 0 && Instant::now() < end {
-            let until = Some(end.min(Instant::now() + ASK_AGAIN));
+        let mut found = false;
+        while self.lock().slots.len() > 0 {
+            let Some(left) = look.wait(found) else { break };
+            let until = Some(Instant::now() + ASK_AGAIN.min(left));
             if self.lead(&mut out, usize::MAX, until, &calls).is_err() {
                 break;
             }
+            found = !out.is_empty();
             out.clear();
         }
         let mut state = self.lock();

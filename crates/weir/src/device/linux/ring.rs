@@ -19,6 +19,7 @@ use crate::{
         io::{Issue, MOST_DEPTH, Operation, Outcome, PATIENCE, Queue, Shape},
         kind::Direction,
     },
+    left::LastLook,
     memory::{Layout, Region, RegionOptions, Slice},
     ring::{self, Alarm, Completions, Entered, Ring, Slots, Submissions, Token, Wanted},
     rio::Woken,
@@ -431,12 +432,15 @@ fn online_cores() -> usize {
 
 impl Drop for RingQueue {
     fn drop(&mut self) {
-        let (calls, end) = (Counters::default(), Instant::now() + PATIENCE);
-        while self.outstanding() > 0 && !self.broken && Instant::now() < end {
+        let (calls, mut found) = (Counters::default(), 0);
+        let mut look = LastLook::by(Instant::now() + PATIENCE);
+        while self.outstanding() > 0 && !self.broken {
+            let Some(left) = look.wait(found > 0) else { break };
             self.call_back(&calls);
-            let until = Some(end.min(Instant::now() + ASK_AGAIN));
-            if self.take(1, until, &calls, |_, _, _| {}).is_err() {
-                break;
+            let until = Some(Instant::now() + ASK_AGAIN.min(left));
+            match self.take(1, until, &calls, |_, _, _| {}) {
+                Ok(taken) => found = taken,
+                Err(_) => break,
             }
         }
         // Closing a ring goes on behind the program's back: file and memory are taken away before.

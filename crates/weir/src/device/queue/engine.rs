@@ -9,6 +9,7 @@ use crate::{
         io::{Issue, PATIENCE, Queue, Shape},
         native::{Descriptor, RingQueue},
     },
+    left::LastLook,
     memory::Region,
 };
 use std::{sync::Arc, time::Instant};
@@ -154,16 +155,19 @@ fn drain<H: Handler>(
     queue: &mut impl Queue,
     calls: &Counters,
 ) -> Result<(), Error> {
-    let mut until = None;
+    let (mut look, mut until, mut found) = (None, None, false);
     while queue.outstanding() > 0 {
+        let before = queue.outstanding();
         if worker.stopping() {
             queue.call_back(calls);
-            let end = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if Instant::now() >= end {
+            let look = look.get_or_insert_with(|| LastLook::by(Instant::now() + PATIENCE));
+            let Some(left) = look.wait(found) else {
                 break; // what the queue still holds is leaked, and accounted for
-            }
+            };
+            until = Some(Instant::now() + left);
         }
         take(worker, queue, 1, until, calls)?;
+        found = queue.outstanding() < before;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::{Closing, Completion, ListenerId, Needs, Port, StreamId, Taken, Worke
 use crate::{
     Error,
     counters::Counters,
-    left::TimeLeft,
+    left::{LastLook, TimeLeft},
     lifecycle::{lock, try_lock},
     memory::{Load, Slice},
     port::{Cancelled, Finished as _, Key, Packet, Refused, Stopped, Token},
@@ -261,11 +261,11 @@ impl<G: Group> Port for EventsPort<G> {
         let (counters, mut returned, mut out) = (Counters::default(), 0, Taken::new(1));
         let mut events = lock(&self.events);
         self.inner.with(|group| group.cancel_all(&counters));
+        let (mut look, mut some) = (LastLook::by(by), false);
         while self.inner.with(|group| group.outstanding()) > 0 {
-            let left = by.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let Some(left) = look.wait(some) else {
                 break; // what did not come back is leaked and counted
-            }
+            };
             let found = self.inner.with(|group| {
                 group.take_closed(&mut out);
                 if out.is_empty() { group.take_finished(&mut out) } else { Ok(()) }
@@ -280,6 +280,7 @@ impl<G: Group> Port for EventsPort<G> {
                 Ok(_) => {}
                 Err(_) => break,
             }
+            some = !out.is_empty();
             returned += out.drain().filter(Completion::brings_memory).count() as u32;
         }
         let (given_up, missing) = self.inner.give_up().expect("given up only here and in drop");

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    left::LastLook,
     port::{
         Finished, Packet, Refused, Stopped, Token,
         limit::{Limit, Member},
@@ -145,9 +146,12 @@ impl<O: Outstanding> Inner<O> {
             });
             give_back(&mut out);
         }
+        let mut look = LastLook::by(by);
         loop {
+            let mut found = false;
             let (started, pending) = self.with(|state| {
                 while state.reap(&mut out) > 0 {
+                    found = true;
                     give_back(&mut out);
                 }
                 // What waits in the lists is not started any more. A queue too full for the
@@ -155,10 +159,10 @@ impl<O: Outstanding> Inner<O> {
                 let _ = state.push_cancels();
                 (state.operations.started(), state.submissions.pending())
             });
-            let left = by.saturating_duration_since(Instant::now());
-            if started == 0 || left.is_zero() {
+            if started == 0 {
                 break;
             }
+            let Some(left) = look.wait(found) else { break };
             if self.ring.enter(pending, 1, Some(left), false).is_err() {
                 break; // what did not come back is leaked and counted
             }

@@ -13,6 +13,7 @@ use crate::{
     Error,
     counters::Counters,
     gather::Asked,
+    left::LastLook,
     lifecycle::contain,
     memory::{Region, Slice},
     rio::{
@@ -262,18 +263,19 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
 
     /// Handles what was taken from sockets that others go on with, and sees the answers off.
     fn finish(&mut self) -> Result<(), Error> {
-        let by = stop_deadline();
+        let (mut look, mut found) = (LastLook::by(stop_deadline()), false);
         while self.completions.end_receiving(&self.worker.counters).map_err(dequeue_failed)?
             || self.requests.iter().any(|queue| queue.outstanding().1 > 0)
         {
-            if Instant::now() >= by {
+            let Some(left) = look.wait(found) else {
                 break; // what is left is counted as missing
-            }
-            if self.dequeue()? {
+            };
+            found = self.dequeue()?;
+            if found {
                 self.handle()?;
             } else {
-                let counters = &self.worker.counters;
-                self.completions.wait(1, Some(FINISHING), counters).map_err(wait_failed)?;
+                let (time, counters) = (FINISHING.min(left), &self.worker.counters);
+                self.completions.wait(1, Some(time), counters).map_err(wait_failed)?;
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use super::{common::class, completions::UringCompletions, requests::UringRequests};
 use crate::{
     counters::Counters,
+    left::LastLook,
     ring::Token,
     rio::{
         Batch, Stopped,
@@ -27,16 +28,15 @@ impl<T: Sharing> UringCompletions<T> {
         self.common.stop();
         let mut returned: u32 = requests.iter_mut().map(UringRequests::give_back).sum();
         drop(requests);
+        let mut look = LastLook::by(by);
         let over = loop {
-            returned += self.discard(&mut batch, &counters);
+            let found = self.discard(&mut batch, &counters);
+            returned += found;
             let under_way = self.under_way();
             if under_way.is_empty() {
                 break true;
             }
-            let now = Instant::now();
-            if now >= by {
-                break false;
-            }
+            let Some(left) = look.wait(found > 0) else { break false };
             if self.cancels == 0 {
                 for token in under_way {
                     self.cancel(token, &counters);
@@ -45,7 +45,7 @@ impl<T: Sharing> UringCompletions<T> {
             // What the kernel would not take before is offered again. An error in either leaves the
             // loop to the deadline: then slices are missing, and it shows.
             let _ = self.common.submissions.with(|submissions| submissions.submit(&counters));
-            let _ = self.common.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
+            let _ = self.common.ring.enter(0, 1, Some(ASK_AGAIN.min(left)), false);
         };
         if over {
             returned += self.common.end();

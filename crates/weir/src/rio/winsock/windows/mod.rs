@@ -15,6 +15,7 @@ use super::Winsock;
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    left::LastLook,
     memory::{Layout, Posted, Region, Slice},
     rio::{
         Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Provider,
@@ -515,6 +516,7 @@ impl<T: Sharing> CompletionQueue for WinsockCompletions<T> {
             returned += part.lane.with(Lane::close);
         }
         let counters = Counters::default();
+        let mut look = LastLook::by(by);
         // Of a queue that is corrupt nothing comes back.
         while let Ok(taken) = self.take(usize::MAX) {
             for n in 0..taken {
@@ -525,10 +527,10 @@ impl<T: Sharing> CompletionQueue for WinsockCompletions<T> {
             if taken > 0 {
                 continue;
             }
-            let left = by.saturating_duration_since(Instant::now());
-            if self.shared.in_kernel.get() == 0 || left.is_zero() {
+            if self.shared.in_kernel.get() == 0 {
                 break;
             }
+            let Some(left) = look.wait(false) else { break };
             let notice = &self.shared.notice;
             if notice.arm(&counters).and_then(|()| notice.wait(Some(left), &counters)).is_err() {
                 break;

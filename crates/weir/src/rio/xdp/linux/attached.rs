@@ -5,7 +5,10 @@ use super::{
     program::{Filter, Passed, assemble},
     socket::{LOOK_AGAIN, RELEASE},
 };
-use crate::bpf::{Counts, Link, Place, Program, SocketMap};
+use crate::{
+    bpf::{Counts, Link, Place, Program, SocketMap},
+    left::LastLook,
+};
 use std::{
     fs, io,
     os::{fd::RawFd, unix::fs::MetadataExt as _},
@@ -118,14 +121,14 @@ fn attach(
 /// Attaches a program in the driver, or else where every device can have one. Waits a moment for an
 /// earlier owner's end: a process that was started just then holds his link until it runs.
 fn attach_somewhere(program: &Program, device: u32, generic: bool) -> io::Result<(Link, Place)> {
-    let by = Instant::now() + RELEASE;
+    let mut look = LastLook::by(Instant::now() + RELEASE);
     let first = if generic { Place::Generic } else { Place::Native };
     loop {
         match program.attach(device, first).map(|link| (link, first)) {
             // Another program is there, in this place or in the other: it would be in the way of ours
             // in either.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
-                if Instant::now() >= by {
+                if look.wait(false).is_none() {
                     return Err(e);
                 }
                 std::thread::sleep(LOOK_AGAIN);

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
+    left::LastLook,
     memory::{Posted, Slice},
     readiness::wake_event::WakeEvent,
     rio::{
@@ -432,11 +433,14 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
         self.common.stop(by);
         let mut returned: u32 = requests.iter_mut().map(XdpRequests::give_back).sum();
         drop(requests);
-        returned += self.discard(&mut batch, &counters);
+        let mut found = self.discard(&mut batch, &counters);
+        returned += found;
+        let mut look = LastLook::by(by);
         // Not those that a request queue was given and has not committed: it may be kept.
-        while self.common.table.sending() > 0 && Instant::now() < by {
+        while self.common.table.sending() > 0 && look.wait(found > 0).is_some() {
             let _ = self.poll(LOOK_AFTER_SENDS, &counters);
-            returned += self.discard(&mut batch, &counters);
+            found = self.discard(&mut batch, &counters);
+            returned += found;
         }
         let Self { common, receivers, .. } = self;
         drop(receivers);

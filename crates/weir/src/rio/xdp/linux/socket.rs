@@ -4,6 +4,7 @@
 
 use super::ring::{Consumer, Producer, Shape};
 use crate::{
+    left::LastLook,
     memory::{Layout, Region, RegionOptions},
     socket::native::set_option,
 };
@@ -157,10 +158,10 @@ impl Socket {
     /// What the kernel answered.
     pub fn bind(&self, device: u32, queue: u32, may_share: bool) -> io::Result<()> {
         let copy = if may_share { 0 } else { libc::XDP_COPY };
-        let by = Instant::now() + RELEASE;
+        let mut look = LastLook::by(Instant::now() + RELEASE);
         loop {
             match self.bind_once(device, queue, copy) {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < by => {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && look.wait(false).is_some() => {
                     std::thread::sleep(LOOK_AGAIN);
                 }
                 result => return result,
@@ -278,12 +279,13 @@ impl Probe {
     /// Waits until the kernel has given up a queue of a device whose socket was closed: only then has
     /// a device that used the memory itself let go of it. Somebody else can bind to the queue then.
     pub fn await_release(self, device: u32, queue: u32, by: Instant) -> bool {
+        let mut look = LastLook::by(by);
         loop {
             match self.socket.bind_once(device, queue, libc::XDP_COPY) {
                 Ok(()) => return true,
                 // The device is gone, and with it whatever it did.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return true,
-                Err(_) if Instant::now() < by => std::thread::sleep(LOOK_AGAIN),
+                Err(_) if look.wait(false).is_some() => std::thread::sleep(LOOK_AGAIN),
                 Err(_) => return false,
             }
         }
