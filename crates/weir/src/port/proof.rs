@@ -6,6 +6,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     error,
+    left::PROOF_TIMEOUT,
     memory::{Layout, Region, RegionOptions},
     socket::DatagramSocket,
 };
@@ -15,9 +16,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// How long a datagram from ourselves may take, and a cancelled receive to end.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 const NEEDS: Needs =
     Needs { payload: 1, sockets: 1, receives: 1, sends: 0, packets: 0, threads: 1, concurrency: 1 };
@@ -32,7 +30,7 @@ pub(super) fn prove(
     what: &'static str,
     otherwise: Option<String>,
 ) -> Result<(), Unavailable> {
-    prove_with(provider, what, otherwise, TIMEOUT, |to| {
+    prove_with(provider, what, otherwise, PROOF_TIMEOUT, |to| {
         let sender = UdpSocket::bind(SocketAddr::new(to.ip(), 0))?;
         sender.send_to(&[1], to).map(drop)
     })
@@ -61,7 +59,7 @@ fn prove_with(
     let port = provider.open(&NEEDS).map_err(failed)?;
     let socket = port.associate(socket, Key(0)).map_err(failed)?;
     let received = receive_one(&port, socket, &region, timeout, || send(at));
-    let stopped = port.stop(Instant::now() + TIMEOUT);
+    let stopped = port.stop(Instant::now() + PROOF_TIMEOUT);
     match received {
         Ok(()) if stopped.missing == 0 => Ok(()),
         Ok(()) => Err(Unavailable::new(what, "a cancelled receive did not end")),
@@ -115,7 +113,7 @@ mod tests {
         let silent = silent.unwrap_err().to_string();
         assert!(silent.contains("receiving a datagram") && silent.contains("another"), "{silent}");
         let refuse = |_| Err(io::ErrorKind::PermissionDenied.into());
-        let refused = prove_with(&native, "it", None, TIMEOUT, refuse);
+        let refused = prove_with(&native, "it", None, PROOF_TIMEOUT, refuse);
         assert!(refused.unwrap_err().to_string().contains("permission denied"));
     }
 }

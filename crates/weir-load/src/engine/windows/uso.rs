@@ -29,8 +29,8 @@ use crate::{
 /// The most datagrams of one send. Windows states no limit; 512 is what others have found to be taken (quinn-udp).
 const SEGMENTS_MAX: usize = 512;
 
-/// How long the datagrams of the proof may take.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long each datagram of the proof may take, which is there at once on a machine that gives the thread a core.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Uso {
     datagrams: Datagrams,

@@ -7,6 +7,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     error,
+    left::PROOF_TIMEOUT,
     memory::{Layout, Load, Region, RegionOptions},
     port::Key,
     stream::{Listener, StreamOptions},
@@ -15,11 +16,8 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-/// How long each step may take.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 const NEEDS: Needs = Needs {
     listeners: 1,
@@ -55,7 +53,7 @@ pub(in crate::port) fn prove(
         .map_err(failed)?;
     let port = provider.open(&NEEDS).map_err(failed)?;
     let talked = talk(&port, listener, &region);
-    let stopped = port.stop(Instant::now() + TIMEOUT);
+    let stopped = port.stop(Instant::now() + PROOF_TIMEOUT);
     match talked {
         Ok(()) if stopped.missing == 0 => Ok(()),
         Ok(()) => Err(Unavailable::new(what, "a cancelled receive did not end")),
@@ -80,8 +78,8 @@ fn talk(
     let mut worker = port.worker().map_err(|e| ("taking", other(e.to_string())))?;
     let refused = |what| move |refused| (what, other(format!("{refused}")));
     let connect = || {
-        let client = TcpStream::connect_timeout(&at, TIMEOUT)?;
-        client.set_read_timeout(Some(TIMEOUT)).map(|()| client)
+        let client = TcpStream::connect_timeout(&at, PROOF_TIMEOUT)?;
+        client.set_read_timeout(Some(PROOF_TIMEOUT)).map(|()| client)
     };
 
     worker.accept(listener).map_err(refused("accepting"))?;
@@ -137,7 +135,7 @@ fn talk(
 
 fn take(worker: &mut impl Worker, counters: &Counters) -> io::Result<Completion> {
     let mut taken = Taken::new(1);
-    worker.take(&mut taken, Some(TIMEOUT), counters)?;
+    worker.take(&mut taken, Some(PROOF_TIMEOUT), counters)?;
     let taken = taken.drain().next();
     taken.ok_or_else(|| io::ErrorKind::TimedOut.into())
 }

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Unavailable,
     counters::Counters,
+    left::PROOF_TIMEOUT,
     socket::{Endpoint, Peer, SocketOptions},
 };
 use socket2::SockAddr;
@@ -31,9 +32,6 @@ use windows_sys::Win32::{
 /// How long a send waits that would block: longer than a busy machine keeps a thread off its cores. Under Wine (8) a send
 /// would block whenever another thread is sending on the same socket, however empty its buffer.
 const SEND_PATIENCE: Duration = Duration::from_millis(100);
-
-/// How long the datagram of the proof may take.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether datagrams can be sent with a mark of congestion: not here yet (IP_ECN).
 pub(in crate::socket) const MARKS: bool = false;

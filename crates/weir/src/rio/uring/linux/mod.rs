@@ -30,6 +30,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     error,
+    left::{LastLook, PROOF_TIMEOUT},
     memory::{Layout, Region, RegionOptions},
     ring::{self, Alarm, Ring, Use, Wanted},
     rio::{
@@ -128,9 +129,6 @@ const SUBMISSIONS: (u32, u32) = (64, 256);
 /// The most entries of a completion queue that the kernel gives.
 const MOST_COMPLETIONS: u32 = 1 << 16;
 
-/// How long a datagram from ourselves may take.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
-
 fn receive_one<T: Sharing>(
     region: &Arc<Region>,
     queue: &mut UringCompletions<T>,
@@ -144,12 +142,11 @@ fn receive_one<T: Sharing>(
     requests.commit(&counters)?;
     let sender = UdpSocket::bind(SocketAddr::new(at.ip(), 0))?;
     sender.send_to(&[1], at)?;
-    let (mut batch, by) = (Batch::new(2), Instant::now() + PROOF_TIMEOUT);
+    let (mut batch, mut look) = (Batch::new(2), LastLook::by(Instant::now() + PROOF_TIMEOUT));
     while batch.is_empty() {
-        let left = by.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let Some(left) = look.wait(false) else {
             return Err(std::io::ErrorKind::TimedOut.into());
-        }
+        };
         if !queue.sweeps() {
             queue.wait(1, Some(left), &counters)?;
         }

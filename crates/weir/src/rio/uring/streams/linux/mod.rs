@@ -30,6 +30,7 @@ use super::UringStreams;
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    left::{LastLook, PROOF_TIMEOUT},
     memory::{Layout, Region, RegionOptions},
     readiness::wake_event::WakeEvent,
     ring::{self, Alarm, Flags, Ring, Use, Wanted},
@@ -66,9 +67,6 @@ const WHAT: &str = "provider uring for streams";
 
 /// The most rings of a queue.
 const MOST_RINGS: u32 = 1024;
-
-/// How long anything may take that we do with ourselves.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A queue that was not started.
 pub struct UringStreamsOpened {
@@ -148,16 +146,13 @@ fn try_all(queue: &mut UringStreamQueue, at: SocketAddr) -> Result<(), (&'static
         TcpStream::connect_timeout(&at, PROOF_TIMEOUT).map_err(|e| ("connecting", e))?;
     client.set_read_timeout(Some(PROOF_TIMEOUT)).map_err(|e| ("a time limit", e))?;
     let mut batch = Batch::new(1);
-    let by = Instant::now() + PROOF_TIMEOUT;
+    let mut look = LastLook::by(Instant::now() + PROOF_TIMEOUT);
     let mut next = |queue: &mut UringStreamQueue, what: &'static str| loop {
         if let Some(completion) = batch.drain().next() {
             return Ok(completion);
         }
-        let left = by.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err((what, in_vain()));
-        }
         if queue.dequeue(&mut batch).map_err(|e| (what, e))? == 0 {
+            let left = look.wait(false).ok_or_else(|| (what, in_vain()))?;
             queue.wait(Some(left)).map_err(|e| (what, e))?;
         }
     };
