@@ -37,7 +37,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Registered memory, and queues that are not started yet.

@@ -44,7 +44,7 @@ use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 impl Uring {

@@ -57,7 +57,7 @@ use std::{
     marker::PhantomData,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// The first Linux with what is asked here of a socket in a table.
