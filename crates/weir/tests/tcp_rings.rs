@@ -58,11 +58,13 @@ fn what_was_obtained_is_stated() {
     }
 }
 
-/// Resident memory of this process, in bytes.
+/// Resident memory of this process that is no file's, in bytes: pages of a program come whenever a thread first runs
+/// through them. It is counted page by page; what /proc/self/status says each core may hold back a part of.
 fn resident() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * 4096
+    let memory = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = memory.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+    let kib: usize = line.split_whitespace().next().unwrap().parse().unwrap();
+    kib * 1024
 }
 
 /// Both ends are in this process; the other end is a descriptor and nothing else.
