@@ -339,6 +339,7 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         replies: args.reply.then(|| Replies {
             size_bytes: args.reply_size,
             outstanding: args.outstanding.unwrap_or(Replies::default().outstanding),
+            ..Replies::default()
         }),
         flows: args.parallel,
         generators: args.generators,

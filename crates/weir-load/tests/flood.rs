@@ -111,6 +111,9 @@ fn server() -> (Sink, ControlServer) {
 /// Longer than a sink may have no core: what is on its way to it is not given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The same of an echo that leaves some unanswered: all of it is waited for.
+const MISSING_WITHIN: Duration = Duration::from_secs(5);
+
 /// One for floods of which the socket holds all.
 fn patient_server() -> (Sink, ControlServer) {
     server_with(ControlSettings {
@@ -495,7 +498,11 @@ impl Echoes {
             ports: vec![self.port],
             // An echo that has no core for a while finds all of them in its socket, and those that take the place of what
             // was given up meanwhile.
-            replies: Some(Replies { outstanding: 16, ..Replies::default() }),
+            replies: Some(Replies {
+                outstanding: 16,
+                another_within: PATIENCE,
+                ..Replies::default()
+            }),
             flows: 2,
             datagrams: Some(2000),
             // Reached only by a test that fails.
@@ -518,7 +525,8 @@ fn every_answer_is_held_against_its_request() {
             spec.size_bytes = size_bytes;
             // Of large ones few find room in a socket.
             let outstanding = if size_bytes > 10_000 { 1 } else { 4 };
-            spec.replies = Some(Replies { size_bytes: reply_bytes, outstanding });
+            spec.replies =
+                Some(Replies { size_bytes: reply_bytes, outstanding, another_within: PATIENCE });
         });
         let answers = report.answers.expect("answers were expected");
         assert_eq!((report.sent, count), (2000, 2000), "{size_bytes}");
@@ -549,23 +557,35 @@ fn in_an_open_loop_requests_go_out_at_their_times_and_answers_are_taken_meanwhil
 
 #[test]
 fn what_is_wrong_with_an_answer_is_found() {
-    let ask = |echo| {
-        let (report, _) = Echoes::open(echo).ask(|_| {});
-        report.answers.expect("answers were expected")
-    };
-    let silent = ask(Echo::Silent(500));
+    // All of what is missing for ever is waited for in the same seconds.
+    let (silent, damaged, twice, short, astray) = thread::scope(|scope| {
+        let [silent, damaged, twice, short, astray] = [
+            Echo::Silent(500),
+            Echo::Damaged(100),
+            Echo::Twice(100),
+            Echo::Beginning(40),
+            Echo::ToAnother(2),
+        ]
+        .map(|echo| {
+            scope.spawn(move || {
+                let (report, _) = Echoes::open(echo).ask(|spec| {
+                    let replies = spec.replies.as_mut().expect("answers are expected");
+                    replies.another_within = MISSING_WITHIN;
+                });
+                report.answers.expect("answers were expected")
+            })
+        })
+        .map(|asking| asking.join().expect("no panic"));
+        (silent, damaged, twice, short, astray)
+    });
     // How many were given up, and perhaps answered later, depends on when the echo had a core.
     assert_eq!((silent.answered, silent.missing, silent.data_errors), (1996, 4, false));
-    let damaged = ask(Echo::Damaged(100));
     assert_eq!((damaged.corrupt, damaged.data_errors), (20, true));
     assert_eq!((damaged.answered, damaged.missing), (1980, 20), "a damaged answer is none");
-    let twice = ask(Echo::Twice(100));
     assert_eq!((twice.answered, twice.data_errors), (2000, true));
     // The last request's second answer may come when nothing is waited for any more.
     assert!((19..=20).contains(&twice.duplicates), "{twice:?}");
-    let short = ask(Echo::Beginning(40));
     assert_eq!((short.wrong_size, short.answered, short.data_errors), (2000, 0, true));
-    let astray = ask(Echo::ToAnother(2));
     assert!(astray.forged > 0 && astray.data_errors, "{astray:?}");
     assert_eq!(astray.answered + astray.missing, 2000);
 }
@@ -574,7 +594,11 @@ fn what_is_wrong_with_an_answer_is_found() {
 fn a_server_that_never_falls_silent_is_not_listened_to_for_ever() {
     let (report, _) = Echoes::open(Echo::Babbles(100)).ask(|spec| {
         (spec.flows, spec.datagrams) = (1, Some(150));
-        spec.replies = Some(Replies { size_bytes: None, outstanding: 200 });
+        spec.replies = Some(Replies {
+            outstanding: 200,
+            another_within: MISSING_WITHIN,
+            ..Replies::default()
+        });
     });
     let answers = report.answers.expect("answers were expected");
     assert_eq!((answers.answered, answers.missing), (101, 49), "the last one is an answer once");
@@ -615,10 +639,10 @@ fn answers_that_could_not_be_told_apart_are_not_asked_for() {
     };
     assert!(check(|spec| spec.size_bytes = 31).contains("32 bytes at least"));
     let larger = check(|spec| {
-        spec.replies = Some(Replies { size_bytes: Some(65), outstanding: 1 });
+        spec.replies = Some(Replies { size_bytes: Some(65), outstanding: 1, ..Replies::default() });
     });
     assert!(larger.contains("no more than its request"), "{larger}");
-    let none = check(|spec| spec.replies = Some(Replies { size_bytes: None, outstanding: 0 }));
+    let none = check(|spec| spec.replies = Some(Replies { outstanding: 0, ..Replies::default() }));
     assert!(none.contains("--outstanding"), "{none}");
     assert!(check(|spec| spec.head = "01".parse().unwrap()).contains("--head"));
     assert!(check(|spec| spec.engine = Some("xdp".into())).contains("xdp"));

@@ -20,8 +20,9 @@ const BURST: usize = 4;
 const ALONE_FROM_BYTES: usize = 4096;
 /// No datagram is longer.
 const LONGEST_BYTES: usize = 1 << 16;
-/// How long an answer may take: a busy machine may not run the server for a while.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long an answer may take: a busy machine may not run the server for a while, and only a lost one is waited for so
+/// long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a row was checked with, and passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,6 +56,7 @@ pub fn sizes(longest: usize) -> Vec<usize> {
 pub struct Exchange {
     server: SocketAddr,
     sockets: Vec<UdpSocket>,
+    answer_within: Duration,
     sent: u64,
 }
 
@@ -62,6 +64,11 @@ impl Exchange {
     /// # Errors
     /// If the sockets cannot be opened.
     pub fn open(server: SocketAddr) -> io::Result<Self> {
+        Self::open_within(server, ANSWER_WITHIN)
+    }
+
+    /// The same with a time of one's own for each answer.
+    fn open_within(server: SocketAddr, answer_within: Duration) -> io::Result<Self> {
         let own: IpAddr = match (server.ip().is_loopback(), server) {
             (true, _) => server.ip(),
             (false, SocketAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
@@ -69,11 +76,11 @@ impl Exchange {
         };
         let open = |_| {
             let socket = UdpSocket::bind((own, 0))?;
-            socket.set_read_timeout(Some(ANSWER_WITHIN))?;
+            socket.set_read_timeout(Some(answer_within))?;
             Ok(socket)
         };
         let sockets = (0..SENDERS).map(open).collect::<io::Result<_>>()?;
-        Ok(Self { server, sockets, sent: 0 })
+        Ok(Self { server, sockets, answer_within, sent: 0 })
     }
 
     /// Sends datagrams of every size up to `longest` from all sockets and takes their answers.
@@ -132,7 +139,7 @@ impl Exchange {
                 let (len, from) = match self.sockets[*sender].recv_from(&mut buffer) {
                     Ok(answer) => answer,
                     Err(error) if is_timeout(&error) => {
-                        let waited = ANSWER_WITHIN.as_secs();
+                        let waited = self.answer_within.as_secs();
                         return Err(at(&format!("no answer to its sender within {waited} s")));
                     }
                     Err(error) => return Err(at(&error)),

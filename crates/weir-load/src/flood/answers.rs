@@ -23,6 +23,8 @@ pub(super) struct Expected {
     pub audit: Arc<Audit>,
     /// Requests under way in each flow; none where a pace says when to send.
     pub outstanding: Option<u32>,
+    /// How long another is waited for at the end while some are missing, in ns.
+    pub another_within_ns: u64,
 }
 
 /// What a generator found in the answers of a phase, beside the audit.
@@ -52,6 +54,7 @@ pub(super) struct Taker {
     dropped_before: Option<u64>,
     waiting_since_ns: Option<u64>,
     outstanding: Option<u32>,
+    another_within_ns: u64,
     run: u32,
     secret: Secret,
     end_ns: u64,
@@ -68,6 +71,7 @@ impl Taker {
             dropped_before: None,
             waiting_since_ns: None,
             outstanding: expected.outstanding,
+            another_within_ns: expected.another_within_ns,
             run: 0,
             secret: Secret::random(),
             end_ns: 0,
@@ -77,6 +81,11 @@ impl Taker {
     /// Whether several answers that were sent as one are taken as one.
     pub(super) fn are_taken_together(&self) -> bool {
         self.answers.are_taken_together()
+    }
+
+    /// How long another answer is waited for at the end while requests are not answered, in ns.
+    pub(super) fn another_within_ns(&self) -> u64 {
+        self.another_within_ns
     }
 
     /// A phase begins that ends at `end_ns`.

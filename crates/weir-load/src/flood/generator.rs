@@ -215,8 +215,9 @@ impl Generator {
             // waiting.
             now = outcome.ended_ns;
             taker.over(now);
-            let mut until_ns = now + ANSWERS_WITHIN_NS;
-            let at_most_ns = now + ANSWERS_AT_MOST_NS;
+            let within_ns = taker.another_within_ns();
+            let mut until_ns = now.saturating_add(within_ns);
+            let at_most_ns = now.saturating_add(within_ns.max(ANSWERS_AT_MOST_NS));
             // Looks in vain since that time was over: a thread that had no core for so long has not looked yet.
             let mut late = 0;
             while failure.is_none()
@@ -231,7 +232,7 @@ impl Generator {
                     Err(error) => failure = Some(no_answer(&error)),
                 }
                 if taker.answered() > before {
-                    (until_ns, late) = (now + ANSWERS_WITHIN_NS, 0);
+                    (until_ns, late) = (now.saturating_add(within_ns), 0);
                 } else {
                     late += usize::from(is_late);
                 }
@@ -247,9 +248,7 @@ impl Generator {
     }
 }
 
-/// How long another answer is waited for at the end while requests are not answered.
-const ANSWERS_WITHIN_NS: u64 = 400_000_000;
-/// How long all of them are waited for, however they come.
+/// How long all answers are waited for at the end, however they come, unless another may take longer.
 const ANSWERS_AT_MOST_NS: u64 = 5_000_000_000;
 
 type Pace = Option<(Pacer, Windows)>;

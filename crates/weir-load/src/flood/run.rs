@@ -172,6 +172,7 @@ fn setups(spec: &FloodSpec, ports: &[u16], audit: Option<&Arc<Audit>>) -> Vec<Se
     let answers = audit.zip(spec.replies).map(|(audit, replies)| Expected {
         audit: Arc::clone(audit),
         outstanding: closed.then_some(replies.outstanding),
+        another_within_ns: u64::try_from(replies.another_within.as_nanos()).unwrap_or(u64::MAX),
     });
     let target = |flow: usize| SocketAddr::new(spec.target, ports[flow % ports.len()]);
     (0..spec.generators)

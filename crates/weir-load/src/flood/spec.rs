@@ -40,12 +40,15 @@ pub struct Replies {
     /// Requests of each flow that are under way at most, where no pace says when to send (closed loop). With a pace
     /// (open loop) requests go out at their times, however many are under way.
     pub outstanding: u32,
+    /// How long another answer is waited for at the end while requests are not answered. All of them are waited for no
+    /// longer than 5 s, or this time where it is longer.
+    pub another_within: Duration,
 }
 
 impl Default for Replies {
-    /// Answers of the request's size, 64 under way.
+    /// Answers of the request's size, 64 under way, and 0.4 s for another at the end.
     fn default() -> Self {
-        Self { size_bytes: None, outstanding: 64 }
+        Self { size_bytes: None, outstanding: 64, another_within: Duration::from_millis(400) }
     }
 }
 
