@@ -388,21 +388,6 @@ fn a_request_without_an_end_is_refused() {
     served.end();
 }
 
-#[test]
-fn a_request_may_come_in_pieces() {
-    let served = Served::udp(&["--design", "blocking"]);
-    let mut slow = connect(served.metrics());
-    slow.set_nodelay(true).expect("a socket");
-    for byte in b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n" {
-        slow.write_all(&[*byte]).expect("sending");
-        // Others come in between.
-        if *byte == b' ' {
-            served.scrape();
-        }
-    }
-    assert!(response(slow).0.starts_with("HTTP/1.1 200 OK\r\n"));
-}
-
 /// Connections that hang in every way; they do while they are held.
 fn hanging(at: SocketAddr) -> Vec<TcpStream> {
     let sent: [&[u8]; 4] =

@@ -179,10 +179,13 @@ impl Connection {
     }
 
     /// Does what can be done without waiting. Says whether there is anything left to do.
+    /// Nothing is once its time is over, and it was looked at once more: this thread may have had no core in all of it.
     fn advance<M: FnMut() -> String>(&mut self, pages: &mut Pages<M>) -> bool {
-        if Instant::now() >= self.until {
-            return false;
-        }
+        let is_late = Instant::now() >= self.until;
+        self.look(pages) && !is_late
+    }
+
+    fn look<M: FnMut() -> String>(&mut self, pages: &mut Pages<M>) -> bool {
         if let Phase::Receiving(request) = &mut self.state {
             match receive(&mut self.stream, request, pages) {
                 Received::All(response) => self.state = Phase::Sending(response, 0),
@@ -399,6 +402,54 @@ mod tests {
         while connection.advance(&mut pages) {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_request_may_come_in_pieces() {
+        let (listener, poll) = listener();
+        let at = listener.local_addr().expect("an address");
+        let mut peers = vec![Peer::connect(at).expect("it listens")];
+        let mut open = vec![];
+        take(&listener, &mut open, poll.registry(), &peers);
+        let [connection] = &mut open[..] else { panic!("one connection") };
+        // However long a busy machine takes.
+        connection.until = Instant::now() + Duration::from_secs(600);
+        let mut pages = Pages { make: || "page".to_owned(), last: None };
+        let mut peer = peers.remove(0);
+        peer.set_nodelay(true).expect("a socket");
+        for byte in b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n" {
+            assert!(!connection.is_answered());
+            peer.write_all(&[*byte]).expect("sending");
+            assert!(connection.advance(&mut pages), "it is closed before it is answered");
+        }
+        while !connection.is_answered() {
+            assert!(connection.advance(&mut pages), "it is closed before it is answered");
+        }
+        let mut response = String::new();
+        peer.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    }
+
+    #[test]
+    fn what_came_while_the_thread_had_no_core_is_answered() {
+        let (listener, mut poll) = listener();
+        let at = listener.local_addr().expect("an address");
+        let peers = [Peer::connect(at).expect("it listens")];
+        let mut open = vec![];
+        take(&listener, &mut open, poll.registry(), &peers);
+        let [connection] = &mut open[..] else { panic!("one connection") };
+        let [mut peer] = peers;
+        peer.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sending");
+        let mut events = Events::with_capacity(1);
+        while !events.iter().any(|event| event.token() == CONNECTED && event.is_readable()) {
+            poll.poll(&mut events, None).expect("a poll");
+        }
+        connection.until = Instant::now();
+        let mut pages = Pages { make: || "page".to_owned(), last: None };
+        assert!(!connection.advance(&mut pages), "its time is over");
+        let mut response = String::new();
+        peer.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     }
 
     #[test]
