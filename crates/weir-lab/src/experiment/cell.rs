@@ -27,6 +27,8 @@ pub enum Disturbance {
     Lost,
     /// The account of the datagrams does not balance.
     Unbalanced,
+    /// The server took nothing while it was measured, and not all that was sent arrived.
+    NothingTaken,
     /// Connections were not made or broke, or messages were not answered.
     Incomplete,
 }
@@ -34,7 +36,7 @@ pub enum Disturbance {
 impl Disturbance {
     /// Whether the row itself may have caused it.
     pub(crate) fn may_be_its_own(self) -> bool {
-        matches!(self, Self::Lost | Self::Unbalanced | Self::Incomplete)
+        matches!(self, Self::Lost | Self::Unbalanced | Self::NothingTaken | Self::Incomplete)
     }
 
     /// In words.
@@ -44,6 +46,7 @@ impl Disturbance {
             Self::PaceNotKept => "the generator did not keep its pace",
             Self::Lost => "datagrams were lost below saturation",
             Self::Unbalanced => "the ledger did not balance",
+            Self::NothingTaken => "the server took nothing while it was measured",
             Self::Incomplete => "connections or answers were missing",
         }
     }

@@ -199,7 +199,10 @@ fn calibration_of(load: &Load) -> Calibration {
 fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
     if load.burst().is_some() {
         // One that was over within a reading has no rate, and is not disturbed by that.
-        return sample.disturbance().filter(|cause| *cause != Disturbance::PaceNotKept);
+        let is_rate = |cause: &Disturbance| {
+            matches!(cause, Disturbance::PaceNotKept | Disturbance::NothingTaken)
+        };
+        return sample.disturbance().filter(|cause| !is_rate(cause));
     }
     if sample.wrong().is_some() || !load.is_paced() {
         return sample.disturbance();

@@ -403,9 +403,13 @@ impl Measured for Sample {
             return Some(Disturbance::Unbalanced);
         }
         // Nothing arrived while it was measured, and all that was sent did: the generator had no core then.
-        let is_empty = self.received_per_s.is_none_or(|rate| rate == 0.0)
-            && self.ledger.received >= self.ledger.sent;
-        is_empty.then_some(Disturbance::PaceNotKept)
+        let is_zero = |rate| rate == 0.0;
+        if self.ledger.received >= self.ledger.sent {
+            let is_empty = self.received_per_s.is_none_or(is_zero);
+            return is_empty.then_some(Disturbance::PaceNotKept);
+        }
+        // The server had none, or it is at fault itself.
+        self.received_per_s.is_some_and(is_zero).then_some(Disturbance::NothingTaken)
     }
 }
 

@@ -864,8 +864,21 @@ fn repeats_keep_to_the_time_and_wrong_data_are_never_repeated() {
     empty.ledger.dropped_socket = Some(0);
     let flood_load = Load::saturation(64);
     assert_eq!(disturbance(&empty, &flood_load), Some(Disturbance::PaceNotKept));
+    let held = plan::Held::No;
+    let burst = flood_load.at(Rate::Burst { datagrams: 5000, held });
+    assert_eq!(disturbance(&empty, &burst), None, "it was over within a reading");
     empty.received_per_s = Some(1.0);
     assert_eq!(disturbance(&empty, &flood_load), None);
+    // The server had no core, and what its socket did not hold was lost.
+    empty.ledger.received -= empty.ledger.sent / 2;
+    empty.ledger.dropped_socket = Some(empty.ledger.sent - empty.ledger.received);
+    assert_eq!(disturbance(&empty, &flood_load), None, "more was offered than it took");
+    empty.received_per_s = Some(0.0);
+    assert_eq!(disturbance(&empty, &flood_load), Some(Disturbance::NothingTaken));
+    assert_eq!(disturbance(&empty, &load), Some(Disturbance::NothingTaken));
+    assert_eq!(disturbance(&empty, &burst), None);
+    empty.received_per_s = None;
+    assert_eq!(disturbance(&empty, &flood_load), None, "a peer has not told a rate");
     let mut wrong = Sample::of(&Circumstances::default(), &server(), &flood());
     wrong.pace_kept = Some(0.5);
     wrong.ledger.received = wrong.ledger.sent;
