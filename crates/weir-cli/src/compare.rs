@@ -34,9 +34,9 @@ use crate::exit::Failure;
 
 /// What a caller may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed, was interrupted, or nothing could be judged against the baseline; 2 wrong usage; 3 complete, but a row \
+Exit codes: 0 success; 1 it failed, or nothing could be judged against the baseline; 2 wrong usage; 3 complete, but a row \
 failed its check, a run failed, or its data or ledger are wrong; 4 a figure is worse than the \
-baseline's; 5 no design can run here.";
+baseline's; 5 no design can run here; 130 it was ended by Ctrl-C, with what was measured until then.";
 
 /// Compare every design that can run here, under the same load.
 ///

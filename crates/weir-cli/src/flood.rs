@@ -7,14 +7,11 @@ use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     path::PathBuf,
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
@@ -35,6 +32,7 @@ use crate::{
     Command,
     cores::permitted,
     exit::{FAILED, UNAVAILABLE, USAGE, Usage},
+    interrupts,
     ranks::{self, Together},
     shown::{self, Shown},
 };
@@ -52,7 +50,8 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 #[command(
     after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong \
                   usage; 3 data or counts are wrong, more was lost than --max-loss, or the pace was not held (see \
-                  --any-pace); 5 it cannot run here."
+                  --any-pace); 5 it cannot run here; 130 it was ended by Ctrl-C, with a report of what was sent until \
+                  then."
 )]
 pub struct FloodArgs {
     /// Address or name of the server.
@@ -412,14 +411,9 @@ pub fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAd
 
 /// The first Ctrl-C ends the run with its report, the second everything.
 pub fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
-    let (stop, again) = (Arc::clone(stop), AtomicBool::new(false));
-    ctrlc::set_handler(move || {
-        if again.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(FAILED));
-        }
-        stop.request(StopReason::Asked);
-    })
-    .context("cannot handle Ctrl-C")
+    let stop = Arc::clone(stop);
+    let heeded = interrupts::heed(move || stop.request(StopReason::Asked));
+    heeded.map_err(|failure| anyhow!(failure.message))
 }
 
 fn code_of_error(error: &anyhow::Error) -> u8 {

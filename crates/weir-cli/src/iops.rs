@@ -55,7 +55,7 @@ threads, the number is preceded by ≥, and kernel_entries_source says so.
 fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
 
 Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path that must not be read or \
-written to; 3 some I/Os failed; 5 it cannot run here.";
+written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended by Ctrl-C, with the figures so far.";
 
 /// Read a device as fast as one design can, or write to one, and report I/Os per second.
 ///

@@ -67,7 +67,7 @@ and addresses follow from the number.
 
 Exit codes: 0 success; 1 it failed, or nothing listens there, or connections were not made, were refused, \
 broken off, ended early or left without an answer; 2 wrong usage; 3 bytes were wrong or lost; 5 it cannot \
-run here.";
+run here; 130 it was ended by Ctrl-C, with a report of what was done until then.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///

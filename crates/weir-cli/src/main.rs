@@ -27,6 +27,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod flood;
+mod interrupts;
 mod interval;
 mod intervals;
 mod iops;

@@ -13,7 +13,8 @@ use weir_load::{
 };
 
 use crate::{
-    exit::{DATA_ERRORS, FAILED, Failure, OK},
+    exit::{DATA_ERRORS, FAILED, Failure, INTERRUPTED, OK},
+    interrupts,
     intervals::{Interval, Intervals},
 };
 
@@ -30,6 +31,9 @@ pub trait Finding: Sized {
 
     /// How it ended.
     fn ending(&self) -> Ending;
+
+    /// After how much of it somebody asked it to end, if so.
+    fn asked_to_end(&self) -> Option<String>;
 
     /// What to say of an error that left nothing to find, and its exit code.
     fn error(error: &anyhow::Error) -> (String, u8);
@@ -55,6 +59,8 @@ pub enum Ending {
     Invalid(String),
     /// Before it was done, and why.
     Failed(String),
+    /// By Ctrl-C before it was done, and after how much; what it found until then is whole.
+    Interrupted(String),
 }
 
 impl Ending {
@@ -64,6 +70,7 @@ impl Ending {
             Ending::Ok => OK,
             Ending::LimitExceeded(_) | Ending::Invalid(_) => DATA_ERRORS,
             Ending::Failed(_) => FAILED,
+            Ending::Interrupted(_) => INTERRUPTED,
         }
     }
 
@@ -73,15 +80,17 @@ impl Ending {
             Ending::LimitExceeded(_) => "limit_exceeded",
             Ending::Invalid(_) => "invalid",
             Ending::Failed(_) => "failed",
+            Ending::Interrupted(_) => "interrupted",
         }
     }
 
     fn reason(&self) -> Option<&str> {
         match self {
             Ending::Ok => None,
-            Ending::LimitExceeded(reason) | Ending::Invalid(reason) | Ending::Failed(reason) => {
-                Some(reason)
-            }
+            Ending::LimitExceeded(reason)
+            | Ending::Invalid(reason)
+            | Ending::Failed(reason)
+            | Ending::Interrupted(reason) => Some(reason),
         }
     }
 }
@@ -191,6 +200,16 @@ impl<F: Finding> Shown<F> {
     }
 }
 
+/// How it ended: what is wrong with it is told first.
+fn ending<F: Finding>(found: &F) -> Ending {
+    match (found.ending(), found.asked_to_end()) {
+        (Ending::Ok, Some(after)) if interrupts::heard() => {
+            Ending::Interrupted(format!("ended by Ctrl-C {after}"))
+        }
+        (ending, _) => ending,
+    }
+}
+
 /// Runs a command, which finds nothing where it only shows its settings, and shows what came of it;
 /// gives the exit code.
 pub fn run<F: Finding>(
@@ -200,7 +219,7 @@ pub fn run<F: Finding>(
     let mut shown = Shown::new(json);
     let (found, ending, code) = match attempt(&mut shown) {
         Ok(found) => {
-            let ending = found.as_ref().map_or(Ending::Ok, F::ending);
+            let ending = found.as_ref().map_or(Ending::Ok, ending);
             let code = ending.code();
             (found, ending, code)
         }

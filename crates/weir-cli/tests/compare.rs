@@ -279,7 +279,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
     let child = under_way("1231", &["-t", "60", "--json"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let document = document(&ended);
     assert_eq!(document["interrupted"], true);
     assert_eq!(running_with("1231"), Vec::<String>::new(), "nothing is left running");
@@ -291,7 +291,7 @@ fn ctrl_c_leaves_a_table_of_what_there_is() {
     let child = under_way("1235", &["-t", "60", "--details"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let table = String::from_utf8(ended.stdout).unwrap();
     assert!(table.contains("warning: interrupted; the results are partial"), "{table}");
     assert!(table.contains("blocking "), "its row, however far it came: {table}");

@@ -328,7 +328,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
         interrupt(child.id());
         let ended = ends(child);
         let rest = rest.join().expect("it reads to the end").join("\n");
-        assert_eq!(ended.status.code(), Some(0), "{design}: {rest}");
+        assert_eq!(ended.status.code(), Some(130), "{design}: {rest}");
         assert!(
             rest.contains("ended by Ctrl-C after") && rest.contains(" of 60 s"),
             "{design}: {rest}"
@@ -421,6 +421,6 @@ fn what_ends_in_the_warm_up_says_so() {
     std::thread::spawn(move || lines.for_each(drop));
     interrupt(child.id());
     let ended = ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     assert!(errors_of(&document(&ended)).contains("Ctrl-C in the warm-up"));
 }

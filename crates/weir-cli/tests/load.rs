@@ -403,13 +403,15 @@ mod signals {
     fn an_interrupt_ends_load_and_server_in_order() {
         let mut server = Served::start(&["--echo"]);
         let load = interrupted(&["-p", &server.port]);
-        assert_eq!(load.status.code(), Some(0));
+        assert_eq!(load.status.code(), Some(130));
+        assert_eq!(document(&load)["status"], "interrupted");
         let report = &document(&load)["report"];
         assert_eq!(report["ended_by"], "asked", "{report}");
         assert_eq!((&report["finished"], &report["messages_unanswered"]), (&10.into(), &0.into()));
 
         // The processes of a load are ended by the one that leads them, which alone hears of it.
         let load = interrupted(&["-p", &server.port, "--processes", "2"]);
+        assert_eq!(load.status.code(), Some(130));
         let report = &document(&load)["report"];
         assert_eq!(
             (&report["ended_by"], &report["finished"]),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use weir_load::{
     FloodReport,
-    flood::{AnswersReport, Progress},
+    flood::{AnswersReport, EndedBy, Progress},
 };
 
 use super::{Flooded, code_of_error, failure_of, invalid, late};
@@ -48,6 +48,11 @@ impl Finding for Flooded {
 
     fn ending(&self) -> Ending {
         ending(&self.report, self.any_pace)
+    }
+
+    fn asked_to_end(&self) -> Option<String> {
+        let FloodReport { ended_by, elapsed_ns, .. } = &self.report;
+        (*ended_by == EndedBy::Asked).then(|| format!("after {:.1} s", *elapsed_ns as f64 / 1e9))
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {

@@ -47,13 +47,16 @@ impl Finding for Found {
         match (&self.report.failure, self.report.invalid()) {
             (Some(reason), _) => Ending::Failed(reason.clone()),
             (None, Some(reason)) => Ending::Invalid(reason),
-            (None, None) => match (self.report.ended_by, &self.report.window) {
-                (EndedBy::Asked, None) => Ending::Failed(
-                    "ended by Ctrl-C in the warm-up, before anything was measured".into(),
-                ),
-                _ => Ending::Ok,
-            },
+            (None, None) => Ending::Ok,
         }
+    }
+
+    fn asked_to_end(&self) -> Option<String> {
+        let asked_s = self.time.as_secs_f64();
+        (self.report.ended_by == EndedBy::Asked).then(|| match &self.report.window {
+            None => "in the warm-up, before anything was measured".into(),
+            Some(window) => format!("after {:.1} of {asked_s} s", window.elapsed_ns as f64 / 1e9),
+        })
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
@@ -117,12 +120,7 @@ impl Finding for Found {
 impl Found {
     /// Why there is less than was asked for, where nothing went wrong.
     fn ended_early(&self) -> Option<String> {
-        let asked_s = self.time.as_secs_f64();
         match (self.report.ended_by, &self.report.window) {
-            (EndedBy::Asked, Some(window)) => Some(format!(
-                "ended by Ctrl-C after {:.1} of {asked_s} s",
-                window.elapsed_ns as f64 / 1e9
-            )),
             (EndedBy::Ios, None) if self.warm_up.is_zero() => {
                 Some("it ended before anything could be measured: give more I/Os (-k)".into())
             }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, si};
 use weir_load::{
     latency::Summary,
-    tcp::{Causes, Event, LoadReport, Progress},
+    tcp::{Causes, EndedBy, Event, LoadReport, Progress},
 };
 
 use super::code_of_error;
@@ -63,6 +63,11 @@ impl Finding for LoadReport {
             (None, Some(reason)) => Ending::Failed(reason.clone()),
             (None, None) => Ending::Ok,
         }
+    }
+
+    fn asked_to_end(&self) -> Option<String> {
+        (self.ended_by == EndedBy::Asked)
+            .then(|| format!("after {:.1} s", self.elapsed_ns as f64 / 1e9))
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {

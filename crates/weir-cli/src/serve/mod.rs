@@ -27,7 +27,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -45,6 +44,7 @@ use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, p
 
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use crate::interrupts;
 use event::Event;
 use handler::Reply;
 use hold::Hold;
@@ -68,7 +68,7 @@ pub enum Serve {
 
 /// What a caller of a UDP server may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
+Exit codes: 0 success, which is also how Ctrl-C ends it; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
 run are wrong, or a run was not ended by its generator; 5 it cannot run here.";
 
 /// Options of `weir serve udp`.
@@ -661,14 +661,8 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
 /// Ctrl-C, and where asked for the end of the input, end the server with its report; the second
 /// Ctrl-C ends everything.
 fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), Failure> {
-    let (sender, again) = (events.clone(), AtomicBool::new(false));
-    ctrlc::set_handler(move || {
-        if again.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(exit::FAILED));
-        }
-        let _ = sender.send(Event::Stop);
-    })
-    .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
+    let sender = events.clone();
+    interrupts::heed(move || drop(sender.send(Event::Stop)))?;
     if end_with_input {
         let sender = events.clone();
         std::thread::spawn(move || {

@@ -40,7 +40,7 @@ use report::{Report, Totals};
 
 /// Options of `weir serve tcp`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 success; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
+#[command(after_help = "Exit codes: 0 success, which is also how Ctrl-C ends it; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
 pub struct ServeTcp {
     /// Design with its options, as `weir designs` lists them [default: the first of epoll, port and blocking that
     /// this system has].
