@@ -36,7 +36,7 @@ fn a_short_comparison_is_one_valid_document() {
     ]);
     common::assert_compared(&run);
     let document = document(&run);
-    assert_eq!((&document["schema_version"], &document["kind"]), (&1.into(), &"iops".into()));
+    assert_eq!((&document["schema_version"], &document["kind"]), (&2.into(), &"iops".into()));
     assert_eq!((&document["seed"], &document["error"]), (&7.into(), &Value::Null));
     assert_eq!(document["ratio_to"], "sync");
     let rows = document["results"].as_array().unwrap();

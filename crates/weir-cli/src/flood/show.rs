@@ -44,6 +44,9 @@ pub(super) fn ending(report: &FloodReport, any_pace: bool) -> Ending {
 impl Finding for Flooded {
     const COMMAND: &'static str = "weir flood";
 
+    const SETTINGS: &[&str] =
+        &["target", "ports", "datagram size", "load", "engine", "duration", "ranks"];
+
     type Interval = Progress;
 
     fn ending(&self) -> Ending {
@@ -205,7 +208,7 @@ fn account(shown: &Shown, report: &Value) {
         ("corrupt", "damaged"),
         ("corrupt_headers", "corrupt stamps"),
         ("corrupt_bodies", "corrupt bodies"),
-        ("strangers", "strangers"),
+        ("strangers", "not of this run"),
     ] {
         if let Some(count) = account[name].as_u64() {
             shown.tell(text, count);

@@ -22,12 +22,9 @@ type Shown = shown::Shown<Found>;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-pub(super) fn interval(shown: &mut Shown, progress: &Progress, length: usize) {
+pub(super) fn interval(shown: &mut Shown, progress: &Progress) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
-    let head = format!(
-        "\n  from    to s          total      in period     I/Os per s   failed   ({length} \
-         bytes each)"
-    );
+    let head = "\n  from    to s          total      in period     I/Os per s   failed";
     let line = format!(
         "{from_s:>6.1} {to_s:>7.1} {:>14} {:>14} {:>14.0} {:>8}",
         progress.total,
@@ -35,11 +32,13 @@ pub(super) fn interval(shown: &mut Shown, progress: &Progress, length: usize) {
         progress.per_s(),
         progress.failed,
     );
-    shown.interval(&head, &line, *progress);
+    shown.interval(head, &line, *progress);
 }
 
 impl Finding for Found {
     const COMMAND: &'static str = "weir iops";
+
+    const SETTINGS: &[&str] = &["device", "direction", "length", "design", "depth", "time"];
 
     type Interval = Progress;
 

@@ -38,10 +38,9 @@ pub(super) fn event(shown: &mut Shown, tells_phases: bool, event: Event<'_>) {
 fn interval(shown: &mut Shown, progress: &Progress) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
     let per_s = |count: u64| count as f64 / (to_s - from_s);
-    let head = "\n  from    to s   attempted  connected       open   messages/s   sent Mbit/s  \
-                received";
+    let head = "\n  from    to s  attempted  connected     open  messages/s Mbit/s sent  received";
     let line = format!(
-        "{from_s:>6.1} {to_s:>7.1} {:>11} {:>10} {:>10} {:>12.0} {:>13.1} {:>9.1}",
+        "{from_s:>6.1} {to_s:>7.1} {:>10} {:>10} {:>8} {:>11.0} {:>11.1} {:>9.1}",
         progress.attempted,
         progress.connected,
         progress.open,
@@ -54,6 +53,9 @@ fn interval(shown: &mut Shown, progress: &Progress) {
 
 impl Finding for LoadReport {
     const COMMAND: &'static str = "weir load tcp";
+
+    const SETTINGS: &[&str] =
+        &["target", "connections", "message bytes", "loop", "engine", "duration", "ranks"];
 
     type Interval = Progress;
 
