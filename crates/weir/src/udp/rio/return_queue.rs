@@ -17,7 +17,6 @@ use crate::{
     rio::{self, Batch, CompletionQueue, HandOver, Provider, RequestQueue as _},
     sync::{Condvar, Mutex, MutexGuard},
     udp::{Handler, Job, Running, Worker},
-    wake::Waker,
 };
 use std::{
     sync::Arc,
@@ -151,11 +150,21 @@ impl ReturnQueue {
         self.lock().closed = true;
         self.filled.notify_one();
     }
+}
 
-    /// Closes it when the server stops.
-    pub(super) fn closer(self: &Arc<Self>) -> Waker {
-        let returned = Arc::clone(self);
-        Waker::new(move || returned.close())
+/// What those who put slices in share. When the last of them has left, nothing more comes: so the reader posts all that
+/// they have handled, also when the server stops.
+struct Filling(Arc<ReturnQueue>);
+
+impl Filling {
+    fn queue(&self) -> &ReturnQueue {
+        &self.0
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -174,7 +183,7 @@ pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
 ) -> Result<Running<H>, Error> {
     let ready = engine::open(&mut job, &provider, outstanding, per_dequeue, gather)?;
     let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
-    let filled = Arc::clone(&returned);
+    let filling = Filling(Arc::clone(&returned));
     engine::spawn_sharing(
         &mut job,
         provider,
@@ -182,7 +191,7 @@ pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
         threads as usize + 1,
         Box::new(move |worker, shared| read(worker, shared, &returned)),
         Arc::new(move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
-            run(worker, shared, &filled)
+            run(worker, shared, filling.queue())
         }),
     )?;
     job.run()
@@ -204,10 +213,9 @@ impl Drop for Reading<'_> {
 fn read<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    returned: &Arc<ReturnQueue>,
+    returned: &ReturnQueue,
 ) -> Result<(), Error> {
     let _reading = Reading(returned);
-    worker.add_waker(returned.closer());
     let mut requests = shared.lock_all();
     let mut done = returned.taken();
     loop {

@@ -67,6 +67,9 @@ design! {
             design.threads = allowed_cores().len() as u32;
         }
     };
+    ends_without_loss: |_| {
+        Err(crate::udp::not_without_loss("rio-sharded", "has a socket for each thread and takes none"))
+    };
 }
 
 fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! The queue with real threads: what comes out, and that nothing is allocated for it.
 
-use super::{Reading, ReturnQueue};
+use super::{Filling, Reading, ReturnQueue};
 use crate::{
     counters::Counters,
     memory::{Layout, Region, RegionOptions},
@@ -71,7 +71,7 @@ fn a_reader_that_waits_is_woken_by_what_is_put_in_and_by_the_end() {
     put(&region, &queue, 1);
     parked(2);
     put(&region, &queue, 7);
-    queue.closer().wake();
+    drop(Filling(Arc::clone(&queue)));
     assert_eq!(reader.join().unwrap(), 8);
     assert_eq!(region.in_pool(), SLICES);
 }
