@@ -55,7 +55,7 @@ pub struct LoadReport {
     /// `saturation` or `paced`.
     pub kind: &'static str,
     /// Datagrams per second asked for; none at saturation.
-    pub offered_per_s: Option<f64>,
+    pub asked_per_s: Option<f64>,
     /// `even` or `poisson`; none at saturation.
     pub arrivals: Option<&'static str>,
 }
@@ -409,7 +409,7 @@ pub(super) fn assemble(
         send_buffer_bytes: obtained.send_buffer_bytes,
         load: LoadReport {
             kind: if paced { "paced" } else { "saturation" },
-            offered_per_s: spec.load.datagrams_per_s(),
+            asked_per_s: spec.load.datagrams_per_s(),
             arrivals: paced.then(|| spec.arrivals.name()),
         },
         quantum,

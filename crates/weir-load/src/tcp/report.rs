@@ -39,7 +39,7 @@ pub struct LoadReport {
     /// `closed` or `open`.
     pub loop_kind: &'static str,
     /// Messages per second asked for, of an open loop.
-    pub offered_per_s: Option<f64>,
+    pub asked_per_s: Option<f64>,
     /// Whether nothing was to come back.
     pub one_way: bool,
     /// What happened to connections and messages.
@@ -174,7 +174,7 @@ impl Progress {
 pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
     let counts = part.counts;
     let connecting_ns = part.connecting.total_ns().filter(|_| counts.connected > 0);
-    let offered_per_s = match spec.pace {
+    let asked_per_s = match spec.pace {
         Pace::Closed => None,
         Pace::Open { messages_per_s } => Some(messages_per_s),
     };
@@ -192,8 +192,8 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         file: spec.file.as_ref().map(|path| path.display().to_string()),
         outstanding: spec.outstanding,
         sends: spec.sends,
-        loop_kind: if offered_per_s.is_some() { "open" } else { "closed" },
-        offered_per_s,
+        loop_kind: if asked_per_s.is_some() { "open" } else { "closed" },
+        asked_per_s,
         one_way: spec.one_way,
         counts,
         not_attempted: spec.connections_in_all().saturating_sub(counts.attempted),
@@ -293,8 +293,9 @@ impl LoadReport {
             return None;
         }
         let ended = counts.reset + counts.broken + counts.ended_by_server;
+        let all_connected = counts.connected == counts.attempted;
         let nothing = counts.messages_sent > 0 && counts.messages_over == 0 && ended == 0;
-        if nothing && !self.data_errors {
+        if nothing && all_connected && !self.data_errors {
             let text = "no message came back; does the server echo? With a sink, use --one-way";
             return Some(text.to_owned());
         }
