@@ -97,7 +97,7 @@ pub fn flood_of_ranks(
     })?;
     let of_all = gathered.summed.then_some(&counts[..]);
     own.max_loss_percent = spec.max_loss.map(|share| share * 100.0);
-    own.load.asked_per_s = spec.load.datagrams_per_s();
+    own.load.offered_per_s = spec.load.datagrams_per_s();
     own.run = spec.run;
     own.of_ranks(course.report(gathered), of_all);
     own.failure = failure;

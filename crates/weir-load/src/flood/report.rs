@@ -55,7 +55,8 @@ pub struct LoadReport {
     /// `saturation` or `paced`.
     pub kind: &'static str,
     /// Datagrams per second asked for; none at saturation.
-    pub asked_per_s: Option<f64>,
+    #[serde(rename = "asked_per_s")]
+    pub offered_per_s: Option<f64>,
     /// `even` or `poisson`; none at saturation.
     pub arrivals: Option<&'static str>,
 }
@@ -409,7 +410,7 @@ pub(super) fn assemble(
         send_buffer_bytes: obtained.send_buffer_bytes,
         load: LoadReport {
             kind: if paced { "paced" } else { "saturation" },
-            asked_per_s: spec.load.datagrams_per_s(),
+            offered_per_s: spec.load.datagrams_per_s(),
             arrivals: paced.then(|| spec.arrivals.name()),
         },
         quantum,

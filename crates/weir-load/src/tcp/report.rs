@@ -39,7 +39,8 @@ pub struct LoadReport {
     /// `closed` or `open`.
     pub loop_kind: &'static str,
     /// Messages per second asked for, of an open loop.
-    pub asked_per_s: Option<f64>,
+    #[serde(rename = "asked_per_s")]
+    pub offered_per_s: Option<f64>,
     /// Whether nothing was to come back.
     pub one_way: bool,
     /// What happened to connections and messages.
@@ -174,7 +175,7 @@ impl Progress {
 pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
     let counts = part.counts;
     let connecting_ns = part.connecting.total_ns().filter(|_| counts.connected > 0);
-    let asked_per_s = match spec.pace {
+    let offered_per_s = match spec.pace {
         Pace::Closed => None,
         Pace::Open { messages_per_s } => Some(messages_per_s),
     };
@@ -192,8 +193,8 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         file: spec.file.as_ref().map(|path| path.display().to_string()),
         outstanding: spec.outstanding,
         sends: spec.sends,
-        loop_kind: if asked_per_s.is_some() { "open" } else { "closed" },
-        asked_per_s,
+        loop_kind: if offered_per_s.is_some() { "open" } else { "closed" },
+        offered_per_s,
         one_way: spec.one_way,
         counts,
         not_attempted: spec.connections_in_all().saturating_sub(counts.attempted),
