@@ -61,7 +61,9 @@ fn no_such(words: &str) -> String {
     let mut near: Vec<(f64, String)> = names
         .filter(|name| !name.is_empty())
         .map(|name| {
-            (name.split([' ', '.', '/', ',']).chain([&*name]).map(alike).fold(0.0, f64::max), name)
+            // Also of a word of it, if that is no letter or two.
+            let words = name.split([' ', '.', '/', ',']).filter(|word| word.len() > 2);
+            (words.chain([&*name]).map(alike).fold(0.0, f64::max), name)
         })
         .filter(|(alike, _)| *alike >= ALIKE)
         .collect();
