@@ -246,7 +246,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         marks: vec![],
         recorder: args.performance.recorder(),
         recorded: vec![],
-        once: args.once.then(|| Once { control: control.as_ref(), quiet_since: None }),
+        once: args.once.then_some(Once { control: control.as_ref(), quiet_since: None }),
     };
     if let Some(recorder) = &mut watched.recorder {
         recorder.begin(performance(&running));
