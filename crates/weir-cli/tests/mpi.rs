@@ -34,7 +34,7 @@ mod ranks {
         collections::BTreeSet,
         fs,
         io::{BufRead as _, BufReader},
-        net::{SocketAddr, UdpSocket},
+        net::{SocketAddr, TcpListener, UdpSocket},
         os::unix::fs::PermissionsExt as _,
         path::Path,
         process::{Child, Command, Output, Stdio},
@@ -308,16 +308,19 @@ mod ranks {
         all.iter().find(is_it).copied()
     }
 
-    /// A flood of three ranks on loopback that would last a minute, once datagrams of all of them have come, and its processes.
+    /// So many are lost among: rank 1 has another one below it in the tree along which they speak.
+    const RANKS: usize = 4;
+
+    /// A flood of some ranks on loopback that would last a minute, once datagrams of all of them have come, and its processes.
     fn under_way() -> (Child, BTreeSet<u32>) {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let port = receiver.local_addr().expect("it is bound").port().to_string();
         let words = ["flood", "127.0.0.1", "-p", &port, "--pps", "300", "-t", "60"];
         let words = [&words[..], &["--any-pace", "--mpi", "--json"]].concat();
-        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        let child = ranks(RANKS, &words).spawn().expect("mpirun can be started");
         receiver.set_read_timeout(Some(crate::common::SOON)).expect("a time");
         let mut from = BTreeSet::<SocketAddr>::new();
-        while from.len() < 3 {
+        while from.len() < RANKS {
             from.insert(receiver.recv_from(&mut [0; 100]).expect("a datagram").1);
         }
         let all = descendants(child.id());
@@ -338,8 +341,9 @@ mod ranks {
         assert!(reason.starts_with("rank 1 on ") && reason.contains(how), "{reason}\n{said}");
         assert_eq!(document["status"], "failed");
         assert_ne!(output.status.code(), Some(0), "{said}");
-        let ranks = each(&document);
-        assert!(number(&ranks[0]["sent"]) > 0 && number(&ranks[2]["sent"]) > 0, "{document:#}");
+        let others = each(&document).iter().filter(|rank| rank["rank"] != 1);
+        assert!(others.clone().count() == RANKS - 1, "{document:#}");
+        others.for_each(|rank| assert!(number(&rank["sent"]) > 0, "{document:#}"));
         until("the end of all processes", || !all.iter().any(is_running));
         output.status.code()
     }
@@ -382,6 +386,108 @@ mod ranks {
         freeze(process_of_rank(&all, 1, true).expect("rank 1 runs"));
         let code = told_of_the_loss(child, &all, "stood still");
         assert!(code == Some(1) || may_kill(), "{code:?}");
+    }
+
+    #[test]
+    fn a_rank_whose_link_is_stopped_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        let link = descendants(process_of_rank(&all, 1, true).expect("rank 1 runs"));
+        freeze(*link.first().expect("it has a process that speaks MPI"));
+        // When all have gone but the one that is stopped, mpirun ends it.
+        told_of_the_loss(child, &all, "no sign of life");
+    }
+
+    /// Has a thread of that name of a process stand, as one whose call does not return; gives what waits for its end.
+    #[cfg(target_os = "linux")]
+    fn hold_thread(process: u32, name: &str) -> std::thread::JoinHandle<()> {
+        use nix::{
+            sys::{
+                ptrace,
+                wait::{WaitPidFlag, waitpid},
+            },
+            unistd::Pid,
+        };
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
+        let is_it = |task: &fs::DirEntry| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        let task = tasks.into_iter().find(is_it).expect("it has such a thread");
+        let thread = Pid::from_raw(task.file_name().to_str().unwrap().parse().expect("a number"));
+        let (sender, held) = std::sync::mpsc::channel();
+        // All of it by one thread: who traces another is a thread.
+        let tracer = std::thread::spawn(move || {
+            let next = || waitpid(thread, Some(WaitPidFlag::__WALL));
+            let stops = || {
+                ptrace::seize(thread, ptrace::Options::empty())?;
+                ptrace::interrupt(thread)?;
+                next()
+            };
+            sender.send(stops()).expect("it is waited for");
+            // Its process is not over before this has heard of it.
+            next().expect("it ends with its process");
+        });
+        held.recv().expect("it is said").expect("a process that this test started can be traced");
+        tracer
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_rank_of_a_flood_of_which_a_call_does_not_return_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        let tracer =
+            hold_thread(process_of_rank(&all, 1, true).expect("rank 1 runs"), "weir flood");
+        told_of_the_loss(child, &all, "generator 1 of 1 hangs");
+        tracer.join().expect("the thread ended");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_rank_of_a_load_of_which_a_call_does_not_return_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it is bound").port().to_string();
+        let words = ["load", "tcp", "127.0.0.1", "-p", &port, "-c", "3", "--threads", "1"];
+        let words = [&words[..], &["-t", "60", "--mpi", "--json"]].concat();
+        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        let (sender, accepted) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let stream = std::sync::Arc::new(stream);
+                std::thread::spawn({
+                    let stream = std::sync::Arc::clone(&stream);
+                    move || std::io::copy(&mut &*stream, &mut &*stream)
+                });
+                if sender.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        // One of each rank.
+        for _ in 0..3 {
+            accepted.recv_timeout(crate::common::SOON).expect("a connection");
+        }
+        let all = descendants(child.id());
+        let tracer = hold_thread(process_of_rank(&all, 1, true).expect("rank 1 runs"), "weir load");
+        let output = ends(child);
+        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let document: Value = documents.next().and_then(Result::ok).expect("a report");
+        let reason = document["reason"].as_str().unwrap_or_default();
+        assert!(
+            reason.starts_with("rank 1 on ") && reason.contains("thread 1 of 1 hangs"),
+            "{reason}\n{}",
+            errors(&output)
+        );
+        assert_ne!(output.status.code(), Some(0), "{document:#}");
+        until("the end of all processes", || !all.iter().any(is_running));
+        tracer.join().expect("the thread ended");
     }
 
     #[test]
