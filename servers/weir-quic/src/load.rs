@@ -34,7 +34,7 @@ pub struct Options {
     /// Bytes that each request sends
     #[arg(long, default_value_t = 0)]
     upload: u64,
-    /// Seconds that are measured
+    /// Seconds that are measured, and longer until a request has been answered
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// Milliseconds before that
@@ -96,6 +96,9 @@ async fn measure(options: &Options) -> anyhow::Result<Measured> {
     measured
 }
 
+/// How often it is looked whether a request has been answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// How long the server has to hear that the connections are over.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -131,6 +134,10 @@ async fn measure_by(endpoint: &Endpoint, options: &Options) -> anyhow::Result<Me
     *lock() = Counts::new()?;
     let began = Instant::now();
     ended(Duration::from_secs(options.seconds.into()), &mut failure).await?;
+    // Nothing would be known where none was answered; a connection that is dead ends this.
+    while lock().requests == 0 {
+        ended(LOOK_AGAIN, &mut failure).await?;
+    }
     let seconds = began.elapsed().as_secs_f64();
     let counts = lock();
     Ok(Measured {

@@ -174,6 +174,7 @@ fn one_request_may_be_large_in_both_directions() {
     let said = |line: &str| server.said.iter().any(|said| said == line);
     assert!(said("provider: batch") && said("sends: gathered"), "{:?}", server.said);
     let measured = load(&server, &["--download", "8000000", "--upload", "8000000"]);
+    assert!(measured["requests"].as_u64() > Some(0), "{measured}");
     assert!(measured["download_bytes_per_s"].as_f64().unwrap() > 0.0, "{measured}");
     server.stop();
 }

@@ -260,7 +260,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
         worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
     let defer = Arc::new(AtomicU64::new(engine::A_WHOLE_BATCH.into()));
-    engine::run_alone(worker, provider, ready, defer, rio_event_polled::turn)
+    engine::run_alone(worker, provider, ready, defer, rio_event_polled::step)
 }
 
 #[cfg(test)]
