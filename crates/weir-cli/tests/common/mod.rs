@@ -105,10 +105,18 @@ pub fn is_ranked_or_says_why(row: &Value) -> bool {
     row["reason"].is_null() || row["reason"].as_str().is_some_and(|reason| !reason.is_empty())
 }
 
-/// Whether in each run of a row the generator got no core while it was to measure, so that there are no figures.
+/// Whether in half of a row's runs or more nothing came while it was measured, since the generator got no core, or the server
+/// got none as others had them all, and the run says so: then there are no figures, or they are 0.
 pub fn measured_nothing(row: &Value) -> bool {
-    let is_late = |run: &Value| run["disturbed"] == "pace_not_kept";
-    row["runs"].as_array().is_some_and(|runs| !runs.is_empty() && runs.iter().all(is_late))
+    let starved = |run: &&Value| {
+        let rates = ["received_per_s", "answers_per_s", "messages_per_s"];
+        let is_none = rates.iter().any(|rate| run[*rate].as_f64() == Some(0.0));
+        run["disturbed"] == "pace_not_kept" || is_none && run["verdict"]["limited_by"] == "others"
+    };
+    let runs = row["runs"].as_array();
+    runs.is_some_and(|runs| {
+        !runs.is_empty() && runs.iter().filter(starved).count() * 2 >= runs.len()
+    })
 }
 
 /// What it said on its standard error.
