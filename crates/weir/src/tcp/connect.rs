@@ -91,7 +91,7 @@ impl<H: Handler> Connector<H> {
             return Err(Refused::Full);
         }
         let by = Instant::now().checked_add(state.timeout);
-        state.wanted.push_back(Wanted { to, given: Box::new(handler), by, door: served() });
+        state.wanted.push_back(Wanted { to, given: Box::new(handler), by, mailbox: served() });
         let waker = state.waker.clone();
         drop(state);
         waker.into_iter().for_each(|waker| waker.wake());
@@ -142,8 +142,8 @@ struct Wanted {
     given: Given,
     /// Until when it may take.
     by: Option<Instant>,
-    /// Where whoever asked for it is served.
-    door: usize,
+    /// That of the thread that asked for it.
+    mailbox: usize,
 }
 
 impl Connecting {
@@ -295,10 +295,10 @@ impl Thread<'_> {
             return self.none_came(worker, wanted, Reason::Failed(io::Error::other(why)));
         }
         self.connecting.is_over();
-        let Wanted { to, given, door, .. } = wanted;
+        let Wanted { to, given, mailbox, .. } = wanted;
         let accepted = Accepted { stream, peer: to };
         let incoming = Incoming { accepted, given: Some(given) };
-        if let Err(back) = worker.bring(incoming, door) {
+        if let Err(back) = worker.bring(incoming, mailbox) {
             turn_away(worker, back, Reason::Stopped);
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn open(endpoint: &Endpoint) -> Result<Native, Error> {
         errors: None,
         busy_poll: None,
         receive_buffer,
-        joins: None,
+        segmentation: None,
         // A datagram may have neither a name nor bytes, so nothing would tell it from the end of receiving.
         ending: Some(Ending::new().map_err(failed)?),
     })
