@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use weir_lab::performance::has_any;
+use weir_lab::report::html;
 use weir_lab::saved::{DOCUMENT, Saved};
 
-use crate::compare::output::{REPORT, log_as, parse_report, report_as, write};
+use crate::compare::output::{REPORT, log_as, parse_report, report_as, write, write_all};
 use crate::compare::stream::is_standard;
 use crate::exit::{self, Failure};
 use crate::serve::performance::parse_file;
@@ -34,6 +35,10 @@ pub struct ReportArgs {
         value_parser = PathBufValueParser::new().try_map(parse_file)
     )]
     performance_log: Option<PathBuf>,
+
+    /// Write each picture of lines or points into this folder instead, as an SVG file.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["output", "performance_log"])]
+    plots: Option<PathBuf>,
 }
 
 /// Runs `weir report`.
@@ -59,6 +64,22 @@ fn attempt(args: &ReportArgs) -> Result<(), Failure> {
         }
         write(path, &log_as(path, &saved.document))?;
         return crate::print_report(&format!("performance log: {}\n", path.display()));
+    }
+    if let Some(folder) = &args.plots {
+        let files = html::files(&saved.document);
+        if files.is_empty() {
+            return Err(Failure::usage(format!(
+                "{} has no figures for a picture of lines: a paced load with two rows or more has some, and so have \
+                 several loads and sweeps",
+                saved.path.display()
+            )));
+        }
+        write_all(folder, &files)?;
+        return crate::print_report(&format!(
+            "pictures: {} in {}\n",
+            files.len(),
+            folder.display()
+        ));
     }
     let path = args.output.clone().unwrap_or_else(|| beside(&saved.path));
     if args.output.is_none() && path == saved.path {

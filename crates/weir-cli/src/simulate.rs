@@ -277,12 +277,7 @@ fn give(args: &SimulateArgs, document: &Document) -> Result<(), Failure> {
         output::write(path, &text)?;
     }
     if let Some(folder) = &args.plots {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            Failure::failed(format!("cannot make {}: {error}", folder.display()))
-        })?;
-        for (name, svg) in files_of_simulation(document) {
-            output::write(&folder.join(name), &svg)?;
-        }
+        output::write_all(folder, &files_of_simulation(document))?;
     }
     match args.json {
         true => crate::print_report(&(json()? + "\n")),

@@ -38,7 +38,7 @@ fn a_short_comparison_is_one_valid_document() {
         let counts = &row["ledger"]["counts"];
         let of = |name: &str| counts[name].as_u64().unwrap_or(0);
         assert_eq!(of("offered"), of("sent") + of("refused"));
-        assert!(of("received") > 0);
+        assert!(disturbed || of("received") > 0, "{row:#}");
     }
     common::assert_compared(&run);
 }
@@ -77,7 +77,7 @@ fn servers_that_answer_are_compared_by_their_answers() {
         }
         let (there, back) = (&row["ledger"]["counts"], &row["replies"]["counts"]);
         let of = |counts: &serde_json::Value, name: &str| counts[name].as_u64().unwrap_or(0);
-        assert!(of(back, "answered") > 0, "{row:#}");
+        assert!(disturbed || of(back, "answered") > 0, "{row:#}");
         assert_eq!(of(back, "answered") + of(back, "missing"), of(there, "sent"), "{row:#}");
         assert!(of(back, "replied") >= of(back, "answered"), "{row:#}");
     }
@@ -326,7 +326,9 @@ fn child_with(command: &str, word: &str) -> u32 {
 #[test]
 fn a_generator_and_a_server_that_are_killed_cost_a_run_each() {
     let length = "1237";
-    let child = under_way(length, &["--quick", "-t", "20", "--load", "saturation", "--json"]);
+    // Its time makes each run as long as one may be, and is never over: a busy machine takes much longer for the rest.
+    let words = ["--quick", "--rounds", "3", "-t", "600", "--load", "saturation", "--json"];
+    let child = under_way(length, &words);
     // The generator is there once the server listens, so that both are in the middle of a run, which lasts 2 s.
     let first = child_with("flood", length);
     common::kill(first);

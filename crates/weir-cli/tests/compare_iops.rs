@@ -17,6 +17,17 @@ fn row<'a>(document: &'a Value, spec: &str, device: &str) -> &'a Value {
     rows.iter().find(is_it).unwrap_or_else(|| panic!("no row {spec} of {device}"))
 }
 
+/// Whether a design got no core in any of its attempts while it was watched, as a busy machine may have it: its other
+/// threads or other programs had them all. It has no figures then.
+fn got_no_core(row: &Value) -> bool {
+    let reason = row["reason"].as_str().unwrap_or_default();
+    let is_it = reason.starts_with("no I/O completed") && row["conformance"] == "passed";
+    if is_it {
+        eprintln!("not run: {reason}");
+    }
+    is_it
+}
+
 #[test]
 fn a_short_comparison_is_one_valid_document() {
     let run = output(&[
@@ -56,7 +67,7 @@ fn a_short_comparison_is_one_valid_document() {
             ("sync", "again", "passed")
         ]
     );
-    for row in rows {
+    for row in rows.iter().filter(|row| !got_no_core(row)) {
         assert_eq!(row["status"], "ok", "{row:#}");
         assert!(common::is_ranked_or_says_why(row), "{row:#}");
         let metric = |name: &str| row["metrics"][name]["median"].as_f64();
@@ -86,6 +97,9 @@ fn writes_are_compared_and_what_has_none_says_so() {
     assert_eq!(document["loads"][0]["load"]["direction"], "writes");
     for spec in ["sync", "threads"] {
         let row = row(&document, spec, "/dev/null");
+        if got_no_core(row) {
+            continue;
+        }
         assert_eq!((&row["status"], &row["conformance"]), (&"ok".into(), &"passed".into()));
         let median = |name: &str| row["metrics"][name]["median"].as_f64().unwrap();
         let bytes_per_io = median("bytes_per_s") / median("ios_per_s");
@@ -108,6 +122,9 @@ fn every_design_is_a_row_and_what_cannot_run_says_why() {
         match design.availability() {
             // What makes no I/O on a file is for another device than this.
             Ok(()) if row["check"]["ios"] != 0 => {
+                if got_no_core(row) {
+                    continue;
+                }
                 assert_eq!(
                     (&row["status"], &row["conformance"]),
                     (&"ok".into(), &"passed".into()),
@@ -139,9 +156,8 @@ fn entries_that_a_design_leaves_out_are_counted_by_the_kernel_where_it_may() {
         eprintln!("not run: {}", row["reason"]);
         return;
     }
-    // It got no core while it was watched: its other threads or the machine had them all.
-    if row["reason"].as_str().is_some_and(|reason| reason.starts_with("no I/O completed")) {
-        return eprintln!("not run: {}", row["reason"]);
+    if got_no_core(row) {
+        return;
     }
     let counted = row["kernel_entries_counted"].as_f64();
     match weir::counters::os::KernelEntries::begin() {
@@ -181,10 +197,14 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     ]);
     common::assert_compared(&run);
     let table = String::from_utf8(run.stdout).unwrap();
-    for wanted in ["/dev/zero, 512 B", "sync (again)", "× sync", "within its runs", "bytes/s"] {
+    for wanted in ["/dev/zero, 512 B", "sync (again)", "× sync", "bytes/s"] {
         assert!(table.contains(wanted), "{wanted:?} is missing of\n{table}");
     }
     let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    // A run that was looked at too late has too few parts to tell how its rate changes.
+    let change = |row: &Value| row["metrics"]["change_percent_per_s"]["median"].is_number();
+    let is_known = document["results"].as_array().unwrap().iter().any(change);
+    assert_eq!(table.contains("within its runs"), is_known, "{table}");
     assert_eq!(document["loads"].as_array().map(Vec::len), Some(2));
     let of = |device: &str| {
         let metrics = &row(&document, "sync", device)["metrics"];

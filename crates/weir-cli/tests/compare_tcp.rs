@@ -34,6 +34,11 @@ fn a_short_comparison_is_one_valid_document() {
     for row in rows {
         assert_eq!((&row["status"], &row["conformance"]), (&"ok".into(), &"passed".into()));
         assert!(common::is_ranked_or_says_why(row), "{row:#}");
+        // Three were asked for; a run is made again if the machine changed.
+        assert!(row["runs"].as_array().unwrap().len() >= 3, "{row:#}");
+        if common::measured_nothing(row) {
+            continue;
+        }
         let metric = |name: &str| row["metrics"][name]["median"].as_f64();
         let mut names = vec!["messages_per_s", "resident_bytes"];
         let says_why = |run: &Value| run["server_unknown"].is_string();
@@ -47,8 +52,6 @@ fn a_short_comparison_is_one_valid_document() {
         }
         assert_eq!((metric("connected"), metric("threads")), (Some(1.0), Some(1.0)), "{row:#}");
         assert!(row["round_trip_of_all_runs_ns"]["p50"].as_u64() > Some(1000), "{row:#}");
-        // Three were asked for; a run is made again if the machine changed.
-        assert!(row["runs"].as_array().unwrap().len() >= 3, "{row:#}");
     }
 }
 
@@ -129,6 +132,10 @@ fn strategies_are_held_against_mixes_and_limits_against_counts() {
                     (&others["refused"], &others["closed"]),
                     (&refused.into(), &closed.into())
                 );
+            }
+            // Nobody looked at a run whose generator had no core while it was to measure.
+            if run["disturbed"] == "pace_not_kept" {
+                continue;
             }
             let known = |name: &str| run[name].as_u64().is_some_and(|bytes| bytes > 0);
             assert!(known("client_resident_bytes") && known("resident_bytes"), "{run:#}");

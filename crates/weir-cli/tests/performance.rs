@@ -43,11 +43,14 @@ fn every_run_of_a_comparison_has_its_log_beside_the_results() {
         let runs: Vec<&Value> =
             rows.iter().flat_map(|row| row["runs"].as_array().unwrap()).collect();
         assert!(!runs.is_empty(), "{document:#}");
-        for run in &runs {
+        // One whose generator had no core while it was to measure may have received nothing.
+        for run in runs.iter().filter(|run| run["disturbed"] != "pace_not_kept") {
             let records = run["performance"].as_array().expect("a log");
             assert!(!records.is_empty(), "{run:#}");
             let counted = |of: &Value| of["counts"][counter].as_u64().unwrap_or(0);
-            assert!(records.iter().map(counted).sum::<u64>() > 0, "{run:#}");
+            // A reading that came after the load, on a busy machine, has nothing of it, and that is said.
+            let has_any = records.iter().map(counted).sum::<u64>() > 0;
+            assert!(has_any || run["server_unknown"].is_string(), "{run:#}");
             let thread = &records[0]["threads"][0];
             assert!(thread["name"].as_str().unwrap().starts_with("weir-"), "{thread}");
             assert!(thread["usage"]["cpu_ns"].is_u64(), "{thread}");

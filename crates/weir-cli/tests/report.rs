@@ -490,3 +490,34 @@ mod in_a_browser {
         std::fs::remove_dir_all(folder).unwrap();
     }
 }
+
+#[test]
+fn pictures_of_lines_become_files() {
+    let base = folder("plots");
+    let (file, plots) = (base.join("result.json"), base.join("new/plots"));
+    std::fs::write(&file, ALL).unwrap();
+    let words = ["report", file.to_str().unwrap(), "--plots", plots.to_str().unwrap()];
+    let run = output(&words);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let files: Vec<_> =
+        std::fs::read_dir(&plots).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(files.len() > 1, "{files:?}");
+    for file in &files {
+        let svg = std::fs::read_to_string(file).unwrap();
+        assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>"), "{}", file.display());
+    }
+    assert!(String::from_utf8_lossy(&run.stdout).contains(&format!("{} in ", files.len())));
+    // One row under one load has none.
+    let mut few: serde_json::Value = serde_json::from_str(ALL).unwrap();
+    for kind in ["udp", "tcp", "iops"] {
+        for part in ["results", "loads"] {
+            few[kind][part].as_array_mut().unwrap().truncate(1);
+        }
+        few[kind].as_object_mut().unwrap().remove("sweeps");
+    }
+    std::fs::write(&file, few.to_string()).unwrap();
+    let run = output(&words);
+    assert_eq!(run.status.code(), Some(2), "{}", errors(&run));
+    assert!(errors(&run).contains("no figures for a picture"), "{}", errors(&run));
+    let _ = std::fs::remove_dir_all(&base);
+}

@@ -76,6 +76,65 @@ fn without_a_run_the_report_is_of_the_whole_life_until_its_end() {
     assert!(threads.iter().all(|of| of["cpu_ns"].is_u64()), "{threads:?}");
 }
 
+/// Times that each thread of a process has gone to sleep.
+#[cfg(target_os = "linux")]
+fn sleeps(id: u32) -> std::collections::BTreeMap<String, u64> {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
+    let of = |thread: std::io::Result<std::fs::DirEntry>| {
+        let thread = thread.expect("a thread");
+        let status = std::fs::read_to_string(thread.path().join("status")).expect("none ends");
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let count = count.and_then(|count| count.trim().parse().ok()).expect("it is counted");
+        (thread.file_name().into_string().expect("a number"), count)
+    };
+    threads.map(of).collect()
+}
+
+/// Waits for a second in which no thread of it wakes.
+#[cfg(target_os = "linux")]
+fn comes_to_rest(id: u32) -> std::collections::BTreeMap<String, u64> {
+    const SECONDS: usize = 30;
+    let mut before = sleeps(id);
+    for _ in 0..SECONDS {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let now = sleeps(id);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+    panic!("something woke in each of {SECONDS} seconds: {before:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_nobody_sends_to_sleeps_until_somebody_does() {
+    let mut server = Server::start(&["--design", "epoll-batch", "--echo"]);
+    let (peer, main) = (UdpSocket::bind("127.0.0.1:0").unwrap(), server.id().to_string());
+    peer.set_read_timeout(Some(common::SOON)).unwrap();
+    for round in 1..=2u8 {
+        let asleep = comes_to_rest(server.id());
+        peer.send_to(&[round; 9], ("127.0.0.1", server.port)).unwrap();
+        assert_eq!(peer.recv(&mut [0; 10]).unwrap(), 9);
+        // Who reads the counters is woken, too, as floods that nobody announces are to be measured.
+        common::until("a reading", || sleeps(server.id())[&main] > asleep[&main]);
+    }
+    let asleep = comes_to_rest(server.id());
+    let control = ["--control", &server.control, "--json"];
+    let flood = [
+        &["flood", "127.0.0.1", "-k", "100", "-i", "0", "--pps", "2k", "--any-pace"][..],
+        &control,
+    ];
+    let flood = output(&flood.concat());
+    assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
+    assert!(sleeps(server.id())[&main] > asleep[&main]);
+    server.close_input();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["runs"]), (Some(0), &1.into()), "{report:#}");
+    // Its readings were taken, although the server slept before: 100 datagrams in 50 ms.
+    assert!(report["window"]["datagrams"].as_u64().is_some_and(|n| n > 0), "{report}");
+}
+
 /// The whole flood finds room in the socket, since 64 datagrams take as much as a few.
 #[cfg(target_os = "linux")]
 #[test]

@@ -19,6 +19,7 @@ pub mod clock;
 pub mod control;
 pub mod engine;
 pub mod flood;
+mod hangs;
 pub mod latency;
 pub mod lease;
 pub mod pacing;

@@ -16,7 +16,7 @@ pub enum StopReason {
     Revoked(String),
     /// A generator failed, so the others were ended.
     Failed,
-    /// A generator hangs, in these words: it may never end.
+    /// A thread hangs, in these words: it may never end.
     Hangs(String),
 }
 

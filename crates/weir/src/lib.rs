@@ -147,9 +147,11 @@ pages! {
     Readme = "../../../README.md";
     WritingAServer = "../../../book/src/writing-a-server.md";
     WritingATcpServer = "../../../book/src/writing-a-tcp-server.md";
+    Tcp = "../../../book/src/tcp.md";
     Filters = "../../../book/src/filters.md";
     Timers = "../../../book/src/timers.md";
     ReadingADevice = "../../../book/src/reading-a-device.md";
     BuildingBlocks = "../../../book/src/building-blocks.md";
     Moving = "../../../book/src/moving.md";
+    QuinnAndAsync = "../../../book/src/quinn-and-async.md";
 }

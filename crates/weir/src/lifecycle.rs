@@ -444,6 +444,87 @@ impl Lifecycle {
     }
 }
 
+/// What is asked of a server that runs, whatever it serves. `held` leads to the [`Arc`] that its threads share, and `within`
+/// from there to its [`Lifecycle`]; what follows is said of `wait`, too.
+#[cfg(any(feature = "udp", feature = "tcp"))]
+macro_rules! running {
+    (
+        Running$(<$H:ident>)?, held: $($held:ident).+ $(, within: $within:ident)?;
+        $(#[$of_wait:meta])*
+    ) => {
+        impl $(<$H>)? Running$(<$H>)? {
+            /// Whether it still runs. A server stops by itself only when it failed.
+            pub fn is_running(&self) -> bool {
+                !self.$($held).+$(.$within)?.stopping()
+            }
+
+            /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
+            /// not look.
+            pub fn on_end(&self, waker: $crate::wake::Waker) {
+                self.$($held).+$(.$within)?.add_waiter(waker);
+            }
+
+            /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
+            /// then comes from [`stop`](Self::stop).
+            $(#[$of_wait])*
+            pub fn wait(&self) {
+                self.$($held).+$(.$within)?.wait(None);
+            }
+
+            /// The same for so long at most; says whether it has ended.
+            pub fn wait_for(&self, time: std::time::Duration) -> bool {
+                self.$($held).+$(.$within)?.wait(Some(time))
+            }
+
+            /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
+            /// that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is still to be
+            /// called, and has less to wait for.
+            pub fn stopper(&self) -> $crate::wake::Waker {
+                let held = std::sync::Arc::downgrade(&self.$($held).+);
+                $crate::wake::Waker::new(move || {
+                    if let Some(held) = held.upgrade() {
+                        held$(.$within)?.stop();
+                    }
+                })
+            }
+
+            /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
+            /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
+            /// and a panic of one harms nobody.
+            pub fn on_failure(&self, call: impl FnOnce(&$crate::Error) + Send + 'static) {
+                self.$($held).+$(.$within)?.on_failure(Box::new(call));
+            }
+
+            /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
+            pub fn settings(&self) -> Vec<$crate::tunable::Setting> {
+                self.$($held).+$(.$within)?.settings()
+            }
+
+            /// Changes settings while the server runs, each by its name and what it is to be, as options are written: all of them
+            /// or, on an error, none. Gives all that may be changed, as they are then. Several may do so at a time: the last one
+            /// counts.
+            ///
+            /// # Errors
+            /// [`Error::Option`](crate::Error::Option) if a value is not allowed, or the setting is fixed when the server starts;
+            /// [`Error::UnknownName`](crate::Error::UnknownName) if there is none of that name. Each says what can be changed.
+            pub fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<$crate::tunable::Setting>, $crate::Error> {
+                self.$($held).+$(.$within)?.set(changes)
+            }
+
+            /// Changes a tunable value while the server runs.
+            ///
+            /// # Errors
+            /// [`Error::UnknownName`](crate::Error::UnknownName) if the design has no such tunable,
+            /// [`Error::Option`](crate::Error::Option) if the value is out of its limits.
+            pub fn tune(&self, name: &str, value: u64) -> Result<(), $crate::Error> {
+                self.$($held).+$(.$within)?.tune(name, value)
+            }
+        }
+    };
+}
+#[cfg(any(feature = "udp", feature = "tcp"))]
+pub(crate) use running;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,9 @@
 //! Ending somebody's wait from another thread.
+//!
+//! A [`Waker`] is what is called. Who waits makes it, and decides how it ends the wait: a thread that watches sockets
+//! watches a wake event, too (`readiness/wake_event`), one that waits in a ring has a poll of such an event there
+//! (`ring/alarm`), a completion port gets a packet, and threads that take turns are told by who holds the turn (`rio/turn`).
+//! `lifecycle` calls the wakers of a server's threads when it is to stop.
 
 use std::{fmt, sync::Arc};
 

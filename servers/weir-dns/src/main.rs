@@ -454,6 +454,9 @@ fn serve_udp(
     counts: &AllCounts,
 ) -> anyhow::Result<udp::Running<Datagrams>> {
     let spec = Spec::parse(design).context("--udp")?;
+    if args.hand_over.is_some() {
+        spec.design.ends_without_loss().context("--hand-over with this --udp")?;
+    }
     let addresses = match &at {
         At::Sockets(sockets) => sockets.iter().map(UdpSocket::local_addr).collect(),
         At::Addresses(addresses) => Ok(addresses.clone()),

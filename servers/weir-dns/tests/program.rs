@@ -187,6 +187,22 @@ fn what_makes_no_sense_is_said_with_what_to_do() {
         (&["--zone", zone, "--tcp", "epoll --threads x"], 2, "threads"),
         (&["--zone", zone, "--udp", "none", "--tcp", "none"], 2, "nothing would be answered"),
         (&["--zone", zone, "--longest", "100"], 2, "512"),
+        (&["--zone", zone, "--hand-over", "/nowhere/next", "--udp", "port"], 2, "while it stops"),
+        (
+            &["--zone", zone, "--hand-over", "/nowhere/next", "--udp", "rio-event --provider xdp"],
+            2,
+            "of its own",
+        ),
+        (
+            &["--zone", zone, "--hand-over", "/nowhere/next", "--udp", "rio-sharded"],
+            2,
+            "takes none",
+        ),
+        (
+            &["--zone", zone, "--hand-over", "/nowhere/next", "--tcp", "async-select"],
+            2,
+            "keep-listening",
+        ),
         (&["--zone", &wrong_name], 2, "has the zone example.com."),
         (&["--zone", "/nowhere/at.all"], 1, "/nowhere/at.all"),
         (&["--zone", zone, "--zone", zone], 1, "twice"),

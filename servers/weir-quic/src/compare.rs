@@ -9,7 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{BufRead as _, BufReader, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -34,9 +34,13 @@ pub struct Options {
     /// Core of the client
     #[arg(long, default_value_t = 1)]
     client_cpu: usize,
+    /// quinn's own client, `quinn-perf`, in the place of `weir-quic load`. It has one connection, without a time before what
+    /// is measured, and what it did is taken from the server's report
+    #[arg(long, value_name = "PROGRAM")]
+    quinn_perf: Option<PathBuf>,
     /// Write every run to this file, as JSON
     #[arg(long)]
-    json: Option<std::path::PathBuf>,
+    json: Option<PathBuf>,
 }
 
 const ROWS: [&str; 8] = [
@@ -52,30 +56,68 @@ const ROWS: [&str; 8] = [
 
 const LOADS: [&str; 4] = ["download", "upload", "requests", "ping"];
 
-/// Flags of the client for a load, and what is compared of it.
-fn load(name: &str) -> anyhow::Result<(&'static [&'static str], Figure)> {
+/// Flags of the client for a load, those of quinn's, and what is compared of it.
+fn load(name: &str) -> anyhow::Result<Load> {
     const BULK: &str = "4294967296";
     Ok(match name {
-        "download" => (&["--requests", "1", "--download", BULK, "--upload", "0"], |measured| {
-            measured.download_bytes_per_s / 1e6
-        }),
-        "upload" => (&["--requests", "1", "--download", "0", "--upload", BULK], |measured| {
-            measured.upload_bytes_per_s / 1e6
-        }),
-        "requests" => (
-            &["--connections", "16", "--requests", "4", "--download", "1000", "--upload", "100"],
-            |measured| measured.requests_per_s,
-        ),
-        "ping" => (&["--requests", "1", "--download", "100", "--upload", "100"], |measured| {
-            measured.requests_per_s
-        }),
+        "download" => Load {
+            flags: &["--requests", "1", "--download", BULK, "--upload", "0"],
+            of_quinn_perf: &["--bi-requests", "1", "--download-size", BULK, "--upload-size", "0"],
+            figure: |measured| measured.download_bytes_per_s / 1e6,
+        },
+        "upload" => Load {
+            flags: &["--requests", "1", "--download", "0", "--upload", BULK],
+            of_quinn_perf: &["--bi-requests", "1", "--download-size", "0", "--upload-size", BULK],
+            figure: |measured| measured.upload_bytes_per_s / 1e6,
+        },
+        "requests" => Load {
+            flags: &[
+                "--connections",
+                "16",
+                "--requests",
+                "4",
+                "--download",
+                "1000",
+                "--upload",
+                "100",
+            ],
+            of_quinn_perf: &[
+                "--bi-requests",
+                "64",
+                "--download-size",
+                "1000",
+                "--upload-size",
+                "100",
+            ],
+            figure: |measured| measured.requests_per_s,
+        },
+        "ping" => Load {
+            flags: &["--requests", "1", "--download", "100", "--upload", "100"],
+            of_quinn_perf: &[
+                "--bi-requests",
+                "1",
+                "--download-size",
+                "100",
+                "--upload-size",
+                "100",
+            ],
+            figure: |measured| measured.requests_per_s,
+        },
         other => {
             anyhow::bail!("--load {other}: there is no such load; there are: {}", LOADS.join(", "))
         }
     })
 }
 
-type Figure = fn(&Measured) -> f64;
+#[derive(Debug)]
+struct Load {
+    flags: &'static [&'static str],
+    of_quinn_perf: &'static [&'static str],
+    figure: fn(&Measured) -> f64,
+}
+
+/// For how much longer than it is asked quinn's client goes on, so that it can tell of the last second.
+const QUINN_PERF_GOES_ON_S: f64 = 0.2;
 
 /// A run.
 #[derive(Debug, Serialize)]
@@ -119,7 +161,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let loads: Vec<_> = options
         .loads
         .iter()
-        .map(|name| load(name).map(|(flags, figure)| (name, flags, figure)))
+        .map(|name| load(name).map(|load| (name, load)))
         .collect::<anyhow::Result<_>>()?;
     let first = options.rows.first().context("--row: name at least one")?;
     // The first twice: what the two differ by is noise.
@@ -132,10 +174,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             (0..loads.len()).flat_map(|load| (0..rows.len()).map(move |row| (load, row))).collect();
         shuffle(&mut order)?;
         for (load, row) in order {
-            let ((name, flags), (load, client_flags, figure)) = (rows[row], &loads[load]);
-            let (client, server) = one(&program, flags, client_flags, options)
+            let ((name, flags), (load, of_load)) = (rows[row], &loads[load]);
+            let (client, server) = one(&program, flags, of_load, options)
                 .with_context(|| format!("{name} under {load}"))?;
-            let figure = figure(&client);
+            let figure = (of_load.figure)(&client);
             let cpu_us_each = server.cpu_us_each(load);
             eprintln!("round {} {load}: {name}: {figure:.0}", round + 1);
             let (row, load) = (name.to_owned(), load.to_string());
@@ -153,6 +195,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 impl Server {
+    /// What it did in this time, where the client says too little of it.
+    fn measured(&self, seconds: f64) -> Measured {
+        Measured {
+            seconds,
+            requests: self.requests,
+            requests_per_s: self.requests as f64 / seconds,
+            download_bytes_per_s: self.bytes_sent as f64 / seconds,
+            upload_bytes_per_s: self.bytes_received as f64 / seconds,
+            ..Measured::default()
+        }
+    }
+
     fn cpu_us_each(&self, load: &str) -> Option<f64> {
         let each = match load {
             "download" | "upload" => (self.bytes_sent + self.bytes_received) as f64 / 1e6,
@@ -166,7 +220,7 @@ impl Server {
 fn one(
     program: &Path,
     row: &str,
-    client: &[&str],
+    load: &Load,
     options: &Options,
 ) -> anyhow::Result<(Measured, Server)> {
     let mut server = Command::new(program);
@@ -180,22 +234,36 @@ fn one(
     let address = line.split_whitespace().nth(2).filter(|_| line.starts_with("listening on "));
     let address =
         address.context("the server did not start: run `weir-quic serve` with its flags")?;
-    let loaded = Command::new(program)
-        .args(["load", "--connect", address, "--cpu", &options.client_cpu.to_string()])
-        .args(["--seconds", &options.seconds.to_string()])
-        .args(client)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running the client")?;
+    let mut client = match &options.quinn_perf {
+        None => {
+            let mut client = Command::new(program);
+            client.args(["load", "--connect", address]).args(load.flags);
+            client.args(["--cpu", &options.client_cpu.to_string()]);
+            client.args(["--seconds", &options.seconds.to_string()]);
+            client
+        }
+        Some(quinn_perf) => {
+            // It has no flag for its core.
+            let mut client = Command::new("taskset");
+            client.args(["-c", &options.client_cpu.to_string()]).arg(quinn_perf);
+            let at = address.replacen("127.0.0.1", "localhost", 1);
+            client.args(["client", &at, "--ip", "127.0.0.1"]).args(load.of_quinn_perf);
+            client.args(["--duration", &options.seconds.to_string()]);
+            client
+        }
+    };
+    let loaded = client.stderr(Stdio::inherit()).output().context("running the client")?;
     anyhow::ensure!(loaded.status.success(), "the client failed: {}", loaded.status);
     drop(server.0.stdin.take());
     let mut report = String::new();
     output.read_to_string(&mut report).context("reading the server's report")?;
     anyhow::ensure!(server.0.wait()?.success(), "the server failed");
-    Ok((
-        serde_json::from_slice(&loaded.stdout).context("what the client measured")?,
-        serde_json::from_str(&report).context("the server's report")?,
-    ))
+    let server: Server = serde_json::from_str(&report).context("the server's report")?;
+    let measured = match options.quinn_perf {
+        None => serde_json::from_slice(&loaded.stdout).context("what the client measured")?,
+        Some(_) => server.measured(f64::from(options.seconds) + QUINN_PERF_GOES_ON_S),
+    };
+    Ok((measured, server))
 }
 
 fn shuffle<X>(all: &mut [X]) -> anyhow::Result<()> {
@@ -239,9 +307,9 @@ fn print<'a>(load: &str, first: &str, rows: impl Iterator<Item = &'a str>, runs:
     let runs: Vec<&Run> = runs.iter().filter(|run| run.load == load).collect();
     let unit = if matches!(load, "download" | "upload") { "MB" } else { "request" };
     println!(
-        "\n{load}\n\n| sockets | {unit}s/s, median | ratio, median of pairs | from | to | CPU µs/{unit} | ratio | latency p50 µs | entries/{unit} |"
+        "\n{load}\n\n| sockets | {unit}s/s, median | ratio, median of pairs | from | to | CPU µs/{unit} | ratio | latency p50 µs | p99 | entries/{unit} |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for row in rows {
         let of_row = |of: &dyn Fn(&Run) -> Option<f64>| {
             median(runs.iter().filter(|run| run.row == row).filter_map(|run| of(run)).collect())
@@ -262,14 +330,15 @@ fn print<'a>(load: &str, first: &str, rows: impl Iterator<Item = &'a str>, runs:
             run.server.kernel_entries.map(|entries| entries as f64 / each)
         });
         println!(
-            "| {row} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {row} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             told(of_row(&|run| Some(run.figure)), 0),
             told(middle, 3),
             told(least, 3),
             told(most, 3),
             told(of_row(&|run| run.cpu_us_each), 1),
             told(cpu, 3),
-            told(of_row(&|run| Some(run.client.latency_median_us as f64)), 0),
+            told(of_row(&|run| run.client.latency_median_us.map(|us| us as f64)), 0),
+            told(of_row(&|run| run.client.latency_p99_us.map(|us| us as f64)), 0),
             told(entries, 2),
         );
     }

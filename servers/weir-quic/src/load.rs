@@ -2,7 +2,7 @@
 
 use crate::{
     keep_to, perf, runtime,
-    sockets::{On, Sockets},
+    sockets::{At, On, Sockets},
     tls,
 };
 use anyhow::Context as _;
@@ -34,7 +34,7 @@ pub struct Options {
     /// Bytes that each request sends
     #[arg(long, default_value_t = 0)]
     upload: u64,
-    /// Seconds that are measured
+    /// Seconds that are measured, and longer until a request has been answered
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// Milliseconds before that
@@ -49,15 +49,15 @@ pub struct Options {
 }
 
 /// What was measured, as a line of JSON.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Measured {
     pub seconds: f64,
     pub requests: u64,
     pub requests_per_s: f64,
     pub download_bytes_per_s: f64,
     pub upload_bytes_per_s: f64,
-    pub latency_median_us: u64,
-    pub latency_p99_us: u64,
+    pub latency_median_us: Option<u64>,
+    pub latency_p99_us: Option<u64>,
 }
 
 /// What the tasks count.
@@ -88,13 +88,16 @@ async fn measure(options: &Options) -> anyhow::Result<Measured> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let sockets = Sockets { on: options.on, ..Sockets::default() };
-    let mut endpoint = sockets.endpoint(from, None)?.endpoint;
+    let mut endpoint = sockets.endpoint(At::Address(from), None)?.endpoint;
     endpoint.set_default_client_config(tls::trusting_client()?);
     let measured = measure_by(&endpoint, options).await;
     endpoint.close(0u32.into(), b"measured");
     let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     measured
 }
+
+/// How often it is looked whether a request has been answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How long the server has to hear that the connections are over.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -131,6 +134,10 @@ async fn measure_by(endpoint: &Endpoint, options: &Options) -> anyhow::Result<Me
     *lock() = Counts::new()?;
     let began = Instant::now();
     ended(Duration::from_secs(options.seconds.into()), &mut failure).await?;
+    // Nothing would be known where none was answered; a connection that is dead ends this.
+    while lock().requests == 0 {
+        ended(LOOK_AGAIN, &mut failure).await?;
+    }
     let seconds = began.elapsed().as_secs_f64();
     let counts = lock();
     Ok(Measured {
@@ -139,8 +146,8 @@ async fn measure_by(endpoint: &Endpoint, options: &Options) -> anyhow::Result<Me
         requests_per_s: counts.requests as f64 / seconds,
         download_bytes_per_s: counts.downloaded as f64 / seconds,
         upload_bytes_per_s: counts.uploaded as f64 / seconds,
-        latency_median_us: counts.latency_us.value_at_quantile(0.5),
-        latency_p99_us: counts.latency_us.value_at_quantile(0.99),
+        latency_median_us: Some(counts.latency_us.value_at_quantile(0.5)),
+        latency_p99_us: Some(counts.latency_us.value_at_quantile(0.99)),
     })
 }
 

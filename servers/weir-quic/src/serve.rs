@@ -2,7 +2,7 @@
 
 use crate::{
     keep_to, metrics, perf, runtime,
-    sockets::{Made, On, Sockets},
+    sockets::{At, Made, On, Sockets},
     tls,
 };
 use anyhow::Context as _;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::{
     fmt,
     io::{self, Read as _, Write as _},
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     path::PathBuf,
     sync::{
         Arc,
@@ -21,13 +21,17 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::Notify;
-use weir::counters::os::Sampler;
+use weir::{
+    counters::os::Sampler,
+    inherited::{self, Inherited, Socket},
+};
 use weir_quinn::Stats;
 
 /// How requests are served, and how many.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Address and port to listen on; port 0 for one of the system's choice
+    /// Address and port to listen on; port 0 for one of the system's choice. A socket of a service manager (LISTEN_FDS) comes
+    /// in its place
     #[arg(long, default_value = "127.0.0.1:4433")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -128,6 +132,7 @@ const STOPPED: VarInt = VarInt::from_u32(0);
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let at = given()?.map_or(At::Address(options.listen), At::Socket);
     keep_to(options.cpu)?;
     let files = options.cert.as_deref().zip(options.key.as_deref());
     let mut config = tls::server(files)?;
@@ -151,17 +156,33 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     runtime(options.threads.into())
         .context("starting a runtime")?
-        .block_on(serve(options, config, &stop))
+        .block_on(serve(options, at, config, &stop))
+}
+
+/// The socket that a service manager has passed on. It keeps it while one server ends and the next one begins: what clients send
+/// meanwhile waits there.
+fn given() -> anyhow::Result<Option<UdpSocket>> {
+    let mut given = None;
+    for Inherited { name, socket } in inherited::from_service_manager()? {
+        match socket {
+            Socket::Datagrams(socket) if given.is_none() => given = Some(socket),
+            _ => {
+                let why = format!("socket {name:?} is one too many: QUIC has one, of UDP");
+                return Err(weir::Error::option("LISTEN_FDS", why).into());
+            }
+        }
+    }
+    Ok(given)
 }
 
 async fn serve(
     options: &Options,
+    at: At,
     config: quinn::ServerConfig,
     stop: &Notify,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let Made { endpoint, stats, effective } =
-        options.sockets.endpoint(options.listen, Some(config))?;
+    let Made { endpoint, stats, effective } = options.sockets.endpoint(at, Some(config))?;
     let address = endpoint.local_addr().context("reading the address")?;
     let server = Arc::new(Server {
         counts: Counts::default(),

@@ -4,7 +4,13 @@ use anyhow::Context as _;
 use clap::Args;
 use quinn::{Endpoint, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
-use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{SocketAddr, UdpSocket},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 use weir_quinn::{Provider, Receive, Sends, Settings, Stats, Tell, WeirSocket};
 
 /// A socket's sort.
@@ -74,6 +80,22 @@ pub struct Sockets {
     pub buffer_bytes: usize,
 }
 
+/// Where an endpoint is.
+pub enum At {
+    Address(SocketAddr),
+    /// A socket that is bound already.
+    Socket(UdpSocket),
+}
+
+impl At {
+    fn address(&self) -> anyhow::Result<SocketAddr> {
+        match self {
+            Self::Address(address) => Ok(*address),
+            Self::Socket(socket) => socket.local_addr().context("asking a socket for its address"),
+        }
+    }
+}
+
 /// An endpoint, and what is known of its socket.
 pub struct Made {
     pub endpoint: Endpoint,
@@ -123,21 +145,22 @@ impl Sockets {
     }
 
     /// An endpoint. To be called in a runtime.
-    pub fn endpoint(
-        &self,
-        address: SocketAddr,
-        server: Option<ServerConfig>,
-    ) -> anyhow::Result<Made> {
+    pub fn endpoint(&self, at: At, server: Option<ServerConfig>) -> anyhow::Result<Made> {
+        let address = at.address()?;
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
         let config = EndpointConfig::default();
         let On::Weir(provider) = self.on else {
-            let socket = self.plain_socket(address)?;
+            let socket = self.plain_socket(at)?;
             let endpoint = Endpoint::new(config, server, socket, runtime)
                 .with_context(|| format!("making an endpoint at {address}"))?;
             let effective = vec![("socket", QUINN_UDP.into())];
             return Ok(Made { endpoint, stats: None, effective });
         };
-        let socket = WeirSocket::bind(address, &self.settings(provider), &runtime)?;
+        let settings = self.settings(provider);
+        let socket = match at {
+            At::Address(address) => WeirSocket::bind(address, &settings, &runtime)?,
+            At::Socket(socket) => WeirSocket::from_std(socket, &settings, &runtime)?,
+        };
         let (stats, effective) = (socket.stats(), socket.effective().to_vec());
         let endpoint =
             Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
@@ -146,11 +169,19 @@ impl Sockets {
     }
 
     /// A socket with buffers of the same size as weir's.
-    fn plain_socket(&self, address: SocketAddr) -> anyhow::Result<std::net::UdpSocket> {
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    fn plain_socket(&self, at: At) -> anyhow::Result<UdpSocket> {
+        let (socket, address) = match at {
+            At::Socket(socket) => (socket.into(), None),
+            At::Address(at) => {
+                let kind = (Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP));
+                (Socket::new(kind.0, kind.1, kind.2)?, Some(at))
+            }
+        };
         socket.set_recv_buffer_size(self.buffer_bytes).context("setting SO_RCVBUF")?;
         socket.set_send_buffer_size(self.buffer_bytes).context("setting SO_SNDBUF")?;
-        socket.bind(&address.into()).with_context(|| format!("cannot bind {address}"))?;
+        if let Some(at) = address {
+            socket.bind(&at.into()).with_context(|| format!("cannot bind {at}"))?;
+        }
         Ok(socket.into())
     }
 }

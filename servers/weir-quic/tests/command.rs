@@ -1,7 +1,7 @@
 //! The program, as its users start it.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
@@ -25,18 +25,19 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = weir_quic(&["serve", "--listen", "127.0.0.1:0", "--until-eof"])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = weir_quic(&["serve", "--listen", "127.0.0.1:0", "--until-eof"]);
+        command.args(arguments).stderr(Stdio::piped());
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let mut said = Vec::new();
-        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let errors = child.stderr.take().map(|errors| Box::new(errors) as Box<dyn Read>);
+        let mut errors = BufReader::new(errors.unwrap_or(Box::new(std::io::empty()))).lines();
         if !line.starts_with("listening on ") {
             panic!("{line:?}: {:?}", errors.map(Result::unwrap).collect::<Vec<_>>());
         }
@@ -126,12 +127,54 @@ fn requests_are_answered_on_every_kind_of_socket_and_counted_on_both_sides() {
     }
 }
 
+/// The socket is passed on as a service manager does it, who keeps it: from descriptor 3 on, named in the environment of the very
+/// process.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_comes_between_two_servers_on_a_socket_of_a_service_manager_waits() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let start = |flags: &[&str]| {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(
+            "exec 3<&2 2>/dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve --until-eof \"$@\"",
+        );
+        command.arg(env!("CARGO_BIN_EXE_weir-quic")).args(flags);
+        command.stderr(Stdio::from(std::os::fd::OwnedFd::from(socket.try_clone().unwrap())));
+        let server = Server::of(command);
+        assert_eq!(server.address, address);
+        server
+    };
+    for flags in sockets() {
+        let server = start(&flags);
+        let measured = load(&server, &["--download", "1000"]);
+        assert!(measured["requests"].as_u64().unwrap() > 0, "{flags:?}: {measured}");
+        server.stop();
+        let client = weir_quic(&["load", "--connect", &address.to_string(), "--seconds", "1"])
+            .args(["--warm-up-ms", "0", "--download", "1000"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Its first datagram is there before the next server is. Servers change how the socket waits.
+        socket.set_nonblocking(false).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.peek_from(&mut [0; 1]).expect("a client asks for a connection");
+        let server = start(&flags);
+        let output = client.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{flags:?}: {errors}");
+        assert_eq!(server.stop()["connections"], 1, "{flags:?}");
+    }
+}
+
 #[test]
 fn one_request_may_be_large_in_both_directions() {
     let server = Server::start(&["--threads", "2"]);
     let said = |line: &str| server.said.iter().any(|said| said == line);
     assert!(said("provider: batch") && said("sends: gathered"), "{:?}", server.said);
     let measured = load(&server, &["--download", "8000000", "--upload", "8000000"]);
+    assert!(measured["requests"].as_u64() > Some(0), "{measured}");
     assert!(measured["download_bytes_per_s"].as_f64().unwrap() > 0.0, "{measured}");
     server.stop();
 }

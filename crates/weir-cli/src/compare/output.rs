@@ -315,6 +315,13 @@ pub fn can_be_written(path: &Path) -> Result<(), Failure> {
     })
 }
 
+/// Writes files of these names and contents into a folder, which is made if it is not there.
+pub fn write_all(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    fs::create_dir_all(folder)
+        .map_err(|error| Failure::failed(format!("cannot make {}: {error}", folder.display())))?;
+    files.iter().try_for_each(|(name, text)| write(&folder.join(name), text))
+}
+
 /// Writes a file, in the place of what is there. A file that is there stays as it is until the new one is whole: a disk
 /// that is full costs no result of another day.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {

@@ -47,7 +47,12 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     }
     let args = &match args.study {
         None => args.clone(),
-        Some(study) => UdpArgs { load: study.loads(), length: study.lengths(), ..args.clone() },
+        Some(study) => UdpArgs {
+            load: study.loads(),
+            length: study.lengths(),
+            design: if args.design.is_empty() { study.designs() } else { args.design.clone() },
+            ..args.clone()
+        },
     };
     let fleet = args.hosts.meet(
         context.ranks(),

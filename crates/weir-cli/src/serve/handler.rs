@@ -8,7 +8,8 @@ use std::{
 
 use super::hold::Hold;
 use super::ports::Recorder;
-use weir::udp::{Datagram, Handler, Replies};
+use super::rest::Rest;
+use weir::udp::{Datagram, Handler, Outbox, Replies};
 use weir_lab::udp::plan::Work;
 use weir_load::audit::Auditor;
 
@@ -57,6 +58,8 @@ pub struct Measured {
     hold: Option<Arc<Hold>>,
     /// What counts who sends to which port, where that is asked for.
     ports: Option<Recorder>,
+    /// Who is woken by datagrams, where anybody is.
+    rest: Option<Rest>,
 }
 
 impl Measured {
@@ -67,12 +70,17 @@ impl Measured {
         reply: Option<Reply>,
         hold: Option<Arc<Hold>>,
     ) -> Self {
-        Self { auditor, labour, reply, hold, ports: None }
+        Self { auditor, labour, reply, hold, ports: None, rest: None }
     }
 
     /// The same, which counts who sends to which port.
     pub fn counting(self, ports: Option<Recorder>) -> Self {
         Self { ports, ..self }
+    }
+
+    /// The same, which wakes who rests while nothing comes.
+    pub fn waking(self, rest: Rest) -> Self {
+        Self { rest: Some(rest), ..self }
     }
 }
 
@@ -102,9 +110,13 @@ pub fn handlers(
     reply: Option<Reply>,
     hold: Option<Arc<Hold>>,
     ports: impl Fn() -> Option<Recorder> + Send + 'static,
+    rest: Rest,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
     let labour = Labour::new(work);
-    move |_| Measured::new(auditor(), labour.clone(), reply, hold.clone()).counting(ports())
+    move |_| {
+        let measured = Measured::new(auditor(), labour.clone(), reply, hold.clone());
+        measured.counting(ports()).waking(rest.clone())
+    }
 }
 
 impl Handler for Measured {
@@ -126,6 +138,13 @@ impl Handler for Measured {
             }
             Some(_) => replies.echo(),
         };
+    }
+
+    #[inline]
+    fn on_batch_end(&mut self, _outbox: &mut Outbox<'_>) {
+        if let Some(rest) = &self.rest {
+            rest.datagrams_came();
+        }
     }
 }
 
@@ -154,7 +173,8 @@ mod tests {
         let work = |shared| Work { steps: 2, shared };
         let of_all = |work| {
             let audit = audit.clone();
-            let mut make = handlers(move || audit.auditor(), work, None, None, || None);
+            let rest = Rest::new(std::sync::mpsc::channel().0);
+            let mut make = handlers(move || audit.auditor(), work, None, None, || None, rest);
             (make(0).labour.shared, make(1).labour.shared)
         };
         let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };

@@ -13,6 +13,7 @@ mod metrics;
 mod peer;
 pub mod performance;
 mod ports;
+mod rest;
 mod tcp;
 mod tcp_peer;
 mod text;
@@ -51,6 +52,7 @@ use hold::Hold;
 use metrics::{About, MetricsArgs};
 use performance::{PerformanceArgs, PerformanceLog};
 use ports::{OnProvider, Ports};
+use rest::Rest;
 use watch::{Now, Watch};
 
 /// What `weir serve` can serve.
@@ -404,8 +406,7 @@ fn parse_numa_node(text: &str) -> Result<NumaNode, String> {
 
 /// How often counters are read during a run, for the measured window.
 const READ_EVERY: Duration = Duration::from_millis(20);
-/// How often they are read at other times, and how often a server that waits looks whether
-/// it still runs.
+/// How often they are read at other times, while anything comes, and how often a server of another program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long a generator may take to fetch its report and hang up.
 const REPORT_FETCHED_WITHIN: Duration = Duration::from_secs(2);
@@ -607,6 +608,7 @@ fn start(
     let hold = args.hold.map(|held| Arc::new(Hold::new(held)));
     let of_hold = hold.clone();
     let of_ports = ports.cloned().map(|ports| (ports, events.clone()));
+    let rest = Rest::new(events.clone());
     let recorders = move || of_ports.as_ref().map(|(ports, events)| ports.recorder(events));
     let handlers = handler::handlers(
         move || of_handlers.auditor(),
@@ -614,6 +616,7 @@ fn start(
         reply(args),
         of_hold,
         recorders,
+        rest.clone(),
     );
     // With the privilege that is given up below.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
@@ -621,13 +624,13 @@ fn start(
     let running = server.start(design, handlers)?;
     // Threads that are started from here on have none either.
     weir::privilege::give_up().map_err(|error| weir::Error::io("giving up privilege", error))?;
-    let watch =
-        Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone())
-            .counting(entries)
-            .answering(reply(args))
-            .recording(args.performance.recorder())
-            .holding(hold)
-            .together(args.runs_together.unwrap_or(1).into());
+    let audit = Arc::clone(audit);
+    let watch = Watch::new(running, name.clone(), audit, args.verify_all, events.clone(), rest)
+        .counting(entries)
+        .answering(reply(args))
+        .recording(args.performance.recorder())
+        .holding(hold)
+        .together(args.runs_together.unwrap_or(1).into());
     Ok((Arc::new(watch), name))
 }
 
@@ -745,16 +748,26 @@ fn watch_until_end(
     let every = (!args.interval.is_zero()).then_some(args.interval);
     let mut then = Now::ZERO;
     let mut next_line = every.map(|every| Instant::now() + every);
-    let mut next_read = Instant::now() + LOOK_EVERY;
+    // None while nothing comes.
+    let mut next_read = Some(Instant::now() + LOOK_EVERY);
     loop {
-        let pause = if watch.has_active_run() { READ_EVERY } else { LOOK_EVERY };
+        let is_on = watch.has_active_run();
+        let pause = if is_on { READ_EVERY } else { LOOK_EVERY };
         // A run that began since asks for the next reading sooner.
-        next_read = next_read.min(Instant::now() + pause);
+        if is_on || next_read.is_some() {
+            let soon = Instant::now() + pause;
+            next_read = Some(next_read.map_or(soon, |read| read.min(soon)));
+        }
         let logged = log.as_ref().and_then(PerformanceLog::due);
-        let until = next_line.into_iter().chain(logged).fold(next_read, Instant::min);
-        match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let event = match [next_read, next_line, logged].into_iter().flatten().min() {
+            Some(until) => events.recv_timeout(until.saturating_duration_since(Instant::now())),
+            None => events.recv().map_err(RecvTimeoutError::from),
+        };
+        match event {
             Ok(Event::Stop) => return,
             Ok(Event::RunEnded) if args.once => return,
+            // What comes after silence is measured from its first datagrams on.
+            Ok(Event::Came) => next_read = Some(Instant::now()),
             Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_)) => {}
             Ok(Event::Note(note)) => say!("{note}"),
             Ok(Event::Line(text)) => line(args, &text),
@@ -762,12 +775,9 @@ fn watch_until_end(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         // By the clock and not on a timeout: a stream of notes must not put readings off.
-        if Instant::now() >= next_read {
-            watch.read();
-            next_read = Instant::now() + pause;
-        }
-        if !watch.is_running() {
-            return;
+        if next_read.is_some_and(|read| Instant::now() >= read) {
+            let may_rest = !watch.read() && watch.may_rest();
+            next_read = (!may_rest).then(|| Instant::now() + pause);
         }
         if let Some(log) = log {
             log.read_if_due(|| watch.performance());

@@ -11,6 +11,7 @@ use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE, Snapshot};
 use weir::socket::SocketState;
 use weir::tunable::Setting;
 use weir::udp::Running;
+use weir::wake::Waker;
 use weir_lab::performance::{Batches, Now as Recorded, Record, Recorder, ThreadNow};
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
@@ -22,6 +23,7 @@ use super::event::Event;
 use super::handler::{Measured, Reply};
 use super::hold::Hold;
 use super::metrics::udp::Figures as Scraped;
+use super::rest::Rest;
 use super::together::{Ended, Together};
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
@@ -42,6 +44,8 @@ pub struct Watch {
     events: Sender<Event>,
     /// What holds the server up, where anything does.
     hold: Option<Arc<Hold>>,
+    /// By what its threads wake who rests.
+    rest: Rest,
     state: Mutex<WatchState>,
 }
 
@@ -56,6 +60,8 @@ struct WatchState {
     /// Since each open run began, or started if it has a warm-up; by run id, at most as many
     /// as the audit has runs.
     runs: Vec<(u32, Course)>,
+    /// Datagrams handled by the last reading.
+    handled: u64,
     /// Where the runs of several generators are one.
     together: Option<Together>,
     until_system: u32,
@@ -110,7 +116,10 @@ impl Watch {
         audit: Arc<Audit>,
         verify_all: bool,
         events: Sender<Event>,
+        rest: Rest,
     ) -> Self {
+        let ended = events.clone();
+        server.on_end(Waker::new(move || drop(ended.send(Event::Stop))));
         let mut sampler = Sampler::new();
         let whole = Course::begin(&server, &mut sampler);
         let addresses = server.local_addresses().to_vec();
@@ -121,6 +130,7 @@ impl Watch {
             entries: None,
             whole,
             runs: vec![],
+            handled: 0,
             together: None,
             until_system: 0,
             wrong_runs: 0,
@@ -142,6 +152,7 @@ impl Watch {
             reply: None,
             events,
             hold: None,
+            rest,
             state,
         }
     }
@@ -207,11 +218,6 @@ impl Watch {
         self.lock().settings()
     }
 
-    /// Whether the server still runs; it ends by itself only when it failed.
-    pub fn is_running(&self) -> bool {
-        self.lock().server.as_ref().is_some_and(Running::is_running)
-    }
-
     /// Whether a generator's run is on.
     pub fn has_active_run(&self) -> bool {
         !self.lock().runs.is_empty()
@@ -227,9 +233,23 @@ impl Watch {
         self.lock().stopped_in_a_run
     }
 
-    /// Takes a reading.
-    pub fn read(&self) {
-        self.lock().read(&self.audit);
+    /// Takes a reading. Gives whether anything was handled since the last one.
+    pub fn read(&self) -> bool {
+        self.lock().read(&self.audit)
+    }
+
+    /// Whether nothing need be read before a datagram comes or a run begins: the last reading found nothing new, and
+    /// nobody wants a log of it. From then on [`Event::Came`] says that one came.
+    pub fn may_rest(&self) -> bool {
+        self.rest.begin();
+        let mut state = self.lock();
+        // What came before that is in this reading, and after it a datagram wakes.
+        let is_quiet =
+            state.runs.is_empty() && state.recorder.is_none() && !state.read(&self.audit);
+        if !is_quiet {
+            self.rest.end();
+        }
+        is_quiet
     }
 
     /// What there is since the server began.
@@ -741,7 +761,7 @@ impl WatchState {
         Cpu { process_ns, threads_ns: threads.into_iter().map(ThreadId::cpu_ns).sum() }
     }
 
-    fn read(&mut self, audit: &Audit) {
+    fn read(&mut self, audit: &Audit) -> bool {
         let due = self.recorder.as_ref().is_some_and(Recorder::is_due).then(|| self.performance());
         if let Some((recorder, now)) = self.recorder.as_mut().zip(due) {
             recorder.read(now);
@@ -749,7 +769,9 @@ impl WatchState {
         let counters = self.counters();
         let cpu = self.cpu();
         let handled = |course: &Course| total(&course.threads(&counters)).datagrams;
-        self.whole.read(handled(&self.whole), None, cpu);
+        let of_all = handled(&self.whole);
+        let is_new = of_all != std::mem::replace(&mut self.handled, of_all);
+        self.whole.read(of_all, None, cpu);
         for (run, course) in &mut self.runs {
             course.read(handled(course), Some(audit.received(*run)), cpu);
         }
@@ -767,6 +789,7 @@ impl WatchState {
             }
         }
         self.until_system -= 1;
+        is_new
     }
 }
 

@@ -105,6 +105,12 @@ pub fn is_ranked_or_says_why(row: &Value) -> bool {
     row["reason"].is_null() || row["reason"].as_str().is_some_and(|reason| !reason.is_empty())
 }
 
+/// Whether in each run of a row the generator got no core while it was to measure, so that there are no figures.
+pub fn measured_nothing(row: &Value) -> bool {
+    let is_late = |run: &Value| run["disturbed"] == "pace_not_kept";
+    row["runs"].as_array().is_some_and(|runs| !runs.is_empty() && runs.iter().all(is_late))
+}
+
 /// What it said on its standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -166,9 +172,12 @@ pub fn flood_under_way(more: &[&str]) -> Child {
         .spawn()
         .expect("weir can be started");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    // The heading comes with the first interval, of which the next line tells what was sent.
-    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("refused"))), "it begins");
-    assert!(lines.next().is_some_and(|line| line.is_ok()), "it has sent");
+    // From, to, sent/s: of an interval in which it had a core, as it may have none in the first.
+    let has_sent = |line: String| {
+        let mut figures = line.split_whitespace().map_while(|word| word.parse::<f64>().ok());
+        figures.nth(2).is_some_and(|sent_per_s| sent_per_s > 0.0)
+    };
+    assert!(lines.any(|line| line.is_ok_and(has_sent)), "it has sent");
     // The rest must be read on, or it would wait.
     std::thread::spawn(move || lines.for_each(drop));
     child

@@ -70,15 +70,19 @@ fn a_peer_is_a_row_like_any_other() {
     // On a busy machine there is always something to do for it, and it never sleeps; or it is looked at too late.
     assert!(row["polls"].is_boolean() || row["polls"].is_null(), "{row:#}");
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
-    assert!(metric("resident_bytes").is_some_and(|bytes| bytes > 0.0), "{row:#}");
-    assert!(cpu_is_above(row, 0.0), "{row:#}");
-    let threads = metric("threads").unwrap();
-    assert!((2.0..=9.0).contains(&threads), "one, and one for each connection: {threads}");
+    if !common::measured_nothing(row) {
+        assert!(metric("resident_bytes").is_some_and(|bytes| bytes > 0.0), "{row:#}");
+        assert!(cpu_is_above(row, 0.0), "{row:#}");
+        let threads = metric("threads").unwrap();
+        assert!((2.0..=9.0).contains(&threads), "one, and one for each connection: {threads}");
+    }
     assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
     // Where the machine was too busy to compare anything, neither is this.
     let peers = document["loads"][0]["peers"].as_array().unwrap();
     let compared = peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
-    assert!(compared || peers.is_empty(), "{peers:?}");
+    let is_late = |name: &str| common::measured_nothing(self::row(&document, name));
+    let none = peers.is_empty() || is_late("python") || is_late("epoll");
+    assert!(compared || none, "{peers:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -142,9 +146,7 @@ fn a_preforking_server_that_polls_is_charged_and_stands_with_what_polls() {
 /// What a server of several processes took is that of all of them.
 fn assert_charged_for_processes(row: &Value, threads: f64) {
     assert!(common::is_ranked_or_says_why(row), "{row:#}");
-    // On a machine that gives the generator no core while it is to measure, there are no figures.
-    let is_late = |run: &Value| run["disturbed"] == "pace_not_kept";
-    if row["runs"].as_array().unwrap().iter().all(is_late) {
+    if common::measured_nothing(row) {
         return eprintln!("skipped: the generator got no core in any run");
     }
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();

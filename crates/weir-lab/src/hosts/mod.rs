@@ -13,7 +13,7 @@ mod fleet;
 mod meet;
 mod message;
 mod meter;
-mod permit;
+pub(crate) mod permit;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Options of a server: those that are flags, and those with a value. None of them names a file or a program.
 const SERVER_FLAGS: &[&str] = &[
+    "--close-when-full",
     "--count-entries",
     "--echo",
     "--end-with-input",
@@ -28,13 +29,20 @@ const SERVER_OPTIONS: &[&str] = &[
     "--interval",
     "--max-bitrate",
     "--max-pps",
+    "--max-rate",
+    "--max-receives",
     "--max-time",
+    "--output-bytes",
+    "--per-address",
     "--performance-interval",
     "--rcvbuf",
+    "--read-timeout",
     "--replies-per-s",
     "--reply-size",
     "--runs-together",
+    "--silent",
     "--size",
+    "--stalled",
     "--work",
 ];
 
@@ -56,6 +64,7 @@ const GENERATOR_OPTIONS: &[&str] = &[
     "--pps",
     "--reply-size",
     "--setup-time",
+    "--sources",
     "--tail",
     "--threads",
     "-O",

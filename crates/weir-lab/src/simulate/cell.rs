@@ -31,6 +31,8 @@ pub struct Course {
     pub threads: usize,
     /// Threads of other programs that always run and share the cores.
     pub competitors: usize,
+    /// On how many of the cores they run, and no others; 0 for all.
+    pub shared_cores: usize,
     /// Datagrams that come in a second.
     pub per_s: f64,
     /// Datagrams that come at once.
@@ -64,6 +66,7 @@ impl Default for Course {
             cores: 1,
             threads: 0,
             competitors: 0,
+            shared_cores: 0,
             per_s: 1e6,
             train: 1,
             flows: 1024,
@@ -243,9 +246,14 @@ pub fn simulate(course: &Course, costs: &Costs) -> Row {
     };
     let server = Server::new(times, numbers, sockets.clone(), work, noted);
     let mut thread_of = designs::threads(course.design, &server);
-    let start = |thread: Thread| match thread.number() < all {
-        true => thread_of(thread),
-        false => Box::pin(compete(thread)) as Pin<Box<dyn Future<Output = ()>>>,
+    let start = |thread: Thread| {
+        if thread.number() < all {
+            return thread_of(thread);
+        }
+        if course.shared_cores > 0 {
+            thread.bind(course.cores - course.shared_cores..course.cores);
+        }
+        Box::pin(compete(thread)) as Pin<Box<dyn Future<Output = ()>>>
     };
     let ended = run(&world, &sockets, all + course.competitors, start, until, MOST_EVENTS);
     let account = together(&sockets, world.now());

@@ -2,7 +2,8 @@
 //! set side by side.
 //!
 //! A row is simulated under the load that was sent, on the cores that the server had, with its threads, its buffer and
-//! its work. If the generators ran on the server's cores, the model has as many threads that compete for them.
+//! its work. If the generators ran on some of the server's cores, the model has as many threads that compete for these,
+//! and never leave them.
 
 use super::{Copies, Course, Design, costs::Costs, simulate};
 use serde::{Deserialize, Serialize};
@@ -101,8 +102,8 @@ pub fn check(document: &Value, costs: &Costs, seed: u64) -> Result<Check, String
     }
     let mut check = Check::default();
     for result in value["results"].as_array().into_iter().flatten() {
-        let row =
-            Measured { result, cores: server.len(), shared: !server.is_disjoint(&generators) };
+        let shared = server.intersection(&generators).count();
+        let row = Measured { result, cores: server.len(), shared };
         match row.checked(costs, seed) {
             Ok(checked) => check.rows.push(checked),
             Err(reason) => {
@@ -133,8 +134,8 @@ impl Check {
 struct Measured<'a> {
     result: &'a Value,
     cores: usize,
-    /// Whether the generators had the server's cores, too.
-    shared: bool,
+    /// How many of them the generators had, too.
+    shared: usize,
 }
 
 impl Measured<'_> {
@@ -224,10 +225,11 @@ impl Measured<'_> {
             copies: Copies::Thread,
             cores: self.cores,
             threads: if threads == 0 && design == Design::Blocking { 1 } else { threads },
-            competitors: match (self.shared, saturated) {
-                (true, true) => load["generators"].as_u64().unwrap_or(1) as usize,
-                _ => 0,
+            competitors: match saturated && self.shared > 0 {
+                true => load["generators"].as_u64().unwrap_or(1) as usize,
+                false => 0,
             },
+            shared_cores: self.shared,
             per_s,
             train: if saturated && load["send_offload"] != false { TRAIN } else { 1 },
             flows: load["flows"].as_u64().unwrap_or(1).max(1) as u32,
@@ -327,6 +329,21 @@ mod tests {
             ]
         );
         assert_eq!(check.rows.len(), 2);
+    }
+
+    /// A generator that shares one of two cores leaves the other to the server. If it could go there, two threads of a
+    /// port that wake each other would find it on the core of each in turn, and with some seeds never stop doing so.
+    #[test]
+    fn generators_compete_on_the_cores_that_they_had() {
+        let mut port = result("port", "sockets", 1.7e6, 1e6);
+        port["options"]["threads"] = json!("2");
+        let model = |server: Value| {
+            let mut document = document(vec![port.clone()]);
+            document["server_cores"] = server;
+            check(&document, &ROUND, 1).unwrap().rows[0].model_per_s
+        };
+        let share = model(json!([0, 1])) / model(json!([0]));
+        assert!(share > 0.9, "{share} of what one core receives");
     }
 
     #[test]

@@ -7,15 +7,16 @@
 //!
 //! A thread that is woken goes to the core where it ran last, if that is idle, else to any idle core, else it goes before
 //! whoever runs on the first of these, after that one's step: it has slept, so its turn is due. One that is woken for a
-//! lock goes behind. A core that falls idle
-//! takes a thread that waits for another. A thread that has run for a slice while another waits for its core goes behind
-//! it, between two of its steps.
+//! lock goes behind. A core that falls idle takes a thread that waits for another. A thread that has run for a slice while
+//! another waits for its core goes behind it, between two of its steps. A thread may be bound to some of the cores
+//! ([`Thread::bind`]).
 
 use std::{
     cell::{Cell, RefCell},
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
     future::Future,
+    ops::Range,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -61,7 +62,10 @@ enum Doing {
 }
 
 struct ThreadState {
+    /// Where it runs, or ran last.
     core: usize,
+    /// Where it may run.
+    cores: Range<usize>,
     doing: Doing,
     /// Its last event that counts; earlier ones were taken back.
     plan: u64,
@@ -159,9 +163,10 @@ impl World {
     fn thread(self: &Rc<Self>) -> Thread {
         let mut state = self.state.borrow_mut();
         let number = state.threads.len();
-        let core = number % state.cores.len();
+        let cores = 0..state.cores.len();
         state.threads.push(ThreadState {
-            core,
+            core: number % cores.len(),
+            cores,
             doing: Doing::Sleeping,
             plan: 0,
             woken: false,
@@ -197,10 +202,10 @@ impl World {
 
     /// Gives a thread a core, or puts it where it waits for one: before who runs there, or behind all.
     fn place(&self, state: &mut State, thread: usize, preempts: bool) {
-        let last = state.threads[thread].core;
-        let cores = state.cores.len();
-        let idle = (0..cores)
-            .map(|step| (last + step) % cores)
+        let ThreadState { core: last, cores, .. } = &state.threads[thread];
+        let last = *last;
+        let idle = (last..cores.end)
+            .chain(cores.start..last)
             .find(|&core| state.cores[core].current.is_none());
         match idle {
             Some(core) => self.start(state, thread, core, self.scheduling.wake),
@@ -235,10 +240,14 @@ impl World {
     fn leave_core(&self, state: &mut State, core: usize) {
         state.cores[core].current = None;
         let next = state.cores[core].ready.pop_front().or_else(|| {
-            // The core with most threads that wait gives the first.
-            let longest = (0..state.cores.len())
-                .max_by_key(|&of| (state.cores[of].ready.len(), Reverse(of)))?;
-            state.cores[longest].ready.pop_front()
+            // Of the cores that have one which may run here, that with most threads that wait gives the first such.
+            let State { threads, cores, .. } = state;
+            let may_run_here = |thread: &usize| threads[*thread].cores.contains(&core);
+            let first = |of: usize| Some((of, cores[of].ready.iter().position(may_run_here)?));
+            let most = (0..cores.len())
+                .filter_map(first)
+                .max_by_key(|&(of, _)| (cores[of].ready.len(), Reverse(of)));
+            most.and_then(|(of, place)| cores[of].ready.remove(place))
         });
         if let Some(next) = next {
             self.start(state, next, core, self.scheduling.switch);
@@ -282,6 +291,13 @@ impl Thread {
     /// The world that it lives in.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// Lets it run on these cores only, from its first step on: to be called before that.
+    pub fn bind(&self, cores: Range<usize>) {
+        let its = &mut self.world.state.borrow_mut().threads[self.number];
+        assert!(its.doing == Doing::Sleeping && !cores.is_empty() && cores.end <= its.cores.end);
+        (its.core, its.cores) = (cores.start + self.number % cores.len(), cores);
     }
 
     /// The core that it has, or had last.
@@ -493,6 +509,26 @@ mod tests {
         };
         let (notes, ran) = noted(2, 2, 1000, does);
         assert_eq!((notes, ran), (vec![(0, 30), (0, 100)], vec![90, 20]));
+    }
+
+    #[test]
+    fn who_is_bound_waits_for_its_core_where_another_is_idle() {
+        // Threads 0 and 2 have the first core, which falls idle while thread 3 waits for the second.
+        let order = |bound: bool| {
+            let does = move |thread: Thread, notes: Notes| {
+                if bound && thread.number() == 3 {
+                    thread.bind(1..2);
+                }
+                async move {
+                    thread.run(if thread.number() % 2 == 0 { 20 } else { 90 }).await;
+                    note(&thread, &notes);
+                    assert!(thread.core() == thread.number() % 2 || !bound);
+                }
+            };
+            noted(2, 4, 10_000, does).0
+        };
+        assert_eq!(order(true), [(0, 30), (2, 53), (1, 100), (3, 193)]);
+        assert_eq!(order(false), [(0, 30), (2, 53), (1, 100), (3, 146)]);
     }
 
     #[test]

@@ -165,6 +165,27 @@ fn who_competes_for_the_cores_takes_its_share() {
     assert!(near(shared.received_per_s, alone.received_per_s / 2.0, 0.1), "{shared:?}");
 }
 
+/// Beside a program that has one of the two cores, both threads of a port come to run on the other one: then nobody leads
+/// for long, and neither wakes the other for each datagram, whatever the traffic.
+#[test]
+fn threads_of_a_port_that_share_a_core_go_on_without_waking_each_other() {
+    let beside = Course {
+        threads: 2,
+        competitors: 1,
+        shared_cores: 1,
+        train: 32,
+        buffer: 256,
+        ..course(Design::Port, 2, 1.7e6)
+    };
+    let alone = row(Design::Port, 1, 1.7e6);
+    for seed in 1..=12 {
+        let row = simulate(&Course { seed, ..beside }, &ROUND);
+        assert!(row.wakes_per_1000_datagrams < Some(10.0), "seed {seed}: {row:?}");
+        assert!(row.received_per_s > 0.9 * alone.received_per_s, "seed {seed}: {row:?}");
+        assert_eq!(row.threads_active, 2, "seed {seed}");
+    }
+}
+
 #[test]
 fn what_cannot_be_simulated_is_refused_with_what_to_do() {
     let plan = |change: &dyn Fn(&mut Plan)| {

@@ -161,6 +161,7 @@ pub fn title(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::permit::may_start;
 
     #[test]
     fn every_design_of_the_table_is_a_row_and_every_row_is_understood() {
@@ -181,6 +182,17 @@ mod tests {
         assert!(epoll.threads().is_none_or(|threads| threads == 1), "{epoll}");
         let select = all(1).into_iter().find(|row| row.design == "select").unwrap();
         assert_eq!(select.spec(), "select");
+    }
+
+    #[test]
+    fn an_agent_starts_servers_with_every_limit() {
+        for (name, written) in OF_SERVER {
+            let words = ["serve", "tcp"].map(String::from);
+            let option =
+                [Some(format!("--{name}")), (written != Written::Flag).then(|| "1".into())];
+            let words: Vec<_> = words.into_iter().chain(option.into_iter().flatten()).collect();
+            assert_eq!(may_start(&words, true, "192.0.2.1".parse().unwrap()), Ok(()));
+        }
     }
 
     fn strings(words: &[&str]) -> Vec<String> {

@@ -124,7 +124,6 @@ impl Taker {
     fn take_of(&mut self, at: usize, lane: &Lane, now_ns: u64) -> io::Result<bool> {
         let Self { answers, auditor, windows, found, run, secret, end_ns, .. } = self;
         let window = &mut windows[at];
-        window.give_up_old(now_ns);
         let time = std::cell::Cell::new(now_ns);
         let taken = answers.take(
             lane,
@@ -147,6 +146,8 @@ impl Taker {
                 }
             },
         )?;
+        // What has come meanwhile is no reason: a generator that had no core has not looked yet.
+        window.give_up_old(now_ns);
         Ok(taken > 0)
     }
 

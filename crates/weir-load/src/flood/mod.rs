@@ -9,7 +9,6 @@
 mod answers;
 mod describe;
 mod generator;
-mod hangs;
 mod ranks;
 mod report;
 mod run;

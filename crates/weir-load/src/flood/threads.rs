@@ -10,10 +10,10 @@ use std::{
 use super::{
     FloodError, FloodSpec,
     generator::{Generator, Live, Obtained, Outcome, Phase, Setup},
-    hangs::{self, Hangs},
     report::{Event, Progress},
 };
 use crate::{
+    hangs::{self, Hangs},
     lease::Lease,
     proof::Secret,
     random::Random,
@@ -156,7 +156,7 @@ impl<'a> Senders<'a> {
                             intervals.report(watch);
                         }
                         if let Some(number) = hangs.look(self.lives.iter().map(Live::turns)) {
-                            let why = hangs::in_words(number, self.lives.len());
+                            let why = hangs::in_words("generator", number, self.lives.len());
                             self.stop.request(StopReason::Hangs(why));
                         }
                     }

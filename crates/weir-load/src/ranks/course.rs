@@ -37,6 +37,11 @@ const DONE_WITHIN: Duration = Duration::from_secs(60);
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 /// or because whoever started the ranks ends them: that is what mpirun does if one dies, and it may be gone a second later, when
 /// nobody reads a report any more.
+///
+/// There is no event to await in its place. Open MPI 4.1 sends SIGTERM and, after a second (its parameter
+/// `odls_base_sigkill_timeout`), SIGKILL to the processes that it started, and does not read what is written from then on: the
+/// first thing to be seen of its end is that the report comes too late. It is the longest wait for ranks that say nothing;
+/// where all have told what they did, nobody waits.
 const KILLED_WITHIN: Duration = Duration::from_millis(700);
 /// How often a stop is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -12,7 +12,7 @@ pub mod clocks;
 pub mod course;
 mod join;
 pub mod memory;
-mod tree;
+pub mod tree;
 
 use std::{
     fmt,

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 use weir::counters::{Counter, os::ThreadId};
@@ -42,6 +42,8 @@ macro_rules! counts {
             /// From the beginning of a connect to its success.
             pub(super) connects: Latencies,
             pub(super) thread: OnceLock<ThreadId>,
+            /// Whether it was told to begin, and has not come to its end.
+            pub(super) serves: AtomicBool,
         }
 
         /// What was counted by one thread, or by all.
@@ -54,6 +56,12 @@ macro_rules! counts {
             /// Reads every counter, one after another.
             pub(super) fn counts(&self) -> Counts {
                 Counts { $($name: self.$name.get(),)* }
+            }
+
+            /// What grows with all that it does, and with each wait for something to do; none while there is nothing.
+            pub(super) fn turns(&self) -> Option<u64> {
+                let turns = || [$(self.$name.get(),)*].into_iter().fold(0, u64::wrapping_add);
+                self.serves.load(Relaxed).then(turns)
             }
         }
 

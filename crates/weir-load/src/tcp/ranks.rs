@@ -16,7 +16,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, load_part, part::Holds,
+    Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, part::Holds,
+    run::load_rank,
 };
 use crate::{
     control::nonce,
@@ -255,7 +256,7 @@ fn part(
     let waiter = Waiter::for_current_thread(true);
     let (sender, times) = mpsc::channel();
     let mut missed = None;
-    let part = load_part(spec, course.stop(), &times, |event| {
+    let part = load_rank(spec, course.stop(), &times, |event| {
         let started = match event {
             Event::Ready(settings) => {
                 tell(settings.to_vec());

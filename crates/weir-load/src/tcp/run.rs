@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     clock::now_ns,
+    hangs::{self, Hangs},
     stop::{Stop, StopReason},
     sys,
 };
@@ -60,7 +61,7 @@ pub fn load(
     stop: &Stop,
     watch: impl FnMut(Event<'_>),
 ) -> Result<LoadReport, LoadError> {
-    Ok(assemble(spec, run(spec, stop, None, watch)?))
+    Ok(assemble(spec, run(spec, stop, None, false, watch)?))
 }
 
 /// The share of one process of several. Whoever leads them sends the times once all have said
@@ -74,13 +75,25 @@ pub fn load_part(
     times: &Receiver<Times>,
     watch: impl FnMut(Event<'_>),
 ) -> Result<Part, LoadError> {
-    run(spec, stop, Some(times), watch)
+    run(spec, stop, Some(times), false, watch)
+}
+
+/// The same of a process whose end others wait for: a thread that hangs is a reason to stop ([`StopReason::Hangs`]), and this
+/// may never return then.
+pub(super) fn load_rank(
+    spec: &LoadSpec,
+    stop: &Stop,
+    times: &Receiver<Times>,
+    watch: impl FnMut(Event<'_>),
+) -> Result<Part, LoadError> {
+    run(spec, stop, Some(times), true, watch)
 }
 
 fn run(
     spec: &LoadSpec,
     stop: &Stop,
     times: Option<&Receiver<Times>>,
+    finds_hangs: bool,
     mut watch: impl FnMut(Event<'_>),
 ) -> Result<Part, LoadError> {
     spec.check()?;
@@ -139,7 +152,9 @@ fn run(
         watch(Event::Ready(&settings));
         let began_ns = now_ns();
         let mut leader = Leader::new(spec, stop, &shared, &lives, wake_events, began_ns);
-        starts.iter().for_each(|start| {
+        leader.hangs = finds_hangs.then(|| Hangs::new(spec.threads));
+        starts.iter().zip(&lives).for_each(|(start, live)| {
+            live.serves.store(true, Relaxed);
             // It waits for it.
             let _ = start.send(began_ns);
         });
@@ -292,6 +307,8 @@ struct Leader<'a> {
     reported: Reading,
     next_line_ns: u64,
     open_max: u64,
+    /// Where threads that hang are looked for.
+    hangs: Option<Hangs>,
 }
 
 impl<'a> Leader<'a> {
@@ -320,6 +337,7 @@ impl<'a> Leader<'a> {
             reported: nothing,
             next_line_ns: every.map_or(NEVER, |every| began_ns.saturating_add(every)),
             open_max: 0,
+            hangs: None,
         };
         if spec.sends.is_some() {
             leader.measure(spec.times_from(began_ns));
@@ -438,6 +456,11 @@ impl<'a> Leader<'a> {
             self.look_at_memory();
         }
         self.open_max = self.open_max.max(self.open());
+        let threads = self.lives.len();
+        let looks = |hangs: &mut Hangs| hangs.look(self.lives.iter().map(Live::turns));
+        if let Some(number) = self.hangs.as_mut().and_then(looks) {
+            self.stop.request(StopReason::Hangs(hangs::in_words("thread", number, threads)));
+        }
         if now >= self.next_line_ns {
             let every = self.spec.interval.map_or(NEVER, ns);
             let reading = self.read(now);

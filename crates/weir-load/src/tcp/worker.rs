@@ -311,6 +311,7 @@ impl<'a> Worker<'a> {
     }
 
     fn conclude(mut self) -> Outcome {
+        self.live.serves.store(false, Relaxed);
         self.outcome.ended_ns = now_ns();
         self.outcome.cpu_ns = thread_cpu_ns();
         self.end_making();

@@ -35,12 +35,14 @@
 //! | design | so a server can end |
 //! | --- | --- |
 //! | UDP: `blocking`, `blocking-batch`, `epoll`, `epoll-batch` | yes |
-//! | `rio-polled`, `rio-event`, `rio-event-polled`, `rio-port`, `rio-hybrid`, by the providers `uring` and `batch` | yes |
+//! | `rio-polled`, `rio-event`, `rio-event-polled`, `rio-port`, `rio-reader`, `rio-hybrid`, `rio-hybrid-reader`, by the providers `uring` and `batch` | yes |
 //! | the same by `xdp` and `packet-any-port` | no: frames come by a queue of the program's own |
-//! | `port`, `port-batch`, `rio-reader`, `rio-hybrid-reader` | what completes while they stop is lost |
-//! | `rio-sharded` | takes no sockets: it has one for each thread |
+//! | `port`, `port-batch` | no: what completes while they stop is lost |
+//! | `rio-sharded` | no: it takes no sockets, but has one for each thread |
 //! | TCP: all but the next | yes |
 //! | `port`, `port-ordered`, `overlapped-events`, `async-select` | no ([`keep_listening`](crate::tcp::Server::keep_listening) says so) |
+//!
+//! Of a design for UDP [`ends_without_loss`](crate::udp::Design::ends_without_loss) says it.
 //!
 //! ```no_run
 //! use std::{net::UdpSocket, path::Path};

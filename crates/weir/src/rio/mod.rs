@@ -49,6 +49,12 @@ mod combining;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod packet;
+#[cfg(test)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "providers of Linux use more of it")
+)]
+mod provider_tests;
 mod requests;
 mod sharing;
 mod signals;
@@ -172,7 +178,9 @@ pub trait Provider<T: Threading>: Clone + Send + Sync + 'static {
 /// Queues with their sockets bound, not yet started.
 pub trait Opened {
     /// The address of each socket, in the order of the endpoints.
-    fn local_addresses(&self) -> Vec<SocketAddr>;
+    fn local_addresses(&self) -> Vec<SocketAddr> {
+        self.sockets().iter().map(DatagramSocket::local_address).collect()
+    }
 
     /// The sockets that datagrams come by, in the order of the endpoints: for reading what the system
     /// counts for them, and for taking errors of peers from them. None where it has no such sockets.

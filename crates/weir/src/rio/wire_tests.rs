@@ -3,29 +3,18 @@
 //! ends.
 
 use super::{
-    Batch, Completion, CompletionQueue, Needs, Opened as _, Outcome, Peer, Provider, RequestQueue,
-    Started, Threading,
+    Needs, Provider, Threading,
+    provider_tests::{PATIENCE, Rig},
 };
-use crate::{
-    Error, Unavailable,
-    counters::Counters,
-    memory::{Region, RegionOptions, Slice},
-    required::cannot_run,
-    socket::{Arrival, Endpoint},
-};
+use crate::{Error, Unavailable, required::cannot_run, socket::Endpoint};
 use std::{
     fs::File,
     io,
     net::{SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
     process::Command,
-    sync::Arc,
     thread,
-    time::{Duration, Instant},
 };
-
-/// Far longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const OURS_V4: &str = "10.77.0.1";
 pub const THEIRS_V4: &str = "10.77.0.2";
@@ -170,100 +159,23 @@ pub fn on_a_wire(
     thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Queues at our end of a wire, and what is needed to use them.
-pub struct Rig<T: Threading, P: Provider<T>> {
-    pub region: Arc<Region>,
-    pub queue: P::Cq,
-    pub requests: Vec<P::Rq>,
-    pub at: Vec<SocketAddr>,
-    pub granted: Vec<(&'static str, String)>,
-    pub counters: Counters,
-    pub batch: Batch,
+/// Queues at our end of a wire, with all receives posted.
+pub fn posted<T: Threading, P: Provider<T>>(
+    provider: &P,
+    needs: Needs,
+    at: &[Endpoint],
+) -> Rig<T, P> {
+    try_posted(provider, needs, at).unwrap_or_else(|e| panic!("{e}"))
 }
 
-impl<T: Threading, P: Provider<T>> Rig<T, P> {
-    pub fn new(provider: P, needs: Needs, at: &[Endpoint]) -> Self {
-        Self::try_new(provider, needs, at).unwrap_or_else(|e| panic!("{e}"))
-    }
-
-    pub fn try_new(provider: P, needs: Needs, at: &[Endpoint]) -> Result<Self, Error> {
-        let layout = provider.layout(&needs)?;
-        let region = Region::new(layout, needs.receives + needs.sends, RegionOptions::default())?;
-        let opened = provider.open(at, &region, &needs)?;
-        let at = opened.local_addresses();
-        let started: Started<P::Cq, P::Rq> = provider.start(opened)?;
-        let mut rig = Self {
-            region,
-            queue: started.completions,
-            requests: started.requests,
-            at,
-            granted: started.granted,
-            counters: Counters::default(),
-            batch: Batch::new(needs.per_dequeue as usize),
-        };
-        let sockets = rig.requests.len();
-        for n in 0..needs.receives as usize {
-            let slice = rig.region.take().expect("there are as many");
-            rig.requests[n % sockets].receive(slice).unwrap();
-        }
-        rig.commit();
-        Ok(rig)
-    }
-
-    pub fn commit(&mut self) {
-        for requests in &mut self.requests {
-            requests.commit(&self.counters).unwrap();
-        }
-    }
-
-    /// Waits for completions and takes them.
-    pub fn completions(&mut self) -> Vec<Completion> {
-        let by = Instant::now() + PATIENCE;
-        loop {
-            let left = by.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "nothing completed: {:?}", self.counters.snapshot());
-            self.queue.wait(1, Some(left), &self.counters).unwrap();
-            self.queue.dequeue(&mut self.batch, &self.counters).unwrap();
-            if !self.batch.is_empty() {
-                return self.batch.drain().collect();
-            }
-        }
-    }
-
-    /// The next datagram, with its slice and its socket.
-    pub fn receive(&mut self) -> (Slice, u32, Arrival) {
-        let mut all = self.completions();
-        assert_eq!(all.len(), 1, "{all:?}");
-        let completion = all.remove(0);
-        let arrival = completion.arrival().unwrap_or_else(|| panic!("{completion:?}"));
-        (completion.slice, completion.socket, arrival)
-    }
-
-    /// Sends a slice's first bytes and waits for its end.
-    pub fn send(&mut self, slice: Slice, socket: u32, len: usize, to: &Peer) -> Outcome {
-        self.requests[socket as usize].send(slice, len, to).unwrap();
-        self.commit();
-        let mut all = self.completions();
-        assert_eq!(all.len(), 1, "{all:?}");
-        all.remove(0).outcome
-    }
-
-    pub fn post(&mut self, slice: Slice, socket: u32) {
-        self.requests[socket as usize].receive(slice).unwrap();
-        self.commit();
-    }
-
-    /// Stops, and checks that every slice is back in its pool.
-    pub fn stop(self) {
-        let posted = self.region.count() - self.region.in_pool();
-        let stopped = self.queue.stop(self.requests, Instant::now() + PATIENCE);
-        assert_eq!((stopped.returned, stopped.missing), (posted, 0));
-        assert_eq!(self.region.in_pool(), self.region.count());
-        assert_eq!(self.region.leaked(), 0);
-    }
-}
-
-/// A payload that tells its number, so long that every byte is checked.
-pub fn payload(number: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|i| (number * 7 + i) as u8).collect()
+/// The same, where it may fail.
+pub fn try_posted<T: Threading, P: Provider<T>>(
+    provider: &P,
+    needs: Needs,
+    at: &[Endpoint],
+) -> Result<Rig<T, P>, Error> {
+    let mut rig = Rig::open(provider, needs, 0, at)?;
+    let receives = needs.receives as usize;
+    assert_eq!(rig.post_shared(receives), receives);
+    Ok(rig)
 }

@@ -49,18 +49,35 @@ pub(crate) fn keep_unix(socket: UnixDatagram) -> io::Result<(Keeping, KeptName)>
     Ok((Keeping::new(socket), KeptName::new(&name)?))
 }
 
-/// Keeps such a socket.
+/// Keeps a socket that is bound already, for whoever opens it in the place of a new one: it can be opened as long as this
+/// is there, and what was opened stays open afterwards.
+///
+/// ```
+/// use std::net::UdpSocket;
+/// use weir::socket::{DatagramSocket, Endpoint, Keeping, SocketOptions, sockets_can_be_given};
+///
+/// # if sockets_can_be_given().is_err() { return }
+/// let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+/// let address = socket.local_addr().unwrap();
+/// let keeping = Keeping::new(socket);
+/// let options = SocketOptions::default().given(Some(keeping.given()));
+/// let opened = DatagramSocket::bind(&Endpoint { address, options }).unwrap();
+/// drop(keeping);
+/// assert_eq!(opened.local_address(), address);
+/// ```
 #[derive(Debug)]
-pub(crate) struct Keeping(Given);
+pub struct Keeping(Given);
 
 impl Keeping {
-    pub(crate) fn new(socket: UdpSocket) -> Self {
+    /// Keeps this one.
+    pub fn new(socket: UdpSocket) -> Self {
         let number = NEXT.fetch_add(1, Relaxed);
         sockets().push((number, socket));
         Self(Given(number))
     }
 
-    pub(crate) fn given(&self) -> Given {
+    /// What names it in [`SocketOptions::given`](super::SocketOptions::given).
+    pub fn given(&self) -> Given {
         self.0
     }
 }

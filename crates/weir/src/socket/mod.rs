@@ -38,10 +38,9 @@ pub use buffer::ReceiveBuffer;
 pub use context::{CONTEXT_BYTES, Received};
 pub use errors::{Icmp, MOST_ERRORS, PeerError};
 pub use gauge::{Gauge, SocketState};
-pub use given::Given;
-pub(crate) use given::Keeping;
 #[cfg(feature = "udp")]
 pub(crate) use given::keep_unix;
+pub use given::{Given, Keeping};
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
 pub use span::{Span, Unsent};
 
@@ -104,8 +103,8 @@ settings! {
         /// (unix(7)). `None` for what the process's umask leaves.
         pub unix_mode: Option<u32>,
         /// A socket to be used instead of a new one: it is bound already, and shared with whoever else has it. All that is asked
-        /// here is asked of it, but what belongs to binding (`reuse_port`, `steer_by_core`, `only_v6`). `Server::from_std` of a
-        /// server of UDP sets this, and nothing else can.
+        /// here is asked of it, but what belongs to binding (`reuse_port`, `steer_by_core`, `only_v6`). It is
+        /// named by who keeps it ([`Keeping`]); `Server::from_std` of a server of UDP does so by itself.
         pub given: Option<Given>,
     }
 }

@@ -48,9 +48,9 @@ pub(super) struct Common {
     timers: Mutex<timer::Counts>,
     /// Sockets that listened before the server did: dropping them does not end that.
     pub(super) given: Vec<Listener>,
-    /// Where connections are handed in that others have made, and which of them is next.
-    pub(super) doors: Mutex<Vec<Arc<Mailbox>>>,
-    pub(super) next_door: AtomicU32,
+    /// Where connections are left that others have made, and which of them is next.
+    pub(super) mailboxes: Mutex<Vec<Arc<Mailbox>>>,
+    pub(super) next_mailbox: AtomicU32,
 }
 
 /// What they share, with who handles the connections.
@@ -130,8 +130,8 @@ impl Common {
             refused: RefusedStreams::new(limits.linger),
             timers: Mutex::default(),
             given,
-            doors: Mutex::default(),
-            next_door: AtomicU32::new(0),
+            mailboxes: Mutex::default(),
+            next_mailbox: AtomicU32::new(0),
         }
     }
 

@@ -109,7 +109,7 @@ impl<H: Handler> Connector<H> {
             return Err(Refused::Full);
         }
         let by = Instant::now().checked_add(state.timeout);
-        state.wanted.push_back(Wanted { to, given: Box::new(handler), by, door: served() });
+        state.wanted.push_back(Wanted { to, given: Box::new(handler), by, mailbox: served() });
         let waker = state.waker.clone();
         drop(state);
         waker.into_iter().for_each(|waker| waker.wake());
@@ -166,8 +166,8 @@ struct Wanted {
     given: Given,
     /// Until when it may take.
     by: Option<Instant>,
-    /// Where whoever asked for it is served.
-    door: usize,
+    /// That of the thread that asked for it.
+    mailbox: usize,
 }
 
 impl Wanted {
@@ -360,9 +360,9 @@ impl Thread<'_> {
             return self.none_came(worker, wanted, Reason::Failed(io::Error::other(why)));
         }
         self.connecting.is_over();
-        let Wanted { given, door, .. } = wanted;
+        let Wanted { given, mailbox, .. } = wanted;
         let incoming = Incoming { accepted, given: Some(given) };
-        if let Err(back) = worker.bring(incoming, door) {
+        if let Err(back) = worker.bring(incoming, mailbox) {
             turn_away(worker, back, Reason::Stopped);
         }
     }

@@ -6,7 +6,6 @@ use crate::{
     counters::{self, os::ThreadId, stream::Snapshot},
     stream::UnixAddress,
     timer,
-    tunable::Setting,
     wake::Waker,
 };
 use std::{
@@ -135,40 +134,6 @@ impl Running {
         self.common.threads_now(most)
     }
 
-    /// Whether it still runs. A server stops by itself only when it failed.
-    pub fn is_running(&self) -> bool {
-        !self.common.shared.stopping()
-    }
-
-    /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
-    /// not look.
-    pub fn on_end(&self, waker: Waker) {
-        self.common.shared.add_waiter(waker);
-    }
-
-    /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
-    /// then comes from [`stop`](Self::stop).
-    pub fn wait(&self) {
-        self.common.shared.wait(None);
-    }
-
-    /// The same for so long at most; says whether it has ended.
-    pub fn wait_for(&self, time: Duration) -> bool {
-        self.common.shared.wait(Some(time))
-    }
-
-    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
-    /// that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is still to be
-    /// called, and has less to wait for.
-    pub fn stopper(&self) -> Waker {
-        let shared = Arc::downgrade(&self.common);
-        Waker::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.shared.stop();
-            }
-        })
-    }
-
     /// Accepts no more connections, and serves those that are open until they end, or the server is stopped: for a server
     /// whose sockets go on elsewhere ([`Server::keep_listening`]). Connections that wait to be accepted go on waiting.
     /// That takes its threads a moment: [`on_drained`](Self::on_drained) tells when they have done so and the last connection
@@ -201,38 +166,6 @@ impl Running {
         self.common.on_drained(waker);
     }
 
-    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
-    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
-    /// and a panic of one harms nobody.
-    pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
-        self.common.shared.on_failure(Box::new(call));
-    }
-
-    /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
-    pub fn settings(&self) -> Vec<Setting> {
-        self.common.shared.settings()
-    }
-
-    /// Changes settings while the server runs, each by its name and what it is to be, as options are written: all of them
-    /// or, on an error, none. Gives all that may be changed, as they are then. Several may do so at a time: the last one
-    /// counts.
-    ///
-    /// # Errors
-    /// [`Error::Option`] if a value is not allowed, or the setting is fixed when the server starts; [`Error::UnknownName`]
-    /// if there is none of that name. Each says what can be changed.
-    pub fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<Setting>, Error> {
-        self.common.shared.set(changes)
-    }
-
-    /// Changes a tunable value while the server runs.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`] if the design has no such tunable, [`Error::Option`] if the
-    /// value is out of its limits.
-    pub fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
-        self.common.shared.tune(name, value)
-    }
-
     /// Stops the server: accepts no more, handles what was received by then, sends what is to be
     /// sent, tells each peer that nothing follows, and waits for it to close; what is not over after
     /// [`Limits::stop`](super::Limits::stop) is cut off.
@@ -251,6 +184,10 @@ impl Running {
             failure: self.common.shared.take_failure(),
         }
     }
+}
+
+crate::lifecycle::running! {
+    Running, held: common, within: shared;
 }
 
 impl Drop for Running {

@@ -53,8 +53,8 @@ pub(super) fn finish_at<H: Handler>(
     finish(worker, connection, stream, left);
 }
 
-/// A thread takes in no more connections that others have made; those that came are closed.
-pub(super) fn shut_door<H: Handler>(worker: &mut Worker<H>) {
+/// A thread's mailbox takes no more connections that others have made; those that are in it are closed.
+pub(super) fn shut_mailbox<H: Handler>(worker: &mut Worker<H>) {
     for incoming in worker.mailbox.shut() {
         turn_away(worker, incoming, Reason::Stopped);
     }

@@ -241,27 +241,28 @@ impl<H: Handler> Worker<H> {
         .ok()
     }
 
-    /// Connections that others have made are handed in by this thread's mailbox, too, until it is shut: the thread, whose
-    /// wait `waker` ends, takes them in. To be said before the thread is [`ready`](Self::ready).
-    pub(super) fn open_door(&self, waker: Waker) {
+    /// Connections that others have made come to this thread's mailbox, too, until it is shut: the thread, whose wait
+    /// `waker` ends, takes them in. To be said before the thread is [`ready`](Self::ready).
+    pub(super) fn open_mailbox(&self, waker: Waker) {
         self.mailbox.wakes(waker);
-        self.open_door_of(&self.mailbox);
+        self.open_shared_mailbox(&self.mailbox);
     }
 
     /// The same of a mailbox that several threads share, and that knows its waker.
-    pub(super) fn open_door_of(&self, mailbox: &Arc<Mailbox>) {
-        lock(&self.server.doors).push(Arc::clone(mailbox));
+    pub(super) fn open_shared_mailbox(&self, mailbox: &Arc<Mailbox>) {
+        lock(&self.server.mailboxes).push(Arc::clone(mailbox));
     }
 
-    /// Hands in a connection, by this door where it is one, or gives it back: then all are shut.
-    pub(super) fn bring(&self, incoming: Incoming, door: usize) -> Result<(), Incoming> {
-        let doors = lock(&self.server.doors);
-        let is_meant = |mailbox: &Arc<Mailbox>| Arc::as_ptr(mailbox).addr() == door;
-        let next = || self.server.next_door.fetch_add(1, Relaxed) as usize;
-        let first = doors.iter().position(is_meant).unwrap_or_else(next);
+    /// Leaves a connection in a mailbox, in the one with this number ([`served`](super::mail::served)) where it is open.
+    /// Gives it back where all are shut.
+    pub(super) fn bring(&self, incoming: Incoming, mailbox: usize) -> Result<(), Incoming> {
+        let open = lock(&self.server.mailboxes);
+        let is_meant = |its: &Arc<Mailbox>| Arc::as_ptr(its).addr() == mailbox;
+        let next = || self.server.next_mailbox.fetch_add(1, Relaxed) as usize;
+        let first = open.iter().position(is_meant).unwrap_or_else(next);
         let mut incoming = incoming;
-        for at in 0..doors.len() {
-            match doors[(first + at) % doors.len()].bring(incoming) {
+        for at in 0..open.len() {
+            match open[(first + at) % open.len()].bring(incoming) {
                 Ok(()) => return Ok(()),
                 Err(back) => incoming = back,
             }

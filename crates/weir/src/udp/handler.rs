@@ -252,7 +252,7 @@ impl<'a> Replies<'a> {
         }
         // What is shorter than what was received comes to rest by itself.
         if len >= self.received
-            && !self.reply_buffer.loops.may_answer(self.came.source(), self.came.local())
+            && !self.reply_buffer.loops.may_answer(self.came.source(), || self.came.local())
         {
             return Err(Refused::Loop);
         }

@@ -49,6 +49,7 @@ use crate::{
     Error, Unavailable,
     design::{Sealed, designs},
     options::Options,
+    rio::Choice,
 };
 pub use crate::{
     design::{About, Contract},
@@ -79,6 +80,22 @@ pub trait Design: Options + Sealed {
         self.hands_over()
     }
 
+    /// Whether a server of it, whose sockets were given to it, ends by handling all that it took from them: so that it can
+    /// be replaced by one that has the same sockets, and nothing is lost ([`crate::inherited`]).
+    ///
+    /// # Errors
+    /// [`Error::Option`] that says why it does not.
+    fn ends_without_loss(&self) -> Result<(), Error> {
+        let why = match Self::ABOUT.contract {
+            Contract::Port => "loses what completes while it stops",
+            Contract::Rio if !self.provider().parse::<Choice>()?.reaches_loopback() => {
+                "receives by a queue of its own, which no other program can have with it"
+            }
+            _ => return Ok(()),
+        };
+        Err(not_without_loss(Self::ABOUT.name, why))
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -92,6 +109,13 @@ pub trait Design: Options + Sealed {
     fn availability(&self) -> Result<(), Unavailable>;
 }
 
+fn not_without_loss(name: &str, why: &str) -> Error {
+    Error::option(
+        "design",
+        format!("{name} {why}, so it cannot be replaced without a loss; take another design"),
+    )
+}
+
 designs! {
     Server => Running<H>, Running<Boxed>, Running::with_handlers;
     {
@@ -100,6 +124,12 @@ designs! {
     /// Whether its threads wait for each other at locks or condition variables, so that they enter the
     /// kernel (futex) where no counter of a contract counts it.
     parks_threads: bool;
+    /// Whether a server of it, whose sockets were given to it, ends by handling all that it took from them
+    /// ([`Design::ends_without_loss`]).
+    ///
+    /// # Errors
+    /// [`Error::Option`] that says why it does not.
+    ends_without_loss: Result<(), Error>;
     }
 
     plain::Blocking,

@@ -17,8 +17,6 @@ use crate::{
     memory::Region,
     socket::{Gauge, SocketState},
     stream::UnixAddress,
-    tunable::Setting,
-    wake::Waker,
 };
 use std::{
     marker::PhantomData,
@@ -225,40 +223,6 @@ impl<H> Running<H> {
         self.server.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
     }
 
-    /// Whether it still runs. A server stops by itself only when it failed.
-    pub fn is_running(&self) -> bool {
-        !self.server.shared.stopping()
-    }
-
-    /// Calls `waker` when the server ends, asked to or by itself; at once if it has. So whoever waits for its end need
-    /// not look.
-    pub fn on_end(&self, waker: Waker) {
-        self.server.shared.add_waiter(waker);
-    }
-
-    /// Waits until the server ends, asked to ([`stopper`](Self::stopper)) or by itself; at once if it has. What is left of it
-    /// then comes from [`stop`](Self::stop).
-    ///
-    /// ```
-    /// use weir::udp::{Blocking, Datagram, Replies, Server};
-    ///
-    /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
-    ///     .start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())
-    ///     .unwrap();
-    /// let stopper = server.stopper(); // for a thread that is told of signals, say
-    /// std::thread::spawn(move || stopper.wake());
-    /// server.wait();
-    /// assert!(server.stop().failure.is_none());
-    /// ```
-    pub fn wait(&self) {
-        self.server.shared.wait(None);
-    }
-
-    /// The same for so long at most; says whether it has ended.
-    pub fn wait_for(&self, time: Duration) -> bool {
-        self.server.shared.wait(Some(time))
-    }
-
     /// Receives what is sent to a group from now on ([`Server::join`](super::Server::join)).
     ///
     /// # Errors
@@ -275,50 +239,22 @@ impl<H> Running<H> {
     pub fn leave(&self, group: IpAddr, interface: u32) -> Result<(), Error> {
         self.server.exits.leave(group, interface)
     }
+}
 
-    /// Asks the server to stop, from any thread, and does not wait for it: for whoever [`wait`](Self::wait)s, or for a thread
-    /// that is told of signals. It takes locks, so a signal handler itself may not use it. [`stop`](Self::stop) is still to be
-    /// called, and has less to wait for.
-    pub fn stopper(&self) -> Waker {
-        let shared = Arc::downgrade(&self.server.shared);
-        Waker::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.stop();
-            }
-        })
-    }
-
-    /// Calls `call` with the server's failure when it fails, on the thread that does: the others have been asked to stop by
-    /// then, and nobody who [waits](Self::wait) has been woken. At once if it has failed. Each that was given is called,
-    /// and a panic of one harms nobody.
-    pub fn on_failure(&self, call: impl FnOnce(&Error) + Send + 'static) {
-        self.server.shared.on_failure(Box::new(call));
-    }
-
-    /// The settings that may be changed while the server runs, as they are now; empty where the design has none.
-    pub fn settings(&self) -> Vec<Setting> {
-        self.server.shared.settings()
-    }
-
-    /// Changes settings while the server runs, each by its name and what it is to be, as options are written: all of them
-    /// or, on an error, none. Gives all that may be changed, as they are then. Several may do so at a time: the last one
-    /// counts.
+crate::lifecycle::running! {
+    Running<H>, held: server.shared;
     ///
-    /// # Errors
-    /// [`Error::Option`] if a value is not allowed, or the setting is fixed when the server starts; [`Error::UnknownName`]
-    /// if there is none of that name. Each says what can be changed.
-    pub fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<Setting>, Error> {
-        self.server.shared.set(changes)
-    }
-
-    /// Changes a tunable value while the server runs.
+    /// ```
+    /// use weir::udp::{Blocking, Datagram, Replies, Server};
     ///
-    /// # Errors
-    /// [`Error::UnknownName`] if the design has no such tunable, [`Error::Option`] if the
-    /// value is out of its limits.
-    pub fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
-        self.server.shared.tune(name, value)
-    }
+    /// let server = Server::bind("127.0.0.1:0".parse().unwrap())
+    ///     .start(Blocking::default(), |_| |_: Datagram<'_>, _: &mut Replies<'_>| ())
+    ///     .unwrap();
+    /// let stopper = server.stopper(); // for a thread that is told of signals, say
+    /// std::thread::spawn(move || stopper.wake());
+    /// server.wait();
+    /// assert!(server.stop().failure.is_none());
+    /// ```
 }
 
 impl<H: Handler> Running<H> {

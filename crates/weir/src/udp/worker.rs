@@ -314,7 +314,6 @@ impl<H: Handler> Worker<H> {
         if self.expected_bytes != usize::MAX && len != self.expected_bytes {
             self.counters.wrong_size.one();
         }
-        let (source, truncated) = (came.source(), received.truncated);
         let (local, received_at, link, meta) = match came.says_more() {
             false => (None, None, None, Meta::NONE),
             true => (came.local(), came.at(), came.link(), came.meta()),
@@ -323,11 +322,12 @@ impl<H: Handler> Worker<H> {
         let bytes_of_it = &mut *bytes;
         let datagram = Datagram {
             bytes: bytes_of_it,
-            source,
+            // Read where it is wanted, here and below: moved from one to the other it would keep the core waiting.
+            source: came.source(),
             local,
             socket,
             received_at,
-            truncated,
+            truncated: received.truncated,
             meta,
             segment,
             link,
@@ -337,7 +337,7 @@ impl<H: Handler> Worker<H> {
         self.handler.on_datagram(datagram, &mut replies);
         self.calling = false;
         let echo = replies.echo;
-        echo && self.reply_buffer.loops.may_send(bytes, source)
+        echo && self.reply_buffer.loops.may_send(bytes, came.source())
     }
 
     /// The same where a panic of the handler loses this datagram alone.

@@ -201,8 +201,8 @@ fn speaks_no_more_with(subject: &Subject, short: Duration) -> Result<(), Skipped
     let never_spoke = Client::connect(to, 1);
     let mut quiet = Client::connect(to, 2);
     let mut talks = Client::connect(to, 3);
-    quiet.ping();
     let since = Instant::now();
+    quiet.ping();
     while log.told().ending(quiet.address()).is_none() {
         talks.ping();
         assert!(since.elapsed() < PATIENCE, "the quiet one was never closed");

@@ -202,8 +202,8 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 
-    /// A study of somebody else's, repeated as far as the hosts allow: its sizes and loads, and its figures beside those
-    /// that come out.
+    /// A study of somebody else's, repeated as far as the hosts allow: its servers (others with --design), sizes and
+    /// loads, and its figures beside those that come out.
     #[arg(
         long, requires = "mpi",
         conflicts_with_all = ["load", "pace", "length", "sweep", "burst", "reply", "quick", "full"]
@@ -322,7 +322,8 @@ impl UdpArgs {
 /// Whose study is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum StudyOf {
-    /// Len Holgate's of 2011 and 2012: datagrams of 1024 bytes at 25, 50 and 75 % of the link between two hosts.
+    /// Len Holgate's of 2011 and 2012: his servers, with his settings, and datagrams of 1024 bytes at 25, 50 and 75 % of
+    /// the link between two hosts.
     Holgate,
 }
 
@@ -332,6 +333,27 @@ impl StudyOf {
         match self {
             Self::Holgate => [0.25, 0.5, 0.75].map(Pace::OfLink).to_vec(),
         }
+    }
+
+    /// Its servers, in the settings that they had.
+    pub(super) fn designs(self) -> Vec<String> {
+        let all: &[&str] = match self {
+            Self::Holgate => &[
+                "blocking",
+                "port --threads 1 --armed 5000 --submit-after 1",
+                "port --armed 5000 --submit-after 1",
+                "port-batch",
+                "rio-polled",
+                "rio-event",
+                "rio-event-polled",
+                "rio-port --threads 1 --posts-per-lock 1",
+                "rio-port --posts-per-lock 1",
+                "rio-hybrid --spin 0",
+                "rio-reader",
+                "rio-hybrid-reader --spin 0",
+            ],
+        };
+        all.iter().map(ToString::to_string).collect()
     }
 
     /// Its payloads in bytes.

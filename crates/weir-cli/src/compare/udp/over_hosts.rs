@@ -90,6 +90,7 @@ pub(super) fn conclude(fleet: &Fleet, results: &mut Results) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_lab::experiment::plan::Role;
     use weir_lab::hosts::{Host, Link};
     use weir_lab::udp::rows;
 
@@ -135,6 +136,24 @@ mod tests {
         ] {
             assert!(crate::compare::parsed::<UdpArgs>(words).is_err(), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_study_has_its_servers_in_their_settings() {
+        let study = args(&["--mpi", "--study", "holgate"]).study.expect("asked for");
+        let rows = rows::of_texts(&study.designs()).expect("each can be written so");
+        let traditional: Vec<_> =
+            rows.iter().filter(|row| row.role == Role::Traditional).map(Row::spec).collect();
+        assert_eq!(traditional, ["port --armed 5000 --submit-after 1"]);
+        let of_eight = rows.iter().filter(|row| {
+            let design = weir::udp::AnyDesign::parse(&row.spec()).expect("it was read before");
+            design.values().iter().any(|(name, value)| *name == "threads" && value == "8")
+        });
+        assert_eq!(
+            of_eight.count(),
+            6,
+            "one on plain receives, one with many, four on registered I/O"
+        );
     }
 
     #[test]

@@ -209,7 +209,7 @@ fn watch_until_end(args: &ServePeer, watch: &PeerWatch, events: &Receiver<Event>
         match events.recv_timeout(next_read.saturating_duration_since(Instant::now())) {
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(Event::RunEnded) if args.once => return,
-            Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_))
+            Ok(Event::RunBegan | Event::RunEnded | Event::Came | Event::Asked(_))
             | Err(RecvTimeoutError::Timeout) => {}
             Ok(Event::Note(note) | Event::Line(note)) => say!("{note}"),
         }

@@ -22,7 +22,8 @@ fn what_a_server_has_not_taken_yet_is_still_to_come() {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::bind(any).start(design, handlers).expect("loopback can be bound");
     let (events, _heard) = mpsc::channel();
-    let watch = Watch::new(server, "blocking".into(), Arc::clone(&audit), true, events);
+    let rest = Rest::new(events.clone());
+    let watch = Watch::new(server, "blocking".into(), Arc::clone(&audit), true, events, rest);
     let run = AgreedRun {
         ask: RunAsk {
             run: 7,

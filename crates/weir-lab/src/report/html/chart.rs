@@ -361,13 +361,17 @@ impl Picture {
         const WIDTH: usize = 760;
         const MARGIN: usize = 10;
         const TEXT: usize = 18;
-        /// Names of a legend in a line.
+        /// Names of a legend in a line, at most; what a sign takes, and a character.
         const NAMES: usize = 4;
+        const SIGN: usize = 34;
+        const CHARACTER: usize = 7;
         let Drawing::Lines(lines) = &self.drawing else { return String::new() };
         let drawn = lines.drawn();
+        let longest = drawn.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+        let names = ((WIDTH - 2 * MARGIN) / (SIGN + longest * CHARACTER)).clamp(1, NAMES);
         let (top, inner) = (2 * TEXT + MARGIN, 250 + FOOT);
         let legend = top + inner + TEXT;
-        let height = legend + drawn.len().div_ceil(NAMES) * TEXT + MARGIN;
+        let height = legend + drawn.len().div_ceil(names) * TEXT + MARGIN;
         let picture = html! {
             svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH) height=(height) viewBox={ "0 0 " (WIDTH) " " (height) }
                 role="img" font-family="sans-serif" font-size="12" fill="#1b1f23" {
@@ -379,8 +383,8 @@ impl Picture {
                 svg x=(MARGIN) y=(top) width=(WIDTH - 2 * MARGIN) height=(inner) { (self.lines(lines)) }
                 text x=(WIDTH - MARGIN) y=(top + inner + 8) text-anchor="end" { (lines.across.title) " →" }
                 @for (place, line) in drawn.iter().enumerate() {
-                    @let x = MARGIN + place % NAMES * (WIDTH - 2 * MARGIN) / NAMES;
-                    @let y = legend + (place / NAMES + 1) * TEXT - 4;
+                    @let x = MARGIN + place % names * (WIDTH - 2 * MARGIN) / names;
+                    @let y = legend + (place / names + 1) * TEXT - 4;
                     g class={ "line c" (line.series % COLOURS) } {
                         line x1=(x) x2=(x + 20) y1=(y - 4) y2=(y - 4) {}
                         use href={ "#m" (shape(line.series)) } x=(x + 10) y=(y - 4) {}

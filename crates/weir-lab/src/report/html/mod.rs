@@ -24,7 +24,7 @@ use crate::report::number::percent;
 use crate::report::pictures::Aside;
 use crate::report::sentences::together;
 use crate::report::words::{capital_first, number_of};
-use chart::{legend, shapes};
+use chart::{Drawing, Picture, legend, shapes};
 use tables::{aside, deciding, everything, facts, fields, headings, meanings};
 
 pub use raw::document_of;
@@ -43,6 +43,21 @@ const POLICY: &str =
 const IN_FULL: [usize; 6] = [24, 12, 6, 3, 1, 0];
 /// Most bytes of a page without its raw data.
 const MOST_BODY: usize = raw::MOST_BYTES / 4 * 3;
+
+/// The pictures of lines and points of a comparison, each as a file of its own: its name and the SVG.
+pub fn files(document: &Value) -> Vec<(String, String)> {
+    let of_study = |study: &Study| {
+        let of_loads = study.loads.iter().flat_map(|load| plots::of_load(study, load));
+        of_loads.chain(curves::of_study(study)).collect::<Vec<_>>()
+    };
+    let studies = Study::all(document);
+    let all = studies.iter().flat_map(of_study).chain(curves::of_memory(document));
+    let file = |picture: Picture| match picture.drawing {
+        Drawing::Rows(..) => None,
+        Drawing::Lines(_) => Some((format!("{}.svg", picture.id), picture.file())),
+    };
+    all.filter_map(file).collect()
+}
 
 /// The page of a document, complete: one HTML file.
 ///

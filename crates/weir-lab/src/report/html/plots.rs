@@ -1,8 +1,8 @@
 //! The pictures of one load: each is made where its figures are there, and left out where they are not.
 
-use super::chart::{Axis, Band, Drawing, Mark, Picture, anchor};
+use super::chart::{Axis, Band, Drawing, Line, Lines, Mark, Picture, Point, anchor};
 use crate::report::model::{Load, Row, Sample, Standing, Study};
-use crate::report::number::{si, whole};
+use crate::report::number::{percent_of, si, whole};
 use crate::report::words::capital_first;
 
 /// Percentiles of latencies: the metric, what it is called, and the class of its mark.
@@ -16,7 +16,7 @@ const PERCENTILES: [(&str, &str, &str); 5] = [
 
 /// The pictures of one load.
 pub fn of_load(study: &Study, load: &Load) -> Vec<Picture> {
-    let all = [rate, rounds, latency, cpu, batches, threads];
+    let all = [rate, rounds, latency, frontier, cpu, batches, threads];
     all.into_iter().filter_map(|picture| picture(study, load)).collect()
 }
 
@@ -143,6 +143,41 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
         ),
         drawing: Drawing::Rows(axis, bands),
         keys: PERCENTILES.iter().map(|(_, title, class)| (*class, (*title).to_owned())).collect(),
+    })
+}
+
+/// What the latency of each row costs, where all rows are offered the same and are ranked by latency.
+fn frontier(study: &Study, load: &Load) -> Option<Picture> {
+    let latency = study.kind.latency;
+    let p99 = study.kind.metric(&format!("{latency}.p99"), Some("ns"));
+    let rows = load.rows().filter(|row| row.standing != Standing::Again);
+    let line = |row: &Row| {
+        let x = row.median("server_cpu_utilization_percent")?;
+        let y = row.median(&format!("{latency}.p99")).filter(|y| *y > 0.0)?;
+        let name = match row.standing {
+            Standing::Unranked => format!("{}, not ranked", row.name),
+            _ => row.name.clone(),
+        };
+        let points = vec![Point { x, y, interval: None }];
+        Some(Line { name, series: row.series, key: row.series.to_string(), points })
+    };
+    let mut series: Vec<Line> = rows.filter_map(line).collect();
+    series.sort_by_key(|line| line.series);
+    let points = || series.iter().flat_map(|line| &line.points);
+    let (xs, ys): (Vec<f64>, Vec<f64>) = points().map(|point| (point.x, point.y)).unzip();
+    let across = Axis::of_bars("% of the server's cores", &xs, percent_of)?;
+    let up = Axis::log("p99 in µs", &ys, p99.text)?;
+    let is_a_choice = load.ranked_by.starts_with(latency) && series.len() > 1;
+    is_a_choice.then(|| Picture {
+        plot: "frontier",
+        id: anchor(study, Some(load), "frontier"),
+        title: "CPU time against the 99th percentile of the latency".into(),
+        about: "A point for each design: the share of the server's cores that it used, and the 99th percentile of its \
+                latency, both medians over the rounds. The farther down and to the left, the better; a design that has \
+                another one below and to the left of it costs more and is slower."
+            .into(),
+        drawing: Drawing::Lines(Lines { across, up, series, diagonal: false }),
+        keys: vec![],
     })
 }
 

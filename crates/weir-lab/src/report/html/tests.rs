@@ -171,6 +171,44 @@ fn marks_stand_at_the_figures_of_the_document() {
 }
 
 #[test]
+fn a_paced_load_shows_what_latency_costs() {
+    let mut document = udp();
+    let load = document["loads"][1]["name"].clone();
+    for (index, row) in document["results"].as_array_mut().unwrap().iter_mut().enumerate() {
+        row["metrics"]["server_cpu_utilization_percent"] =
+            json!({ "median": 20 + index, "unit": "percent", "samples": [] });
+    }
+    let counts =
+        |row: &&Value| row["load_name"] == load && row["status"] == "ok" && row["role"] != "again";
+    let all = document["results"].as_array().unwrap().clone();
+    let expected = all.iter().filter(counts).count();
+    assert!(expected > 1);
+    let shown = page(&document);
+    let start = shown.find("id=\"udp-load-1-frontier\"").expect("a picture");
+    let picture = &shown[start..start + shown[start..].find("</figure>").unwrap()];
+    let marks: Vec<&str> = picture.split("<use ").filter(|mark| mark.contains("data-x")).collect();
+    assert_eq!(marks.len(), expected);
+    for row in all.iter().filter(counts) {
+        let [x, y] = [
+            &row["metrics"]["server_cpu_utilization_percent"]["median"],
+            &row["metrics"]["latency_ns"]["p99"]["median"],
+        ]
+        .map(|figure| figure.as_f64().unwrap().to_string());
+        let is_it =
+            |mark: &&str| attributes(mark, "data-x")[0] == x && attributes(mark, "data-v")[0] == y;
+        assert!(marks.iter().any(|mark| is_it(&mark)), "{x}, {y}: {marks:?}");
+    }
+    // Where the rate decides, each row has as much CPU time as it can get; and one row is no choice.
+    assert!(!shown.contains("id=\"udp-load-0-frontier\""));
+    let files = super::files(&document);
+    let (_, svg) =
+        files.iter().find(|(name, _)| name == "udp-load-1-frontier.svg").expect("a file");
+    assert!(svg.starts_with("<svg xmlns=") && svg.contains("of the server"));
+    document["results"] = json!([all.iter().find(counts)]);
+    assert!(!page(&document).contains("-frontier"));
+}
+
+#[test]
 fn pictures_are_there_where_their_figures_are() {
     let page = page(&all());
     for plot in ["rate", "latency", "cpu", "batch", "rounds", "received", "lost"] {

@@ -40,7 +40,6 @@ use outbox::Outbox;
 
 use std::{
     io,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -69,10 +68,6 @@ pub struct PlainOpened {
 }
 
 impl Opened for PlainOpened {
-    fn local_addresses(&self) -> Vec<SocketAddr> {
-        self.sockets.iter().map(DatagramSocket::local_address).collect()
-    }
-
     fn sockets(&self) -> Vec<DatagramSocket> {
         self.sockets.clone()
     }

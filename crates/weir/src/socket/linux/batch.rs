@@ -132,10 +132,14 @@ impl Headers {
         if header.msg_controllen > 0 || self.is_local {
             return context::write(line, &self.arrival(i));
         }
-        let length = SOURCE_BYTES.min(header.msg_namelen as usize);
         // SAFETY: the last call filled so many bytes of this name, which is larger.
-        let name = unsafe { slice::from_raw_parts(self.names[i].as_ptr().cast(), length) };
-        line[SOURCE..][..length].copy_from_slice(name);
+        let name = |length| unsafe { slice::from_raw_parts(self.names[i].as_ptr().cast(), length) };
+        const V4_BYTES: usize = mem::size_of::<libc::sockaddr_in>();
+        match SOURCE_BYTES.min(header.msg_namelen as usize) {
+            // A copy of a fixed length is no call.
+            V4_BYTES => line[SOURCE..][..V4_BYTES].copy_from_slice(name(V4_BYTES)),
+            length => line[SOURCE..][..length].copy_from_slice(name(length)),
+        }
         let truncated = header.msg_flags & libc::MSG_TRUNC != 0;
         Received::new(self.headers[i].msg_len as usize, truncated)
     }

@@ -1,4 +1,6 @@
-//! What of that which is sent in a row can leave as one.
+//! Which datagrams that are sent in a row can leave as one. Whether the kernel takes that is seen in `segmentation`; they are
+//! joined where messages are made for it: by `batch` for plain sockets, in `rio/uring/linux/sends` and `port/uring/sends`, and in
+//! `rio/xdp/linux/common` for what AF_XDP leaves to a socket.
 
 use crate::socket::{Peer, Span};
 use std::num::NonZeroU16;

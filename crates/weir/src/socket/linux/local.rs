@@ -102,7 +102,7 @@ pub(in crate::socket) fn open_unix(endpoint: &Endpoint) -> Result<Native, Error>
         errors: None,
         busy_poll: None,
         receive_buffer,
-        joins: None,
+        segmentation: None,
         // A datagram may have neither a name nor bytes, so nothing would tell it from the end of receiving.
         ending: Some(Ending::new().map_err(failed)?),
     })

@@ -6,10 +6,10 @@ mod busy_poll;
 mod ending;
 mod errors;
 mod joined;
-mod joins;
 mod local;
 mod message;
 mod receive_buffer;
+mod segmentation;
 mod sending;
 
 pub use batch::Headers;
@@ -34,10 +34,10 @@ use crate::{
     counters::{Counters, os::SocketUsage},
 };
 use errors::Errors;
-use joins::Joins;
 use local::Local;
 use message::{Control, arrival, encode_into, header};
 use nix::sys::time::TimeSpec;
+use segmentation::Segmentation;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
@@ -81,7 +81,7 @@ pub struct Native {
     /// What came of its receive buffer.
     receive_buffer: String,
     /// Where it asked for send offload.
-    joins: Option<Joins>,
+    segmentation: Option<Segmentation>,
     /// Ends waits, where others have the socket, too.
     ending: Option<Ending>,
 }
@@ -177,7 +177,7 @@ impl Native {
             || options.receive_time
             || options.receive_offload
             || options.asks_for_meta();
-        let joins = options.send_offload.then(|| Joins::ask(&socket));
+        let segmentation = options.send_offload.then(|| Segmentation::ask(&socket));
         let (local, is_local) = (None, false);
         Ok(Self {
             local,
@@ -187,7 +187,7 @@ impl Native {
             errors,
             busy_poll,
             receive_buffer,
-            joins,
+            segmentation,
             ending,
         })
     }
@@ -230,13 +230,13 @@ impl Native {
     }
 
     pub(super) fn send_offload(&self) -> Option<&'static str> {
-        self.joins.as_ref().map(Joins::obtained)
+        self.segmentation.as_ref().map(Segmentation::obtained)
     }
 
     /// Where datagrams that are sent in a row may leave as one, and those of what size.
     #[inline]
     pub(crate) fn longest_joined(&self) -> usize {
-        self.joins.as_ref().map_or(0, Joins::longest)
+        self.segmentation.as_ref().map_or(0, Segmentation::longest)
     }
 
     /// Takes note that datagrams of this size were not taken as one, if that is what the error says.
@@ -244,8 +244,8 @@ impl Native {
     pub(crate) fn not_joined(&self, e: &io::Error, segment: Option<NonZeroU16>) {
         use libc::{EINVAL, EIO, EMSGSIZE, EOPNOTSUPP};
         let refused = matches!(e.raw_os_error(), Some(EINVAL | EIO | EMSGSIZE | EOPNOTSUPP));
-        if let (true, Some(joins), Some(segment)) = (refused, &self.joins, segment) {
-            joins.refused(segment);
+        if let (true, Some(segmentation), Some(segment)) = (refused, &self.segmentation, segment) {
+            segmentation.refused(segment);
         }
     }
 

@@ -75,7 +75,7 @@ fn run<H: Handler>(
     // Whatever ends this thread, those of the connections end with it.
     let _end = connections.end_when_dropped(worker.limits.stop);
     if opens {
-        connections.open_door(worker)?;
+        connections.open_mailbox(worker)?;
     }
     let (ends, ended) = mpsc::sync_channel(1);
     worker.ready(Some(Waker::new(move || {

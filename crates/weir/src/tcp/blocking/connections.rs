@@ -9,7 +9,7 @@ use crate::{
     tcp::{
         Connection, Handler, Reason, Worker,
         mail::Incoming,
-        stop::{self, shut_door},
+        stop::{self, shut_mailbox},
     },
     timer::{Moment, TICK},
 };
@@ -112,16 +112,16 @@ impl<H: Handler> Connections<H> {
                     (connections.take_in)(worker, &connections, incoming)
                 };
                 connections.times.keep(worker, call, take_in);
-                shut_door(worker);
+                shut_mailbox(worker);
                 connections.end(stop); // those that came when the threads that accept had ended theirs
             }
         })
     }
 
     /// Connections that others have made are taken in from now on.
-    pub(super) fn open_door(self: &Arc<Self>, worker: &Worker<H>) -> Result<(), Error> {
+    pub(super) fn open_mailbox(self: &Arc<Self>, worker: &Worker<H>) -> Result<(), Error> {
         self.start_times(worker)?;
-        worker.open_door_of(&self.times.mailbox);
+        worker.open_shared_mailbox(&self.times.mailbox);
         Ok(())
     }
 

@@ -8,10 +8,17 @@
 //! the handler, and starts what the connection wants next; the other locks are taken under it for a few steps each,
 //! never the other way round.
 //!
-//! Apart stand the accepts, with what re-arms them ([`accepts`](super::accepts)); the order of several receives of a
-//! connection ([`receive_order`](super::receive_order)); the table of slots, and the pool of slices.
+//! Apart stand the accepts, with what re-arms them ([`accepts`](super::accepts)); how many sends may be outstanding, and
+//! whose turn is next ([`sends`](super::sends)); the order of several receives of a connection
+//! ([`receive_order`](super::receive_order)); the table of slots, and the pool of slices.
 
-use super::{accepts::Accepts, pool::Pool, receive_order::ReceiveOrder, slots::Slots};
+use super::{
+    accepts::Accepts,
+    pool::Pool,
+    receive_order::ReceiveOrder,
+    sends::{Place, STUCK_AFTER, Sending, Sends, Slow},
+    slots::Slots,
+};
 use crate::{
     Error,
     lifecycle::{LeaveTogether, lock, try_lock},
@@ -28,20 +35,13 @@ use crate::{
         Connection, Handler, Job, Limits, Reason, Running, Worker,
         active::Active,
         mail::{Incoming, Mailbox},
-        stop::{self, shut_door},
+        stop::{self, shut_mailbox},
     },
     timer::{Clock, Moment, Tick},
 };
 use std::{
-    collections::VecDeque,
     io,
-    sync::{
-        Arc, Mutex, TryLockError,
-        atomic::{
-            AtomicBool, AtomicU32,
-            Ordering::{Relaxed, SeqCst},
-        },
-    },
+    sync::{Arc, Mutex, TryLockError},
     time::{Duration, Instant},
 };
 
@@ -328,8 +328,8 @@ pub(super) struct PortThread<'p, 'w, P: Port, H: Handler> {
     /// Takes since it last looked at the clock.
     unlooked: u32,
     due: Vec<u32>,
-    /// A send is over, and another connection waits for its turn; or one has begun to wait.
-    sent: bool,
+    /// Whose turn it is to send is to be looked at: a send is over and another connection waits, or one has begun to wait.
+    look_at_turns: bool,
     /// Connections that are to be served from now on, in the place of others.
     next: Vec<u32>,
 }
@@ -372,11 +372,11 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         slices: Vec::new(),
         unlooked: 0,
         due: Vec::new(),
-        sent: false,
+        look_at_turns: false,
         next: Vec::new(),
     };
     if thread.worker.index == 0 {
-        thread.worker.open_door_of(&server.mailbox);
+        thread.worker.open_shared_mailbox(&server.mailbox);
         server.accepts.rearm(&mut thread.taker);
         let calls = Arc::clone(&thread.worker.calls);
         thread.taker.commit(&calls).map_err(|e| Error::io("starting accepts", e))?;
@@ -385,9 +385,9 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
     Ok(thread)
 }
 
-// Taking: a thread waits for completions, and runs the timers wherever it may have waited.
+// Taking: a thread waits for completions, and then runs the timers.
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
-    /// Takes what has finished, and minds the clock: wherever it may have waited, and else after so many takes.
+    /// Takes what has finished, and runs the timers: after each take that may have waited, and else after so many takes.
     /// False: the port was closed.
     pub(super) fn take(&mut self, taken: &mut Taken) -> Result<bool, Error> {
         loop {
@@ -425,7 +425,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         Some(until.saturating_duration_since(now))
     }
 
-    /// What the clock, handles and the end of the server ask for.
+    /// What the time asks for after a wait: timers that are due, the end of a pause of accepting, sends that may be stuck,
+    /// and the server's stop, with its end.
     fn run_timers(&mut self) {
         let now = Instant::now();
         self.unlooked = 0;
@@ -448,9 +449,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.server.port.close(); // whoever leaves last cuts off what is still open
         }
     }
-}
 
-impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Settles the connections that handles have left something for.
     fn take_mail(&mut self) {
         if self.server.mailbox.any() {
@@ -660,8 +659,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let slot = key.0 as u32;
         let open = lock(self.server.connections.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
-        if std::mem::take(&mut self.sent) {
-            self.pass_the_turn();
+        if std::mem::take(&mut self.look_at_turns) {
+            self.start_those_whose_turn_it_is();
         }
         self.begin_next();
     }
@@ -702,8 +701,8 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.settle(slot, &mut place);
         }
         drop(place);
-        if std::mem::take(&mut self.sent) {
-            self.pass_the_turn();
+        if std::mem::take(&mut self.look_at_turns) {
+            self.start_those_whose_turn_it_is();
         }
         if !self.next.is_empty() {
             self.begin_next();
@@ -852,280 +851,6 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     }
 }
 
-/// How long a send may be outstanding until its peer counts as stuck.
-///
-/// Long for a send that moves, and short for whoever waits. A connection far away may be called stuck with a full
-/// window on its way; it loses nothing by that.
-const STUCK_AFTER: Duration = Duration::from_millis(10);
-
-/// The pool of sends: at most so many are outstanding of all connections, and further ones wait in order.
-///
-/// It is for sends that move. One that is outstanding for [`STUCK_AFTER`] while others wait is its connection's
-/// own from then on and stands *beside* the pool, as do those that follow until enough of them have moved
-/// ([`Slow`]): so a peer that reads nothing, or slowly, holds a place that others need for so long at most, and
-/// once. Whether a send would move is not asked, since not every system tells beforehand. Beside the pool there is one
-/// for each connection at most, and a bound for all of them.
-///
-/// Beyond that bound who is stuck for longest is given up, one for each that waits. What it held is free only when its
-/// connection is over; until then it counts among those that leave, so that nobody else is given up in its stead.
-///
-/// Who finds no place joins, and then tries again: where there is none once more a send is outstanding, and
-/// whoever gives its place back finds that somebody waits. So nobody waits for ever, and where nobody waits no
-/// lock is taken.
-struct Sends {
-    most: u32,
-    beside_most: u32,
-    moving: PlaceCount,
-    beside: PlaceCount,
-    /// Of those, the ones whose connections are about to be over.
-    leaving: AtomicU32,
-    waiting: Mutex<Waiting>,
-    any: AtomicBool,
-}
-
-struct Waiting {
-    /// In the order of their turns.
-    turns: VecDeque<(u32, StreamId)>,
-    /// When to look for those that are stuck next, where any wait; none while somebody looks.
-    look_at: Option<Instant>,
-}
-
-/// What an outstanding send counts to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Pool,
-    /// Its own connection.
-    Beside,
-}
-
-/// How many places are taken.
-struct PlaceCount {
-    taken: AtomicU32,
-    /// One thread changes it, so each change is a load and a store.
-    of_one_thread: bool,
-}
-
-impl PlaceCount {
-    fn new(of_one_thread: bool) -> Self {
-        Self { taken: AtomicU32::new(0), of_one_thread }
-    }
-
-    /// Takes one, unless so many are taken.
-    #[inline]
-    fn take(&self, most: u32) -> bool {
-        if self.of_one_thread {
-            let taken = self.taken.load(Relaxed);
-            let room = taken < most;
-            self.taken.store(taken + u32::from(room), Relaxed);
-            return room;
-        }
-        let one_more = |taken: u32| (taken < most).then_some(taken + 1);
-        self.taken.fetch_update(SeqCst, SeqCst, one_more).is_ok()
-    }
-
-    #[inline]
-    fn give_back(&self) {
-        match self.of_one_thread {
-            true => self.taken.store(self.taken.load(Relaxed) - 1, Relaxed),
-            false => drop(self.taken.fetch_sub(1, SeqCst)),
-        }
-    }
-}
-
-impl Sends {
-    fn new(most: u32, beside_most: u32, threads: u32, since: Instant) -> Self {
-        let count = || PlaceCount::new(threads == 1);
-        let (moving, beside, leaving) = (count(), count(), AtomicU32::new(0));
-        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: Some(since) });
-        Self { most, beside_most, moving, beside, leaving, waiting, any: AtomicBool::new(false) }
-    }
-
-    /// A place for a send whose turn it is, to be given back; `slow`: the last one of its connection was stuck.
-    #[inline]
-    fn take(&self, slow: bool) -> Option<Place> {
-        if slow && let Some(place) = self.take_beside() {
-            return Some(place);
-        }
-        self.moving.take(self.most).then_some(Place::Pool)
-    }
-
-    /// A place for a send whose turn it may not be: those that wait go first.
-    #[inline]
-    fn take_in_turn(&self, slow: bool) -> Option<Place> {
-        match self.any() {
-            false => self.take(slow),
-            true if slow => self.take_beside(),
-            true => None,
-        }
-    }
-
-    fn take_beside(&self) -> Option<Place> {
-        self.beside.take(self.beside_most).then_some(Place::Beside)
-    }
-
-    /// A send that had a place in the pool is stuck. `false`: as many are as may be.
-    fn set_aside(&self) -> bool {
-        let aside = self.take_beside().is_some();
-        if aside {
-            self.moving.give_back();
-        }
-        aside
-    }
-
-    #[inline]
-    fn give_back(&self, place: Place) {
-        match place {
-            Place::Pool => self.moving.give_back(),
-            Place::Beside => self.beside.give_back(),
-        }
-    }
-
-    /// A connection is about to be over that holds a place.
-    fn leaves(&self) {
-        self.leaving.fetch_add(1, SeqCst);
-    }
-
-    /// Such a connection is over, and its place was given back.
-    fn has_left(&self) {
-        self.leaving.fetch_sub(1, SeqCst);
-    }
-
-    /// Connections that are about to be over and hold places. Who looks for the stuck asks before: whoever leaves
-    /// meanwhile is counted, and its place is seen free besides, so that too few are given up and never too many.
-    fn leaving(&self) -> usize {
-        self.leaving.load(SeqCst) as usize
-    }
-
-    /// How many of the stuck to give up, where so many of those in the pool could not be set aside, so many are stuck
-    /// in all, and so many were leaving before.
-    fn to_give_up(&self, in_pool: usize, stuck: usize, leaving: usize) -> usize {
-        // Those beside that move will be back at once.
-        let beyond = stuck.saturating_sub(self.beside_most as usize).min(in_pool);
-        self.waiting().min(beyond).saturating_sub(leaving)
-    }
-
-    /// Whether anybody waits.
-    #[inline]
-    fn any(&self) -> bool {
-        self.any.load(SeqCst)
-    }
-
-    /// How many wait, some of which may have gone.
-    fn waiting(&self) -> usize {
-        lock(&self.waiting).turns.len()
-    }
-
-    /// This connection waits, behind all others.
-    fn join(&self, slot: u32, id: StreamId) {
-        let mut waiting = lock(&self.waiting);
-        waiting.turns.push_back((slot, id));
-        self.any.store(true, SeqCst);
-    }
-
-    /// The one whose turn is next: it may have gone.
-    fn first(&self) -> Option<(u32, StreamId)> {
-        lock(&self.waiting).turns.front().copied()
-    }
-
-    /// This one, which was the first, waits no more: another thread may have found the same.
-    fn leave(&self, slot: u32, id: StreamId) {
-        let mut waiting = lock(&self.waiting);
-        if waiting.turns.front() == Some(&(slot, id)) {
-            waiting.turns.pop_front();
-        }
-        self.any.store(!waiting.turns.is_empty(), SeqCst);
-    }
-
-    /// When somebody is to look for sends that are stuck, where others wait.
-    fn look_at(&self) -> Option<Instant> {
-        self.any().then(|| lock(&self.waiting).look_at)?
-    }
-
-    /// Whether it is time to. Who is told so does it, and nobody else does until it says
-    /// [`look_again`](Self::look_again).
-    fn is_to_look(&self, now: Instant) -> bool {
-        self.any() && lock(&self.waiting).look_at.take_if(|at| *at <= now).is_some()
-    }
-
-    /// Who looked has done so, at this time. Looking takes time, so nobody does so again at once.
-    fn look_again(&self, now: Instant) {
-        lock(&self.waiting).look_at = Some(now + STUCK_AFTER / 2);
-    }
-}
-
-/// Whether a connection's sends were stuck lately: until so many in a row have moved. A peer that reads slowly makes
-/// room now and then for a send or two, which then move; if those were enough, it would hold a place of the pool again
-/// and again.
-#[derive(Debug, Default, Clone, Copy)]
-struct Slow(u8);
-
-impl Slow {
-    const MOVE: u8 = 16;
-
-    #[inline]
-    fn is(self) -> bool {
-        self.0 > 0
-    }
-
-    /// A send is over that was stuck, or moved.
-    #[inline]
-    fn sent(&mut self, stuck: bool) {
-        self.0 = if stuck { Self::MOVE } else { self.0.saturating_sub(1) };
-    }
-}
-
-/// Where the output is that a connection has lent.
-#[derive(Debug, Default)]
-enum Sending {
-    /// There is none.
-    #[default]
-    Nothing,
-    /// It waits for its turn among all connections.
-    Queued(Load),
-    /// In the port's hands; since when at least, where that was looked at.
-    UnderWay { place: Place, seen: Option<Instant> },
-}
-
-impl Sending {
-    fn is_in_pool(&self) -> bool {
-        matches!(self, Sending::UnderWay { place: Place::Pool, .. })
-    }
-
-    /// Whether its peer counts as stuck: its time begins when it is first looked at.
-    fn is_stuck(&mut self, now: Instant) -> bool {
-        match self {
-            Sending::UnderWay { seen, .. } => *seen.get_or_insert(now) + STUCK_AFTER <= now,
-            _ => false,
-        }
-    }
-
-    /// It stands beside the pool from now on.
-    fn set_aside(&mut self) {
-        if let Sending::UnderWay { place, .. } = self {
-            *place = Place::Beside;
-        }
-    }
-
-    /// Since when its peer counts as stuck, if it does by now.
-    fn stuck_since(&self, now: Instant) -> Option<Instant> {
-        match self {
-            Sending::UnderWay { seen, .. } => seen.filter(|seen| *seen + STUCK_AFTER <= now),
-            _ => None,
-        }
-    }
-
-    /// What waits for its turn; nothing does any more.
-    fn take_queued(&mut self) -> Option<Load> {
-        match std::mem::take(self) {
-            Sending::Queued(load) => Some(load),
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-}
-
 // Sends, and their turns among all connections.
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Sends what a connection has lent, now or when its turn comes.
@@ -1139,7 +864,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             open.sending = Sending::Queued(load);
             self.server.sends.join(slot, open.id);
             // One may have come back before.
-            self.sent = true;
+            self.look_at_turns = true;
         }
     }
 
@@ -1181,12 +906,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     #[inline]
     fn give_back(&mut self, place: Place) {
         self.server.sends.give_back(place);
-        self.sent |= self.server.sends.any();
+        self.look_at_turns |= self.server.sends.any();
     }
 
-    /// Starts the sends whose turn has come.
+    /// Starts the sends that waited and whose turn has come.
     #[cold]
-    fn pass_the_turn(&mut self) {
+    fn start_those_whose_turn_it_is(&mut self) {
         let server = self.server;
         while let Some((slot, id)) = server.sends.first() {
             let mut place = lock(server.connections.get(slot));
@@ -1208,7 +933,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             server.sends.leave(slot, id);
             self.settle(slot, &mut place);
         }
-        self.sent = false;
+        self.look_at_turns = false;
     }
 
     /// Others wait for their turn: takes those sends from the pool whose peers are stuck. Where more are stuck than
@@ -1238,7 +963,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.give_up_stuck(now, in_pool, leaving);
         }
         server.sends.look_again(now);
-        self.pass_the_turn();
+        self.start_those_whose_turn_it_is();
     }
 
     /// Gives up who has been stuck for longest.
@@ -1382,7 +1107,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
     /// Stops the port, and cuts off the connections that are still open.
     pub(super) fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
         let Self { port, connections, pool, timers, .. } = self;
-        shut_door(worker);
+        shut_mailbox(worker);
         let stopped = port.stop(Instant::now() + GIVING_BACK);
         let mut timers = timers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         for slot in 0..connections.slots() {

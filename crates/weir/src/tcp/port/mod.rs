@@ -9,6 +9,7 @@ mod pool;
 mod port;
 mod port_ordered;
 mod receive_order;
+mod sends;
 mod slots;
 
 pub use engine::Idle;

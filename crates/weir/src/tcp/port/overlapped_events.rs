@@ -33,7 +33,7 @@ use crate::{
     tcp::{
         ActiveSet, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
         ready::groups::{self, Group, Groups},
-        stop::{shut_door, turn_away},
+        stop::{shut_mailbox, turn_away},
     },
 };
 use std::{sync::Arc, time::Instant};
@@ -116,7 +116,7 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     let mut taken = Taken::new(1);
     let mut taker = port.worker()?;
-    worker.open_door(port.poster(STOP));
+    worker.open_mailbox(port.poster(STOP));
     worker.ready(Some(port.poster(STOP)));
     accepts.rearm(&mut taker);
     // At the end those that wait to be accepted are refused, and accepts that are outstanding come back.
@@ -141,7 +141,7 @@ fn run<H: Handler>(
             accepts.shut();
         }
     }
-    shut_door(worker);
+    shut_mailbox(worker);
     drop(taker);
     let _ = port.stop(Instant::now() + GIVING_BACK); // nothing is outstanding any more
     Ok(())

@@ -67,7 +67,7 @@ fn run<H: Handler>(
     // Of each listening socket, whether connections may wait that no message will tell of.
     let mut waiting = vec![false; listeners.len()];
     worker.mailbox.serve();
-    worker.open_door(set.waker());
+    worker.open_mailbox(set.waker());
     worker.ready(Some(set.waker()));
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {

@@ -14,7 +14,7 @@ use crate::{
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
         active::Active,
         mail::Incoming,
-        stop::{self, shut_door},
+        stop::{self, shut_mailbox},
     },
     timer::{Moment, Tick},
 };
@@ -32,7 +32,7 @@ pub(super) fn run<H: Handler>(
 ) -> Result<(), Error> {
     let mut listening = false;
     worker.mailbox.serve();
-    worker.open_door(set.waker());
+    worker.open_mailbox(set.waker());
     worker.ready(Some(set.waker()));
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
@@ -410,7 +410,7 @@ impl<H: Handler> ReadyThread<H> {
 
     /// Cuts off what is still open when the time to stop is over.
     pub(super) fn cut_off(&mut self, worker: &mut Worker<H>, set: &mut impl Streams) {
-        shut_door(worker);
+        shut_mailbox(worker);
         for slot in 0..self.table.slots() {
             if self.table.get_mut(slot).is_some() {
                 self.fail(worker, set, slot, Reason::Stopped, true);

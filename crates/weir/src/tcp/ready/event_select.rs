@@ -27,7 +27,7 @@ use crate::{
     tcp::{
         ActiveSet, Handler, Job, Running, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
-        stop::shut_door,
+        stop::shut_mailbox,
     },
 };
 use std::{sync::Arc, time::Instant};
@@ -71,7 +71,7 @@ fn run<H: Handler>(
     let mut acceptor = Acceptor::new();
     let groups = Arc::new(Groups::default());
     let mut listening = false;
-    worker.open_door(set.waker());
+    worker.open_mailbox(set.waker());
     worker.ready(Some(set.waker()));
     let begin = |worker: &Worker<H>| start_group(worker, &groups, buffer_bytes, options);
     while !worker.stopping() {
@@ -106,7 +106,7 @@ fn run<H: Handler>(
         }
     }
     listeners.iter().for_each(Listener::end_accepting);
-    shut_door(worker);
+    shut_mailbox(worker);
     Ok(())
 }
 

@@ -53,7 +53,7 @@ fn run<H: Handler>(
     let mut thread =
         ReadyThread::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
     worker.mailbox.serve();
-    worker.open_door(sets.waker());
+    worker.open_mailbox(sets.waker());
     worker.ready(Some(sets.waker()));
     while worker.serving(thread.table.len()) {
         build(&mut sets, &mut thread, listeners);

@@ -29,7 +29,7 @@ use crate::{
         active::Active,
         mail::{Given, Incoming},
         refused::Lingering,
-        stop::{shut_door, turn_away},
+        stop::{shut_mailbox, turn_away},
     },
     timer::{Moment, Tick},
 };
@@ -43,8 +43,9 @@ use std::{
 /// Completions taken by one dequeue, at most.
 const DEQUEUED: usize = 256;
 
-/// How long the last connections may take to go that were cut off.
-const CUT_OFF: Duration = Duration::from_secs(2);
+/// How long the last connections may take to go that were cut off: they have only to be asked for, so this is for a machine
+/// that gives the thread no core.
+const CUT_OFF: Duration = Duration::from_secs(10);
 
 /// Memory of sends kept for the next: at most so many pieces of so many bytes.
 const SPARE: (usize, usize) = (64, 64 * 1024);
@@ -174,7 +175,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             .wait(Some(Duration::ZERO))
             .map_err(|e| Error::io("asking for the first connections", e))?;
         worker.mailbox.serve();
-        worker.open_door(queue.waker());
+        worker.open_mailbox(queue.waker());
         worker.ready(Some(queue.waker()));
         let receives = match needs.receiving {
             Receiving::Shared { .. } => 1,
@@ -758,7 +759,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     /// Cuts off what is still open, and gives everything back.
     fn end(&mut self, worker: &mut Worker<H>) -> Result<(), Error> {
-        shut_door(worker);
+        shut_mailbox(worker);
         for number in 0..self.entries.len() as u32 {
             if let Entry::Open(open) = &mut self.entries[number as usize] {
                 open.connection.fail(Reason::Stopped);

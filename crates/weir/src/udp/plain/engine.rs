@@ -7,7 +7,10 @@ use crate::{
     memory::{Region, Slice},
     pause::Pause,
     readiness::{Epoll, Trigger},
-    socket::{DatagramSocket, Headers, Mode, Peer, Span},
+    socket::{
+        DatagramSocket, Headers, Mode, Peer, Span,
+        context::{CONTEXT_BYTES, Line, Origin as _},
+    },
     udp::{Handler, Job, Running, Worker},
     wake::Waker,
 };
@@ -207,6 +210,8 @@ pub(super) struct Buffers {
     headers: Headers,
     /// One buffer for each datagram of a batch.
     payloads: Vec<Slice>,
+    /// Where the datagram came from that is handled now.
+    line: Line,
     /// Which of them go back to their source, and what of each.
     echoes: Vec<(usize, Span, Peer)>,
 }
@@ -217,6 +222,7 @@ impl Buffers {
         Self {
             headers: Headers::new(batch),
             payloads: (0..batch).filter_map(|_| region.take()).collect(),
+            line: [0; CONTEXT_BYTES],
             echoes: Vec::with_capacity(batch),
         }
     }
@@ -248,16 +254,17 @@ pub(super) fn handle<H: Handler>(
     buffers: &mut Buffers,
     filled: usize,
 ) -> Result<usize, Error> {
-    let Buffers { headers, payloads, echoes } = buffers;
+    let Buffers { headers, payloads, line, echoes } = buffers;
     let mut datagrams = 0;
     let came = payloads.iter_mut().enumerate().take(filled);
     worker.with_each(came, |worker, (i, payload)| {
-        let arrival = headers.arrival(i);
-        datagrams += arrival.datagrams();
+        let received = headers.tell(i, line);
+        datagrams += received.datagrams();
+        let came = received.with(line);
         let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
-        let echo = worker.deliver_of_batch(payload.payload_mut(), &arrival, number, flush);
+        let echo = worker.deliver_of_batch(payload.payload_mut(), &came, number, flush);
         if let Some(echo) = echo {
-            echoes.push((i, echo, arrival.peer()));
+            echoes.push((i, echo, came.peer()));
         }
         if worker.has_replies() {
             worker.flush_to_sockets();
@@ -283,7 +290,7 @@ pub(super) fn batch_end<H: Handler>(worker: &mut Worker<H>) {
 
 /// Sends the echoes of a batch, with as few calls as the system takes.
 fn reply<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &mut Buffers) {
-    let Buffers { headers, payloads, echoes } = buffers;
+    let Buffers { headers, payloads, echoes, .. } = buffers;
     let mut next = 0;
     while next < echoes.len() {
         let span = |i: usize| {

@@ -39,18 +39,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Posts that are committed together where nothing else is asked for: all of a batch.
-pub(super) const A_WHOLE_BATCH: u32 = 65_536;
-
-/// How many posts are made together, which may be changed while the server runs: under the name of the design's option.
-pub(super) fn posts_together<H: Handler>(
-    job: &Job<H>,
-    option: &'static str,
-    posts: u32,
-) -> Arc<AtomicU64> {
-    job.tunable(option, Unit::Number, posts.into(), 1..=A_WHOLE_BATCH.into())
-}
-
 /// Registered memory, and queues that are not started yet.
 pub(super) struct Ready<O> {
     pub(super) region: Arc<Region>,
@@ -96,8 +84,226 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
     Ok(Ready { region, opened, needs, gather })
 }
 
+/// Posts that are committed together where nothing else is asked for: all of a batch.
+pub(super) const A_WHOLE_BATCH: u32 = 65_536;
+
+/// How many posts are made together, which may be changed while the server runs: under the name of the design's option.
+pub(super) fn posts_together<H: Handler>(
+    job: &Job<H>,
+    option: &'static str,
+    posts: u32,
+) -> Arc<AtomicU64> {
+    job.tunable(option, Unit::Number, posts.into(), 1..=A_WHOLE_BATCH.into())
+}
+
+/// Starts a server whose one thread has the queues for itself. `step` is what it does again and again until it stops.
+pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
+    mut job: Job<H>,
+    provider: P,
+    outstanding: u32,
+    per_dequeue: u32,
+    defer: u32,
+    gather: Asked,
+    step: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error> + Send + 'static,
+) -> Result<Running<H>, Error> {
+    let defer = posts_together(&job, "defer", defer);
+    let ready = open(&mut job, &provider, outstanding, per_dequeue, gather)?;
+    job.spawn(move |worker| run_alone(worker, &provider, ready, defer, step))?;
+    job.run()
+}
+
+/// A design of one thread that has the queues for itself: it differs from the others in its `step`, what the thread
+/// does again and again. One that `waits` has the option `gather`.
+macro_rules! design_of_one_thread {
+    (
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        $(waits: $gather:ident;)?
+        step: $step:ident;
+    ) => {
+        $crate::udp::rio::rio_design! {
+            $Design $name;
+            summary: $summary;
+            origin: $origin;
+            options {
+                /// Provider of registered I/O.
+                provider: $crate::rio::Choice =
+                    $crate::rio::Choice::Auto, $crate::rio::Choice::NAMES;
+                /// Receives posted at a time; by default fewer where their slices would take more than 256 MiB.
+                outstanding: u32 = 150_000, 1..=1_000_000;
+                /// Most completions taken by one dequeue.
+                dequeue_max: u32 = 1000, 1..=65_536;
+                /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER (can be changed while it
+                /// runs).
+                defer: u32 = $crate::udp::rio::engine::A_WHOLE_BATCH, 1..=65_536;
+                $(
+                    /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while
+                    /// it runs).
+                    $gather: $crate::gather::Gather =
+                        $crate::gather::Gather::NONE, $crate::gather::Gather::LIMITS;
+                )?
+            }
+        }
+
+        impl $Design {
+            /// Starts it on a provider of one's own.
+            ///
+            /// # Errors
+            /// As [`Design::start`](crate::udp::Design::start).
+            pub fn start_on<
+                H: $crate::udp::Handler,
+                P: $crate::rio::Provider<$crate::rio::OneThread>,
+            >(
+                self,
+                job: $crate::udp::Job<H>,
+                provider: P,
+            ) -> Result<$crate::udp::Running<H>, $crate::Error> {
+                $crate::options::Options::check(&self)?;
+                let Self { outstanding, dequeue_max, defer, .. } = self;
+                let gather = None::<$crate::gather::Asked>;
+                $(let gather = gather.or_else(|| Some(job.gathers(self.$gather)));)?
+                $crate::udp::rio::engine::start_alone(
+                    job,
+                    provider,
+                    outstanding,
+                    dequeue_max,
+                    defer,
+                    gather.unwrap_or_default(),
+                    $step,
+                )
+            }
+        }
+    };
+}
+pub(super) use design_of_one_thread;
+
+/// A thread that has the queues for itself. It stops them afterwards, so that every slice comes back however its loop
+/// ended.
+pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
+    worker: &mut Worker<H>,
+    provider: &P,
+    ready: Ready<P::Opened>,
+    defer: Arc<AtomicU64>,
+    mut step: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let Ready { region, opened, needs, gather } = ready;
+    let senders: Vec<_> = opened.senders().iter().map(DatagramSocket::downgrade).collect();
+    let Started { completions, mut requests, granted } = provider.start(opened)?;
+    let mut completions =
+        Gathered::new(completions, gather, needs.receives, |name, value| worker.state(name, value));
+    let result = contain(|| {
+        post_all(worker, &region, &needs, &mut requests)?;
+        announce(worker, &granted, Some(completions.waker()));
+        let (completions, requests) = (&mut completions, &mut requests[..]);
+        let batch = Batch::new(needs.per_dequeue as usize);
+        let received = 0;
+        let mut queue = OwnQueue { worker, completions, requests, region, batch, received, defer };
+        while !queue.worker.stopping() {
+            queue.worker.collect_errors();
+            if queue.worker.on_time() {
+                queue.flush()?;
+            }
+            step(&mut queue)?;
+        }
+        if queue.worker.hands_over {
+            queue.finish()?;
+        }
+        queue.worker.on_stop(&senders);
+        Ok(())
+    });
+    // What did not come back is counted in the region, and told from there.
+    let _ = completions.stop(requests, stop_deadline());
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
 /// The longest wait for what was taken from a socket and has not completed: nothing tells that it is over.
 const FINISHING: Duration = Duration::from_millis(1);
+
+/// The queues of a thread that has them for itself, and what it dequeued last.
+pub(super) struct OwnQueue<'t, H, Q: CompletionQueue> {
+    worker: &'t mut Worker<H>,
+    completions: &'t mut Q,
+    requests: &'t mut [Q::Rq],
+    region: Arc<Region>,
+    batch: Batch,
+    /// Datagrams of the last dequeue.
+    received: usize,
+    /// Posts that are committed together, at most.
+    defer: Arc<AtomicU64>,
+}
+
+impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
+    /// Takes what has completed, without waiting. Says whether there was anything.
+    #[inline]
+    pub(super) fn dequeue(&mut self) -> Result<bool, Error> {
+        let counters = &self.worker.counters;
+        let received =
+            self.completions.dequeue(&mut self.batch, counters).map_err(dequeue_failed)?;
+        counters.dequeued(received);
+        self.received = received;
+        // The dequeue may have met an error of a peer, and a wait may follow.
+        self.worker.collect_errors();
+        Ok(!self.batch.is_empty())
+    }
+
+    /// How many datagrams the last dequeue brought: its completions may be other ones, too.
+    #[inline]
+    pub(super) fn received(&self) -> usize {
+        self.received
+    }
+
+    /// Gives what was dequeued to the handler, and posts its slices again.
+    #[inline]
+    pub(super) fn handle(&mut self) -> Result<(), Error> {
+        let defer = self.defer.load(Relaxed);
+        handle(self.worker, &mut self.batch, &self.region, self.requests, defer)
+    }
+
+    /// Handles what was taken from sockets that others go on with, and sees the answers off.
+    fn finish(&mut self) -> Result<(), Error> {
+        let by = stop_deadline();
+        while self.completions.end_receiving(&self.worker.counters).map_err(dequeue_failed)?
+            || self.requests.iter().any(|queue| queue.outstanding().1 > 0)
+        {
+            if Instant::now() >= by {
+                break; // what is left is counted as missing
+            }
+            if self.dequeue()? {
+                self.handle()?;
+            } else {
+                let counters = &self.worker.counters;
+                self.completions.wait(1, Some(FINISHING), counters).map_err(wait_failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the handler left.
+    fn flush(&mut self) -> Result<(), Error> {
+        flush(self.worker, &self.region, self.requests);
+        commit(self.worker, self.requests)
+    }
+
+    /// Asks to be notified, and waits until something has completed, the handler is to be called, or the server stops.
+    #[inline]
+    pub(super) fn wait(&mut self) -> Result<(), Error> {
+        self.wait_at_most(self.worker.time_left())
+    }
+
+    /// The same, for a time at most.
+    pub(super) fn wait_for(&mut self, time: Duration) -> Result<(), Error> {
+        self.wait_at_most(Some(self.worker.time_left().map_or(time, |left| left.min(time))))
+    }
+
+    #[inline]
+    fn wait_at_most(&mut self, time: Option<Duration>) -> Result<(), Error> {
+        let counters = &self.worker.counters;
+        counters.notifies.one();
+        counters.waits.one();
+        self.completions.wait(1, time, counters).map(drop).map_err(wait_failed)
+    }
+}
 
 /// What a provider granted.
 type Granted = [(&'static str, String)];
@@ -252,212 +458,6 @@ fn handle<H: Handler, Q: RequestQueue>(
         flush(worker, region, requests);
     }
     commit(worker, requests)
-}
-
-/// Starts a server whose one thread has the queues for itself. `turn` is what it does again and again until it stops.
-pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
-    mut job: Job<H>,
-    provider: P,
-    outstanding: u32,
-    per_dequeue: u32,
-    defer: u32,
-    gather: Asked,
-    turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error> + Send + 'static,
-) -> Result<Running<H>, Error> {
-    let defer = posts_together(&job, "defer", defer);
-    let ready = open(&mut job, &provider, outstanding, per_dequeue, gather)?;
-    job.spawn(move |worker| run_alone(worker, &provider, ready, defer, turn))?;
-    job.run()
-}
-
-/// A design of one thread that has the queues for itself: it differs from the others in its `turn`, what the thread
-/// does again and again. One that `waits` has the option `gather`.
-macro_rules! design_of_one_thread {
-    (
-        $Design:ident $name:literal;
-        summary: $summary:literal;
-        origin: $origin:literal;
-        $(waits: $gather:ident;)?
-        turn: $turn:ident;
-    ) => {
-        $crate::udp::rio::rio_design! {
-            $Design $name;
-            summary: $summary;
-            origin: $origin;
-            options {
-                /// Provider of registered I/O.
-                provider: $crate::rio::Choice =
-                    $crate::rio::Choice::Auto, $crate::rio::Choice::NAMES;
-                /// Receives posted at a time; by default fewer where their slices would take more than 256 MiB.
-                outstanding: u32 = 150_000, 1..=1_000_000;
-                /// Most completions taken by one dequeue.
-                dequeue_max: u32 = 1000, 1..=65_536;
-                /// Most posts that are deferred and committed together, as with RIO_MSG_DEFER (can be changed while it
-                /// runs).
-                defer: u32 = $crate::udp::rio::engine::A_WHOLE_BATCH, 1..=65_536;
-                $(
-                    /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while
-                    /// it runs).
-                    $gather: $crate::gather::Gather =
-                        $crate::gather::Gather::NONE, $crate::gather::Gather::LIMITS;
-                )?
-            }
-        }
-
-        impl $Design {
-            /// Starts it on a provider of one's own.
-            ///
-            /// # Errors
-            /// As [`Design::start`](crate::udp::Design::start).
-            pub fn start_on<
-                H: $crate::udp::Handler,
-                P: $crate::rio::Provider<$crate::rio::OneThread>,
-            >(
-                self,
-                job: $crate::udp::Job<H>,
-                provider: P,
-            ) -> Result<$crate::udp::Running<H>, $crate::Error> {
-                $crate::options::Options::check(&self)?;
-                let Self { outstanding, dequeue_max, defer, .. } = self;
-                let gather = None::<$crate::gather::Asked>;
-                $(let gather = gather.or_else(|| Some(job.gathers(self.$gather)));)?
-                $crate::udp::rio::engine::start_alone(
-                    job,
-                    provider,
-                    outstanding,
-                    dequeue_max,
-                    defer,
-                    gather.unwrap_or_default(),
-                    $turn,
-                )
-            }
-        }
-    };
-}
-pub(super) use design_of_one_thread;
-
-/// A thread that has the queues for itself. It stops them afterwards, so that every slice comes back however its loop
-/// ended.
-pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
-    worker: &mut Worker<H>,
-    provider: &P,
-    ready: Ready<P::Opened>,
-    defer: Arc<AtomicU64>,
-    mut turn: impl FnMut(&mut OwnQueue<'_, H, Gathered<P::Cq>>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let Ready { region, opened, needs, gather } = ready;
-    let senders: Vec<_> = opened.senders().iter().map(DatagramSocket::downgrade).collect();
-    let Started { completions, mut requests, granted } = provider.start(opened)?;
-    let mut completions =
-        Gathered::new(completions, gather, needs.receives, |name, value| worker.state(name, value));
-    let result = contain(|| {
-        post_all(worker, &region, &needs, &mut requests)?;
-        announce(worker, &granted, Some(completions.waker()));
-        let (completions, requests) = (&mut completions, &mut requests[..]);
-        let batch = Batch::new(needs.per_dequeue as usize);
-        let received = 0;
-        let mut queue = OwnQueue { worker, completions, requests, region, batch, received, defer };
-        while !queue.worker.stopping() {
-            queue.worker.collect_errors();
-            if queue.worker.on_time() {
-                queue.flush()?;
-            }
-            turn(&mut queue)?;
-        }
-        if queue.worker.hands_over {
-            queue.finish()?;
-        }
-        queue.worker.on_stop(&senders);
-        Ok(())
-    });
-    // What did not come back is counted in the region, and told from there.
-    let _ = completions.stop(requests, stop_deadline());
-    result.unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-/// The queues of a thread that has them for itself, and what it dequeued last.
-pub(super) struct OwnQueue<'t, H, Q: CompletionQueue> {
-    worker: &'t mut Worker<H>,
-    completions: &'t mut Q,
-    requests: &'t mut [Q::Rq],
-    region: Arc<Region>,
-    batch: Batch,
-    /// Datagrams of the last dequeue.
-    received: usize,
-    /// Posts that are committed together, at most.
-    defer: Arc<AtomicU64>,
-}
-
-impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
-    /// Takes what has completed, without waiting. Says whether there was anything.
-    #[inline]
-    pub(super) fn dequeue(&mut self) -> Result<bool, Error> {
-        let counters = &self.worker.counters;
-        let received =
-            self.completions.dequeue(&mut self.batch, counters).map_err(dequeue_failed)?;
-        counters.dequeued(received);
-        self.received = received;
-        // The dequeue may have met an error of a peer, and a wait may follow.
-        self.worker.collect_errors();
-        Ok(!self.batch.is_empty())
-    }
-
-    /// How many datagrams the last dequeue brought: its completions may be other ones, too.
-    #[inline]
-    pub(super) fn received(&self) -> usize {
-        self.received
-    }
-
-    /// Gives what was dequeued to the handler, and posts its slices again.
-    #[inline]
-    pub(super) fn handle(&mut self) -> Result<(), Error> {
-        let defer = self.defer.load(Relaxed);
-        handle(self.worker, &mut self.batch, &self.region, self.requests, defer)
-    }
-
-    /// Handles what was taken from sockets that others go on with, and sees the answers off.
-    fn finish(&mut self) -> Result<(), Error> {
-        let by = stop_deadline();
-        while self.completions.end_receiving(&self.worker.counters).map_err(dequeue_failed)?
-            || self.requests.iter().any(|queue| queue.outstanding().1 > 0)
-        {
-            if Instant::now() >= by {
-                break; // what is left is counted as missing
-            }
-            if self.dequeue()? {
-                self.handle()?;
-            } else {
-                let counters = &self.worker.counters;
-                self.completions.wait(1, Some(FINISHING), counters).map_err(wait_failed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends what the handler left.
-    fn flush(&mut self) -> Result<(), Error> {
-        flush(self.worker, &self.region, self.requests);
-        commit(self.worker, self.requests)
-    }
-
-    /// Asks to be notified, and waits until something has completed, the handler is to be called, or the server stops.
-    #[inline]
-    pub(super) fn wait(&mut self) -> Result<(), Error> {
-        self.wait_at_most(self.worker.time_left())
-    }
-
-    /// The same, for a time at most.
-    pub(super) fn wait_for(&mut self, time: Duration) -> Result<(), Error> {
-        self.wait_at_most(Some(self.worker.time_left().map_or(time, |left| left.min(time))))
-    }
-
-    #[inline]
-    fn wait_at_most(&mut self, time: Option<Duration>) -> Result<(), Error> {
-        let counters = &self.worker.counters;
-        counters.notifies.one();
-        counters.waits.one();
-        self.completions.wait(1, time, counters).map(drop).map_err(wait_failed)
-    }
 }
 
 /// What the threads share: the right to dequeue, and the request queues, each under a lock of its own. So who posts for
@@ -676,14 +676,14 @@ pub(super) fn take_turns<H: Handler, Q: CompletionQueue>(
 }
 
 /// What is to be posted when a batch is handled.
-pub(super) struct Done {
+pub(super) struct ToPost {
     /// In the order in which it was handled. What was posted of it is gone.
     next: Vec<Option<Next>>,
     /// How many of them there are for each socket, and how many of those are receives.
     of: Box<[(u32, u32)]>,
 }
 
-impl Done {
+impl ToPost {
     /// With room for so many slices. More are never in it, so that nothing is allocated later.
     pub(super) fn new(room: usize, sockets: usize) -> Self {
         Self { next: Vec::with_capacity(room), of: vec![(0, 0); sockets].into() }
@@ -764,19 +764,19 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     batch: Option<&mut Batch>,
-    done: &mut Done,
+    to_post: &mut ToPost,
     posts_per_lock: &AtomicU64,
 ) -> Result<(), Error> {
     if let Some(batch) = batch {
         let posts_per_lock = posts_per_lock.load(Relaxed) as usize;
         worker.with_each(batch.drain(), |worker, completion| {
             let flush = |worker: &mut Worker<H>| flush_sharing(worker, shared);
-            done.add(settle(worker, completion, flush)?);
+            to_post.add(settle(worker, completion, flush)?);
             if worker.has_replies() {
                 flush(worker);
             }
-            if done.len() >= posts_per_lock {
-                done.post(worker, shared)?;
+            if to_post.len() >= posts_per_lock {
+                to_post.post(worker, shared)?;
             }
             Ok(())
         })?;
@@ -785,7 +785,7 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     if worker.has_replies() {
         flush_sharing(worker, shared);
     }
-    done.post(worker, shared)?;
+    to_post.post(worker, shared)?;
     if worker.may_transmit() {
         commit_all(worker, shared)?;
     }

@@ -6,7 +6,7 @@
 //! datagram, so nothing is allocated once the server runs.
 
 use super::{
-    engine::{self, Done, Next, Reply, SharedQueue},
+    engine::{self, Next, Reply, SharedQueue, ToPost},
     gathered::Gathered,
 };
 use crate::{
@@ -17,7 +17,6 @@ use crate::{
     rio::{self, Batch, CompletionQueue, HandOver, Provider, RequestQueue as _},
     sync::{Condvar, Mutex, MutexGuard},
     udp::{Handler, Job, Running, Worker},
-    wake::Waker,
 };
 use std::{
     sync::Arc,
@@ -60,7 +59,7 @@ pub mod reader {
 }
 
 struct ReturnQueueState {
-    done: Done,
+    to_post: ToPost,
     reader: reader::Waits,
     closed: bool,
     /// The reader has left: what is put in goes back to the pool.
@@ -72,7 +71,7 @@ impl ReturnQueue {
     pub(super) fn new(region: &Region, sockets: usize) -> Arc<Self> {
         let slices = region.count() as usize;
         let state = ReturnQueueState {
-            done: Done::new(slices, sockets),
+            to_post: ToPost::new(slices, sockets),
             reader: reader::Waits::default(),
             closed: false,
             left: false,
@@ -82,13 +81,13 @@ impl ReturnQueue {
 
     /// What a thread collects before it puts it in. A batch is put in when it is more than
     /// `per_dequeue`, with what the handler sent.
-    pub(super) fn collection(&self, per_dequeue: usize) -> Done {
-        Done::new(per_dequeue + 1, self.sockets)
+    pub(super) fn collection(&self, per_dequeue: usize) -> ToPost {
+        ToPost::new(per_dequeue + 1, self.sockets)
     }
 
     /// What the reader takes: it is swapped for what is in the return queue.
-    fn taken(&self) -> Done {
-        Done::new(self.slices, self.sockets)
+    fn taken(&self) -> ToPost {
+        ToPost::new(self.slices, self.sockets)
     }
 
     fn lock(&self) -> MutexGuard<'_, ReturnQueueState> {
@@ -97,15 +96,15 @@ impl ReturnQueue {
     }
 
     /// Puts all of it in, and wakes the reader if it waits.
-    pub(super) fn put(&self, done: &mut Done) {
-        if done.is_empty() {
+    pub(super) fn put(&self, to_post: &mut ToPost) {
+        if to_post.is_empty() {
             return;
         }
         let mut state = self.lock();
         if state.left {
-            return done.clear();
+            return to_post.clear();
         }
-        state.done.append(done);
+        state.to_post.append(to_post);
         let wake = state.reader.filled();
         drop(state);
         if wake {
@@ -113,22 +112,22 @@ impl ReturnQueue {
         }
     }
 
-    /// Takes all that is there into `done`, which is empty; waits until there is something.
+    /// Takes all that is there into `to_post`, which is empty; waits until there is something.
     /// False: closed, and empty.
     #[cfg(test)]
-    pub(super) fn take(&self, done: &mut Done, counters: &Counters) -> bool {
-        self.take_until(done, None, counters)
+    pub(super) fn take(&self, to_post: &mut ToPost, counters: &Counters) -> bool {
+        self.take_until(to_post, None, counters)
     }
 
-    /// The same until then at the latest: then `done` may stay empty.
+    /// The same until then at the latest: then `to_post` may stay empty.
     pub(super) fn take_until(
         &self,
-        done: &mut Done,
+        to_post: &mut ToPost,
         until: Option<Instant>,
         counters: &Counters,
     ) -> bool {
         let mut state = self.lock();
-        while state.done.is_empty() && !state.closed {
+        while state.to_post.is_empty() && !state.closed {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return true;
@@ -142,8 +141,8 @@ impl ReturnQueue {
                 }
             };
         }
-        std::mem::swap(&mut state.done, done);
-        !done.is_empty()
+        std::mem::swap(&mut state.to_post, to_post);
+        !to_post.is_empty()
     }
 
     /// Ends the reader's wait for good.
@@ -151,11 +150,21 @@ impl ReturnQueue {
         self.lock().closed = true;
         self.filled.notify_one();
     }
+}
 
-    /// Closes it when the server stops.
-    pub(super) fn closer(self: &Arc<Self>) -> Waker {
-        let returned = Arc::clone(self);
-        Waker::new(move || returned.close())
+/// What those who put slices in share. When the last of them has left, nothing more comes: so the reader posts all that
+/// they have handled, also when the server stops.
+struct Filling(Arc<ReturnQueue>);
+
+impl Filling {
+    fn queue(&self) -> &ReturnQueue {
+        &self.0
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -174,7 +183,7 @@ pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
 ) -> Result<Running<H>, Error> {
     let ready = engine::open(&mut job, &provider, outstanding, per_dequeue, gather)?;
     let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
-    let filled = Arc::clone(&returned);
+    let filling = Filling(Arc::clone(&returned));
     engine::spawn_sharing(
         &mut job,
         provider,
@@ -182,7 +191,7 @@ pub(super) fn start<H: Handler, P: Provider<HandOver, Cq: Send, Rq: Send>>(
         threads as usize + 1,
         Box::new(move |worker, shared| read(worker, shared, &returned)),
         Arc::new(move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
-            run(worker, shared, &filled)
+            run(worker, shared, filling.queue())
         }),
     )?;
     job.run()
@@ -195,7 +204,7 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.left = true;
-        state.done.clear();
+        state.to_post.clear();
     }
 }
 
@@ -204,12 +213,11 @@ impl Drop for Reading<'_> {
 fn read<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    returned: &Arc<ReturnQueue>,
+    returned: &ReturnQueue,
 ) -> Result<(), Error> {
     let _reading = Reading(returned);
-    worker.add_waker(returned.closer());
     let mut requests = shared.lock_all();
-    let mut done = returned.taken();
+    let mut to_post = returned.taken();
     loop {
         if worker.on_time() {
             let region = &shared.region;
@@ -218,10 +226,10 @@ fn read<H: Handler, Q: CompletionQueue>(
             });
             requests.commit_all(worker)?;
         }
-        if !returned.take_until(&mut done, worker.call_at(), &worker.counters) {
+        if !returned.take_until(&mut to_post, worker.call_at(), &worker.counters) {
             return Ok(());
         }
-        done.post(worker, &mut requests)?;
+        to_post.post(worker, &mut requests)?;
         worker.collect_errors();
     }
 }
@@ -232,34 +240,34 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
     batch: Option<&mut Batch>,
-    done: &mut Done,
+    to_post: &mut ToPost,
     returned: &ReturnQueue,
 ) -> Result<(), Error> {
     if let Some(batch) = batch {
         worker.with_each(batch.drain(), |worker, completion| {
-            let answer = |worker: &mut Worker<H>| answer(worker, shared, done, returned);
+            let answer = |worker: &mut Worker<H>| answer(worker, shared, to_post, returned);
             let next = engine::settle(worker, completion, answer)?;
-            add(next, done, shared.per_dequeue, returned);
+            add(next, to_post, shared.per_dequeue, returned);
             if worker.has_replies() {
-                self::answer(worker, shared, done, returned);
+                self::answer(worker, shared, to_post, returned);
             }
             Ok(())
         })?;
         worker.batch_end();
     }
     if worker.has_replies() {
-        answer(worker, shared, done, returned);
+        answer(worker, shared, to_post, returned);
     }
-    returned.put(done);
+    returned.put(to_post);
     Ok(())
 }
 
 /// Adds a slice to what is to be posted, and puts that in once it is more than a batch.
 #[inline]
-fn add(next: Next, done: &mut Done, per_dequeue: usize, returned: &ReturnQueue) {
-    done.add(next);
-    if done.len() > per_dequeue {
-        returned.put(done);
+fn add(next: Next, to_post: &mut ToPost, per_dequeue: usize, returned: &ReturnQueue) {
+    to_post.add(next);
+    if to_post.len() > per_dequeue {
+        returned.put(to_post);
     }
 }
 
@@ -268,13 +276,13 @@ fn add(next: Next, done: &mut Done, per_dequeue: usize, returned: &ReturnQueue) 
 fn answer<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &SharedQueue<Q>,
-    done: &mut Done,
+    to_post: &mut ToPost,
     returned: &ReturnQueue,
 ) {
     worker.post_replies(&shared.region, |socket, mut slice, span, to| {
         let to = rio::goes_to(&mut slice, to);
         let next = Next { slice, socket, send: Some(Reply { span, to }) };
-        add(next, done, shared.per_dequeue, returned);
+        add(next, to_post, shared.per_dequeue, returned);
         true // refused, if at all, by the reader
     });
 }

@@ -17,11 +17,11 @@ design_of_one_thread! {
     summary: "one thread waits for registered I/O to complete and takes everything that has completed";
     origin: "RIO event, Holgate 2011";
     waits: gather;
-    turn: turn;
+    step: step;
 }
 
 /// What the thread does again and again.
-fn turn<H: Handler, Q: CompletionQueue>(queue: &mut OwnQueue<'_, H, Q>) -> Result<(), Error> {
+fn step<H: Handler, Q: CompletionQueue>(queue: &mut OwnQueue<'_, H, Q>) -> Result<(), Error> {
     queue.wait()?;
     match queue.dequeue()? {
         true => queue.handle(),

@@ -17,11 +17,11 @@ design_of_one_thread! {
     summary: "one thread dequeues in a loop and sleeps only after an empty dequeue";
     origin: "RIO event polled, Holgate 2012";
     waits: gather;
-    turn: turn;
+    step: step;
 }
 
 /// What the thread does again and again.
-pub(super) fn turn<H: Handler, Q: CompletionQueue>(
+pub(super) fn step<H: Handler, Q: CompletionQueue>(
     queue: &mut OwnQueue<'_, H, Q>,
 ) -> Result<(), Error> {
     match queue.dequeue()? {

@@ -23,7 +23,7 @@
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
 use super::{
-    engine::{self, Done, SharedQueue, dequeue_failed, wait_failed},
+    engine::{self, SharedQueue, ToPost, dequeue_failed, wait_failed},
     rio_design,
     spin::{Adaptive, Fixed, Idle},
 };
@@ -263,9 +263,9 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     tuning: &Tuning,
     defer: &AtomicU64,
 ) -> Result<(), Error> {
-    let mut done = Done::new(shared.per_dequeue, shared.sockets());
+    let mut to_post = ToPost::new(shared.per_dequeue, shared.sockets());
     hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
-        engine::handle_sharing(worker, shared, batch, &mut done, defer)
+        engine::handle_sharing(worker, shared, batch, &mut to_post, defer)
     })
 }
 

@@ -75,8 +75,8 @@ fn run<H: Handler, Q: CompletionQueue>(
     tuning: &Tuning,
     returned: &ReturnQueue,
 ) -> Result<(), Error> {
-    let mut done = returned.collection(shared.per_dequeue);
+    let mut to_post = returned.collection(shared.per_dequeue);
     rio_hybrid::hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
-        return_queue::handle(worker, shared, batch, &mut done, returned)
+        return_queue::handle(worker, shared, batch, &mut to_post, returned)
     })
 }

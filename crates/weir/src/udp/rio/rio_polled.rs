@@ -17,11 +17,11 @@ design_of_one_thread! {
     RioPolled "rio-polled";
     summary: "one thread spins on the completion queue of registered I/O";
     origin: "RIO polled, Holgate 2011";
-    turn: turn;
+    step: step;
 }
 
 /// What the thread does again and again.
-fn turn<H: Handler, Q: CompletionQueue>(queue: &mut OwnQueue<'_, H, Q>) -> Result<(), Error> {
+fn step<H: Handler, Q: CompletionQueue>(queue: &mut OwnQueue<'_, H, Q>) -> Result<(), Error> {
     match queue.dequeue()? {
         true => queue.handle()?,
         false => std::hint::spin_loop(),

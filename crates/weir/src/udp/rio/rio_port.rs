@@ -15,7 +15,7 @@
 //! took the lock for each post (`--posts-per-lock 1`).
 
 use super::{
-    engine::{self, Done, SharedQueue},
+    engine::{self, SharedQueue, ToPost},
     rio_design,
 };
 use crate::{
@@ -77,8 +77,8 @@ fn run<H: Handler, Q: CompletionQueue>(
     shared: &SharedQueue<Q>,
     posts_per_lock: &AtomicU64,
 ) -> Result<(), Error> {
-    let mut done = Done::new(shared.per_dequeue, shared.sockets());
+    let mut to_post = ToPost::new(shared.per_dequeue, shared.sockets());
     engine::take_turns(worker, shared, |worker, batch| {
-        engine::handle_sharing(worker, shared, batch, &mut done, posts_per_lock)
+        engine::handle_sharing(worker, shared, batch, &mut to_post, posts_per_lock)
     })
 }

@@ -64,8 +64,8 @@ fn run<H: Handler, Q: CompletionQueue>(
     shared: &SharedQueue<Q>,
     returned: &ReturnQueue,
 ) -> Result<(), Error> {
-    let mut done = returned.collection(shared.per_dequeue);
+    let mut to_post = returned.collection(shared.per_dequeue);
     engine::take_turns(worker, shared, |worker, batch| {
-        return_queue::handle(worker, shared, batch, &mut done, returned)
+        return_queue::handle(worker, shared, batch, &mut to_post, returned)
     })
 }

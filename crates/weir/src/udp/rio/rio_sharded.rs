@@ -67,6 +67,9 @@ design! {
             design.threads = allowed_cores().len() as u32;
         }
     };
+    ends_without_loss: |_| {
+        Err(crate::udp::not_without_loss("rio-sharded", "has a socket for each thread and takes none"))
+    };
 }
 
 fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {
@@ -257,7 +260,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
         worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
     let defer = Arc::new(AtomicU64::new(engine::A_WHOLE_BATCH.into()));
-    engine::run_alone(worker, provider, ready, defer, rio_event_polled::turn)
+    engine::run_alone(worker, provider, ready, defer, rio_event_polled::step)
 }
 
 #[cfg(test)]

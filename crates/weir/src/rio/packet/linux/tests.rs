@@ -6,7 +6,8 @@ use crate::{
     memory::RegionOptions,
     rio::{
         Choice, CompletionQueue as _, HandOver, OneThread, RequestQueue as _,
-        wire_tests::{self, OURS_V4, OURS_V6, PATIENCE, THEIRS_V4, Wire, ours, payload},
+        provider_tests::{PATIENCE, payload},
+        wire_tests::{self, OURS_V4, OURS_V6, THEIRS_V4, Wire, ours, posted},
     },
     socket::SocketOptions,
     udp::{Contract, Datagram, Replies, Server, designs},
@@ -16,8 +17,6 @@ use std::{
     net::UdpSocket,
     time::{Duration, Instant},
 };
-
-type Rig<T> = wire_tests::Rig<T, Packet>;
 
 const NEEDS: Needs =
     Needs { payload: 1500, receives: 64, sends: 0, per_dequeue: 32, offload: false, meta: false };
@@ -32,7 +31,7 @@ const PORTS: [u16; 3] = [7, 40_001, 65_535];
 
 fn every_byte<T: Sharing>(wire: &Wire) {
     for at in [OURS_V4, OURS_V6] {
-        let mut rig = Rig::<T>::new(Packet, NEEDS, &[ours(at).into()]);
+        let mut rig = posted::<T, _>(&Packet, NEEDS, &[ours(at).into()]);
         let client = wire.client(rig.at[0]);
         let sizes = [0, 1, 17, 64, 1024, 1452];
         for (number, length) in sizes.into_iter().enumerate() {
@@ -81,7 +80,7 @@ fn a_region_without_headroom_is_refused() {
 #[test]
 fn the_kernel_handles_the_same_datagrams() {
     on_a_wire(|wire| {
-        let mut rig = Rig::<OneThread>::new(Packet, NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Packet, NEEDS, &[ours(OURS_V4).into()]);
         // Another program has its own.
         let other = UdpSocket::bind(ours(OURS_V4)).unwrap();
         other.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -114,7 +113,7 @@ fn the_kernel_handles_the_same_datagrams() {
 fn parts_are_counted_and_left_to_the_kernel() {
     on_a_wire(|wire| {
         for at in [OURS_V4, OURS_V6] {
-            let mut rig = Rig::<OneThread>::new(Packet, NEEDS, &[ours(at).into()]);
+            let mut rig = posted::<OneThread, _>(&Packet, NEEDS, &[ours(at).into()]);
             let whole = UdpSocket::bind(ours(at)).unwrap();
             whole.set_read_timeout(Some(PATIENCE)).unwrap();
             let to = whole.local_addr().unwrap();
@@ -137,7 +136,7 @@ const SEGMENTS: usize = 8;
 #[test]
 fn what_is_left_to_a_device_to_cut_apart_is_cut_apart() {
     on_a_wire(|wire| {
-        let mut rig = Rig::<OneThread>::new(Packet, NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Packet, NEEDS, &[ours(OURS_V4).into()]);
         let from = SocketAddr::new(THEIRS_V4.parse().unwrap(), 0);
         let client = wire.inside(|| DatagramSocket::bind(&from.into())).unwrap();
         for (size, last) in [(20, 20), (100, 3), (1472, 1472)] {
@@ -169,7 +168,7 @@ fn what_is_left_to_a_device_to_cut_apart_is_cut_apart() {
 fn what_does_not_fit_a_slice_is_truncated_and_says_so() {
     on_a_wire(|wire| {
         let needs = Needs { payload: 100, ..NEEDS };
-        let mut rig = Rig::<OneThread>::new(Packet, needs, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Packet, needs, &[ours(OURS_V4).into()]);
         for length in [100, 101, 1400] {
             wire.client(rig.at[0]).send_to(&payload(1, length), rig.at[0]).unwrap();
             let (slice, _, arrival) = rig.receive();
@@ -189,7 +188,7 @@ fn what_finds_no_room_in_the_ring_is_counted() {
         let options =
             SocketOptions { receive_buffer: ReceiveBuffer::Bytes(1), ..SocketOptions::default() };
         let endpoint = Endpoint { address: ours(OURS_V4), options };
-        let mut rig = Rig::<OneThread>::new(Packet, NEEDS, &[endpoint]);
+        let mut rig = posted::<OneThread, _>(&Packet, NEEDS, &[endpoint]);
         let client = wire.client(rig.at[0]);
         for _ in 0..SENT {
             client.send_to(&[7; 1400], rig.at[0]).unwrap();
@@ -226,7 +225,7 @@ fn several_addresses_of_both_families_have_one_ring() {
             endpoint.options.local_address = true;
             endpoint
         };
-        let mut rig = Rig::<OneThread>::new(Packet, NEEDS, &[local(OURS_V4), local(OURS_V6)]);
+        let mut rig = posted::<OneThread, _>(&Packet, NEEDS, &[local(OURS_V4), local(OURS_V6)]);
         for number in 0..6 {
             let to = SocketAddr::new(rig.at[number % 2].ip(), PORTS[1]);
             wire.client(to).send_to(&payload(number, 40), to).unwrap();

@@ -172,10 +172,6 @@ pub struct UringOpened {
 }
 
 impl Opened for UringOpened {
-    fn local_addresses(&self) -> Vec<SocketAddr> {
-        self.sockets.iter().map(DatagramSocket::local_address).collect()
-    }
-
     fn sockets(&self) -> Vec<DatagramSocket> {
         self.sockets.clone()
     }

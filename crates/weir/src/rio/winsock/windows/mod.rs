@@ -36,7 +36,6 @@ use requests::{Lane, Progress};
 use std::{
     io,
     mem::size_of,
-    net::SocketAddr,
     ptr,
     sync::Arc,
     time::{Duration, Instant},
@@ -102,10 +101,6 @@ pub struct WinsockOpened {
 }
 
 impl Opened for WinsockOpened {
-    fn local_addresses(&self) -> Vec<SocketAddr> {
-        self.sockets.iter().map(DatagramSocket::local_address).collect()
-    }
-
     fn sockets(&self) -> Vec<DatagramSocket> {
         self.sockets.clone()
     }

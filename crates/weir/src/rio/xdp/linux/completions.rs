@@ -31,9 +31,19 @@ use std::{
 const LOOK_AFTER_SENDS: Duration = Duration::from_millis(1);
 
 /// How long a wait goes without asking what the kernel dropped and passed on, so that the counters
-/// tell why nothing comes: soon after something came, and then at times.
+/// tell why nothing comes: soon after something came, and then at times, each time twice as long
+/// as long as there is nothing new. So a server that nobody sends to sleeps.
 const LOOK_SOON_AFTER_DROPS: Duration = Duration::from_millis(5);
 const LOOK_AFTER_DROPS: Duration = Duration::from_secs(1);
+const LOOK_AT_REST: Duration = Duration::from_secs(60);
+
+/// How long the next look may wait, after one that waited so long and saw something new or not.
+fn next_look(after: Duration, is_new: bool) -> Duration {
+    match is_new {
+        true => LOOK_AFTER_DROPS,
+        false => (2 * after).clamp(LOOK_AFTER_DROPS, LOOK_AT_REST),
+    }
+}
 
 /// Dequeues and waits between two looks at what the kernel dropped and passed on: each is two calls.
 const LOOKS_APART: u32 = 1024;
@@ -173,12 +183,15 @@ impl<T: Sharing> XdpCompletions<T> {
         }
     }
 
-    /// Counts what the kernel dropped, and what was passed on to it, since it was last asked.
-    fn count_drops(&mut self, counters: &Counters) {
+    /// Counts what the kernel dropped, and what was passed on to it, since it was last asked. Gives whether there was
+    /// any.
+    fn count_drops(&mut self, counters: &Counters) -> bool {
+        let mut is_new = false;
         for (port, receiver) in self.common.ports.iter().zip(&mut self.receivers) {
             counters.kernel_entries.add(2);
             if let Some(lease) = &port.lease {
                 let passed = lease.passed_on();
+                is_new |= passed.iter().any(|count| *count > 0);
                 counters.passed_foreign.add(passed[Passed::Foreign as usize]);
                 counters.passed_fragments.add(passed[Passed::Fragment as usize]);
                 counters.passed_unserved.add(passed[Passed::Unserved as usize]);
@@ -188,7 +201,9 @@ impl<T: Sharing> XdpCompletions<T> {
             counters.no_buffer.add(now.no_buffer.saturating_sub(before.no_buffer));
             counters.overflows.add(now.overflows.saturating_sub(before.overflows));
             counters.too_long.add(now.too_long.saturating_sub(before.too_long));
+            is_new |= now != before;
         }
+        is_new
     }
 
     /// Counts it where that is due.
@@ -360,8 +375,7 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
                         return Ok(Woken::TimedOut);
                     }
                     if !sending {
-                        self.count_drops(counters);
-                        look_after = LOOK_AFTER_DROPS;
+                        look_after = next_look(look_after, self.count_drops(counters));
                     }
                 }
                 // Mostly the end: nobody asks afterwards.
@@ -434,5 +448,19 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
         };
         let (by_count, missing) = common.close(by);
         Stopped { returned: returned + by_count, missing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_at_what_was_dropped_become_rare_while_nothing_is() {
+        let next = |after: &Duration| Some(next_look(*after, false));
+        let looks = std::iter::successors(Some(LOOK_SOON_AFTER_DROPS), next);
+        let seconds: Vec<_> = looks.skip(1).take(8).map(|look| look.as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(next_look(LOOK_AT_REST, true), LOOK_AFTER_DROPS);
     }
 }

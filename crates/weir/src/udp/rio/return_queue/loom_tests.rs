@@ -21,10 +21,10 @@ fn queue(slices: u32) -> (Arc<Region>, Arc<ReturnQueue>) {
 fn put_one(region: &Arc<Region>, queue: &Arc<ReturnQueue>) -> thread::JoinHandle<()> {
     let (slice, queue) = (region.take().unwrap(), Arc::clone(queue));
     thread::spawn(move || {
-        let mut done = queue.collection(1);
-        done.add(Next { slice, socket: 0, send: None });
-        queue.put(&mut done);
-        assert!(done.is_empty(), "all of it is put in");
+        let mut to_post = queue.collection(1);
+        to_post.add(Next { slice, socket: 0, send: None });
+        queue.put(&mut to_post);
+        assert!(to_post.is_empty(), "all of it is put in");
     })
 }
 
@@ -33,12 +33,12 @@ fn all_that_is_put_in_is_taken() {
     loom::model(|| {
         let (region, queue) = queue(2);
         let threads = [put_one(&region, &queue), put_one(&region, &queue)];
-        let (mut done, counters) = (queue.taken(), Counters::default());
+        let (mut to_post, counters) = (queue.taken(), Counters::default());
         let mut came = 0;
         while came < 2 {
-            assert!(queue.take(&mut done, &counters), "not closed");
-            came += done.len();
-            done.clear();
+            assert!(queue.take(&mut to_post, &counters), "not closed");
+            came += to_post.len();
+            to_post.clear();
         }
         for thread in threads {
             thread.join().unwrap();
@@ -54,17 +54,17 @@ fn closing_ends_the_wait_after_what_was_put_in() {
         let thread = {
             let (slice, queue) = (region.take().unwrap(), Arc::clone(&queue));
             thread::spawn(move || {
-                let mut done = queue.collection(1);
-                done.add(Next { slice, socket: 0, send: None });
-                queue.put(&mut done);
+                let mut to_post = queue.collection(1);
+                to_post.add(Next { slice, socket: 0, send: None });
+                queue.put(&mut to_post);
                 queue.close();
             })
         };
-        let (mut done, counters) = (queue.taken(), Counters::default());
+        let (mut to_post, counters) = (queue.taken(), Counters::default());
         let mut came = 0;
-        while queue.take(&mut done, &counters) {
-            came += done.len();
-            done.clear();
+        while queue.take(&mut to_post, &counters) {
+            came += to_post.len();
+            to_post.clear();
         }
         thread.join().unwrap();
         assert_eq!((came, region.in_pool()), (1, 1));

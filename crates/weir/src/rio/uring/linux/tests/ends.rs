@@ -28,8 +28,8 @@ fn stopping_under_load_brings_every_slice_back<T: Sharing>(polling: Polling) {
     for round in 0..4 {
         let needs = Needs { receives: 3000, sends: 50, ..NEEDS };
         let uring = Uring { window: 256, ..Uring::polling(polling) };
-        let mut rig = Rig::<T>::with(uring, needs, &[loopback(), loopback()]);
-        rig.post(3000);
+        let mut rig = Rig::<T>::open(&uring, needs, 0, &[loopback(), loopback()]).unwrap();
+        rig.post_shared(3000);
         let (at, on) = (rig.at.clone(), AtomicBool::new(true));
         let to = crate::rio::Peer::from(at[1]);
         thread::scope(|scope| {
@@ -64,12 +64,12 @@ fn stopping_under_load_brings_every_slice_back<T: Sharing>(polling: Polling) {
 fn stopping_cancels_more_receives_than_the_queue_has_entries<T: Sharing>(polling: Polling) {
     let sockets = SUBMISSIONS.0 as usize + 30;
     let mut rig = Rig::<T>::new(polling, NEEDS, &vec![loopback(); sockets]);
-    rig.post(64);
+    rig.post_shared(64);
     for &at in &rig.at {
         peer(at).send_to(b"x", at).unwrap();
     }
     let mut seen = vec![false; sockets];
-    rig.receive(sockets, |socket, _, _| {
+    rig.receive_each(sockets, |socket, _, _| {
         assert!(!std::mem::replace(&mut seen[socket as usize], true));
     });
     rig.stop();
@@ -78,7 +78,7 @@ fn stopping_cancels_more_receives_than_the_queue_has_entries<T: Sharing>(polling
 fn dropping_leaks_what_the_kernel_holds<T: Sharing>(polling: Polling) {
     let uring = Uring { window: 16, ..Uring::polling(polling) };
     let Rig { region, queue, mut requests, at, counters, .. } =
-        Rig::<T>::with(uring, NEEDS, &[loopback()]);
+        Rig::<T>::open(&uring, NEEDS, 0, &[loopback()]).unwrap();
     for _ in 0..40 {
         requests[0].receive(region.take().unwrap()).unwrap();
     }
@@ -157,8 +157,8 @@ fn a_window_beyond_the_kernel_s_is_refused() {
     }
     let uring = Uring { window: buffers::MOST_HELD, ..Uring::default() };
     let needs = Needs { receives: 40_000, payload: 1, ..NEEDS };
-    let mut rig = Rig::<OneThread>::with(uring, needs, &[loopback()]);
-    assert_eq!(rig.post(40_000), 40_000);
+    let mut rig = Rig::<OneThread>::open(&uring, needs, 0, &[loopback()]).unwrap();
+    assert_eq!(rig.post_shared(40_000), 40_000);
     rig.stop();
 }
 

@@ -42,7 +42,7 @@ fn live_token<T: Sharing>(rig: &Rig<T>) -> Token {
 
 fn a_failed_receive_gives_its_buffer_back<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     inject(&rig, live_token(&rig), -libc::ECANCELED, WITH_BUFFER | MORE);
     let completions = rig.completions();
     let [Completion { outcome: Outcome::Failed(error), socket: 0, .. }] = &completions[..] else {
@@ -57,7 +57,7 @@ fn a_failed_receive_gives_its_buffer_back<T: Sharing>(polling: Polling) {
 /// Before Linux 6.18 a receive that found nothing had taken a buffer all the same.
 fn a_sweep_that_took_a_buffer_for_nothing_puts_it_back<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     let sweep = completions::Receive { socket: 0, kind: completions::Kind::Sweep };
     let token = match rig.queue.receives.insert(sweep) {
         Ok(token) => token,
@@ -104,7 +104,7 @@ fn a_post_while_the_queue_is_armed_is_heard() {
         wait(&mut rig);
     }
     assert!(!rig.queue.can_receive(0), "nothing is posted");
-    rig.post(1);
+    rig.post_shared(1);
     rig.queue.submit_arms(0, false, &rig.counters).unwrap();
     wait(&mut rig);
     assert!(!rig.queue.alarm_armed, "it was the poster's ring that ended the wait");
@@ -132,7 +132,7 @@ fn only_what_passes_by_itself_is_survived() {
 
 fn a_late_completion_hits_no_other_request<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, Needs { sends: 2, ..NEEDS }, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     let live = live_token(&rig);
     // The next use of the same slot, and the first of a send's slot that was never used.
     let stale = Token::from_user_data(live.user_data() + 1);
@@ -152,7 +152,7 @@ fn a_late_completion_hits_no_other_request<T: Sharing>(polling: Polling) {
 
 fn a_buffer_named_twice_stops_the_queue<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     let token = live_token(&rig);
     inject(&rig, token, 50, WITH_BUFFER | MORE);
     assert_eq!(rig.completions().len(), 1);
@@ -173,7 +173,7 @@ fn a_buffer_named_twice_stops_the_queue<T: Sharing>(polling: Polling) {
 fn a_receive_that_fails_for_ever_stops_the_queue<T: Sharing>(polling: Polling) {
     let options = SocketOptions { peer_errors: true, ..SocketOptions::default() };
     let mut rig = Rig::<T>::new(polling, NEEDS, &[Endpoint { options, ..loopback() }]);
-    rig.post(4);
+    rig.post_shared(4);
     let token = live_token(&rig);
     let sender = peer(rig.at[0]);
     let fail = |rig: &mut Rig<T>, times: u32| {

@@ -32,7 +32,7 @@ under_every_form!(
 fn every_datagram_once_in_every_size<T: Sharing>(polling: Polling) {
     let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0)).into();
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback(), v6, loopback()]);
-    assert_eq!(rig.post(64), 64);
+    assert_eq!(rig.post_shared(64), 64);
     // Two senders for each socket; bursts that fit the socket's buffer.
     let senders: Vec<_> = (0..6).map(|n| (n % 3, peer(rig.at[n % 3]))).collect();
     let addresses: Vec<_> = senders.iter().map(|(_, s)| s.local_addr().unwrap()).collect();
@@ -46,7 +46,7 @@ fn every_datagram_once_in_every_size<T: Sharing>(polling: Polling) {
             }
         }
         let mut got = Vec::new();
-        rig.receive(expected.len(), |socket, bytes, arrival| {
+        rig.receive_each(expected.len(), |socket, bytes, arrival| {
             let number = addresses.iter().position(|&a| a == arrival.from).unwrap();
             assert_eq!(socket as usize, senders[number].0);
             assert!(bytes == payload(number, bytes.len()), "wrong bytes");
@@ -67,11 +67,11 @@ fn every_datagram_once_in_every_size<T: Sharing>(polling: Polling) {
 
 fn a_long_datagram_is_cut_and_says_so<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     let sender = peer(rig.at[0]);
     for length in [NEEDS.payload - 1, NEEDS.payload, NEEDS.payload + 1, 60_000] {
         sender.send_to(&payload(1, length), rig.at[0]).unwrap();
-        rig.receive(1, |_, bytes, arrival| {
+        rig.receive_each(1, |_, bytes, arrival| {
             assert_eq!(bytes, payload(1, length.min(NEEDS.payload)));
             assert_eq!(arrival.truncated, length > NEEDS.payload);
         });
@@ -91,9 +91,9 @@ fn few_slices_and_many_datagrams<T: Sharing>(polling: Polling) {
     let woken = queue.wait(1, Some(Duration::ZERO), &rig.counters).unwrap();
     assert_ne!(woken, Woken::ByWaker);
     assert_eq!(queue.dequeue(&mut rig.batch, &rig.counters).unwrap(), 0, "nowhere to put it");
-    assert_eq!(rig.post(4), 3, "no more than asked for");
+    assert_eq!(rig.post_shared(4), 3, "no more than asked for");
     let mut next = [0, 1];
-    rig.receive(60, |socket, bytes, _| {
+    rig.receive_each(60, |socket, bytes, _| {
         assert_eq!(bytes, payload(next[socket as usize], 30));
         next[socket as usize] += 2;
     });
@@ -106,7 +106,7 @@ fn few_slices_and_many_datagrams<T: Sharing>(polling: Polling) {
 fn a_flood_of_nothing<T: Sharing>(polling: Polling) {
     let needs = Needs { receives: 8, ..NEEDS };
     let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
-    rig.post(8);
+    rig.post_shared(8);
     let senders: Vec<_> = (0..3).map(|_| peer(rig.at[0])).collect();
     for round in 0..10 {
         for number in 0..60 {
@@ -114,7 +114,7 @@ fn a_flood_of_nothing<T: Sharing>(polling: Polling) {
             senders[number % 3].send_to(bytes, rig.at[0]).unwrap();
         }
         let mut number = 0;
-        rig.receive(60, |_, bytes, arrival| {
+        rig.receive_each(60, |_, bytes, arrival| {
             assert_eq!(bytes.len(), usize::from(number % 10 == 9), "round {round}");
             assert_eq!(arrival.from, senders[number % 3].local_addr().unwrap());
             number += 1;
@@ -129,7 +129,7 @@ fn a_flood_is_swept_in_order<T: Sharing>(polling: Polling) {
     const BURST: usize = 200;
     let needs = Needs { receives: 500, per_dequeue: 100, ..NEEDS };
     let mut rig = Rig::<T>::new(polling, needs, &[loopback(), loopback()]);
-    rig.post(500);
+    rig.post_shared(500);
     let senders = [peer(rig.at[0]), peer(rig.at[1])];
     let mut swept = 0;
     for round in 0..20 {
@@ -172,12 +172,12 @@ fn local_address_and_time_where_asked<T: Sharing>(polling: Polling) {
     let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     let endpoints = [Endpoint { address: any, options }, Endpoint { address: v6, options }];
     let mut rig = Rig::<T>::new(polling, NEEDS, &[endpoints[0], endpoints[1], loopback()]);
-    rig.post(9);
+    rig.post_shared(9);
     let to =
         [SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), rig.at[0].port())), rig.at[1], rig.at[2]];
     for (socket, &to) in to.iter().enumerate() {
         peer(to).send_to(&payload(socket, 100), to).unwrap();
-        rig.receive(1, |at, bytes, arrival| {
+        rig.receive_each(1, |at, bytes, arrival| {
             assert_eq!((at as usize, bytes), (socket, &payload(socket, 100)[..]));
             let asked = socket < 2;
             assert_eq!(arrival.local, asked.then_some(to.ip()));
@@ -201,7 +201,7 @@ fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
         meta: false,
     };
     let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
-    assert_eq!(rig.post(150_000), 150_000);
+    assert_eq!(rig.post_shared(150_000), 150_000);
     assert_eq!(rig.requests[0].outstanding(), (150_000, 0));
     assert_eq!(rig.queue.common.with_buffers(|b| b.held()).0, WINDOW);
     let sender = peer(rig.at[0]);
@@ -222,13 +222,13 @@ fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
     assert!(rig.queue.common.with_buffers(|b| b.held()).0 > WINDOW / 2);
     assert_eq!(rig.requests[0].outstanding(), (147_000, 0));
     drop(kept);
-    assert_eq!(rig.post(150_000), 3000);
+    assert_eq!(rig.post_shared(150_000), 3000);
     rig.stop();
 }
 
 fn a_waker_ends_a_wait<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     for at_least in [1, 20, 1] {
         let waker = rig.queue.waker();
         let other = thread::spawn(move || waker.wake());
@@ -259,7 +259,7 @@ fn a_waker_ends_a_wait<T: Sharing>(polling: Polling) {
 /// They do not end it, unless the provider can tell that there are enough.
 fn datagrams_gather<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(64);
+    rig.post_shared(64);
     let sender = peer(rig.at[0]);
     let tells = matches!(polling, Polling::Interrupt | Polling::KernelThread);
     for round in 0..4 {
@@ -298,7 +298,7 @@ fn what_a_sweep_leaves_behind_is_known<T: Sharing>(polling: Polling) {
         rig.stop();
         return;
     }
-    rig.post(2 * COUNT);
+    rig.post_shared(2 * COUNT);
     // Both kinds of batch: what armed receives had taken before, and what is swept.
     for at in [0, 1, 0] {
         let sender = peer(rig.at[at]);
@@ -327,7 +327,7 @@ fn what_a_sweep_leaves_behind_is_known<T: Sharing>(polling: Polling) {
 /// Also after looks at an empty queue: so a thread may sleep ahead of the datagram that it expects.
 fn a_timed_wait_ends_with_a_datagram<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(64);
+    rig.post_shared(64);
     let (sender, to) = (peer(rig.at[0]), rig.at[0]);
     for _ in 0..20 {
         for _ in 0..3 {
@@ -353,7 +353,7 @@ const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
 fn a_waker_ends_gathering<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
-    rig.post(4);
+    rig.post_shared(4);
     for _ in 0..3 {
         let waker = rig.queue.waker();
         let other = thread::spawn(move || waker.wake());
@@ -374,8 +374,8 @@ fn completions_that_find_no_room<T: Sharing>(polling: Polling) {
     let mut opened = Provider::<T>::open(&uring, &[loopback()], &region, &needs).unwrap();
     let wanted = Wanted { submissions: 4, completions: 8, ..uring.wanted::<T>(&needs, 1) };
     (opened.io, opened.flags) = ring::set_up("the test", &wanted).unwrap();
-    let mut rig = Rig::<T>::start(uring, needs, region, opened);
-    rig.post(100);
+    let mut rig = Rig::<T>::start(&uring, needs, region, opened).unwrap();
+    rig.post_shared(100);
     let sender = peer(rig.at[0]);
     // If the receives are armed late, nothing overflows in that round: then there is another.
     let by = Instant::now() + PATIENCE;
@@ -387,7 +387,7 @@ fn completions_that_find_no_room<T: Sharing>(polling: Polling) {
             sender.send_to(&payload(number, 20), rig.at[0]).unwrap();
         }
         let mut next = 0;
-        rig.receive(80, |_, bytes, _| {
+        rig.receive_each(80, |_, bytes, _| {
             assert_eq!(bytes, payload(next, 20));
             next += 1;
         });

@@ -37,7 +37,7 @@ fn an_echo_answers_every_datagram_from_its_address<T: Sharing>(polling: Polling)
     let any = Endpoint { address: (Ipv4Addr::UNSPECIFIED, 0).into(), options };
     let v6 = Endpoint { address: (Ipv6Addr::LOCALHOST, 0).into(), options };
     let mut rig = Rig::<T>::new(polling, needs, &[any, v6]);
-    assert_eq!(rig.post(64), 64);
+    assert_eq!(rig.post_shared(64), 64);
     let to = [SocketAddr::from((Ipv4Addr::new(127, 0, 0, 3), rig.at[0].port())), rig.at[1]];
     let peers = to.map(peer);
     for round in 0..20 {

@@ -7,6 +7,7 @@ use crate::{
     socket::tests::free_again,
     udp::{Contract, Datagram, Handler, Outbox, Replies, Server, Transmit, designs},
 };
+use std::sync::{Arc, RwLock, mpsc};
 
 /// Datagrams that a client sends before it waits for their echoes.
 const WINDOW: usize = 16;
@@ -157,6 +158,70 @@ fn every_design_echoes_every_byte_over_both_families_and_gives_every_slice_back(
                     assert_eq!((slices.returned, slices.missing), (slices.made, 0), "{name}");
                     drop(free_again(to));
                 }
+            }
+        }
+    });
+}
+
+#[test]
+fn every_design_takes_a_burst_of_as_many_as_are_outstanding_while_it_is_held() {
+    /// No more than the devices of the wire hold themselves where nobody has a core to pass frames on.
+    const OUTSTANDING: usize = 200;
+    on_a_wire(|wire| {
+        for design in designs().into_iter().filter(|d| d.about().contract == Contract::Rio) {
+            let has = |name: &str| design.known_options().iter().any(|one| one.name == name);
+            let threads: &[&str] = match design.about().name {
+                "rio-sharded" => &["1"], // the device has one queue
+                _ if has("threads") => &["1", "4"],
+                _ => &[""],
+            };
+            for threads in threads {
+                let mut design = design.clone();
+                design.set("provider", "xdp").unwrap();
+                design.set("outstanding", &OUTSTANDING.to_string()).unwrap();
+                if !threads.is_empty() {
+                    design.set("threads", threads).unwrap();
+                }
+                let name = format!("{} on {threads} threads", design.about().name);
+                let gate = Arc::new(RwLock::new(()));
+                let (handled, datagrams) = mpsc::channel();
+                let held = Arc::clone(&gate);
+                let make = move |_| {
+                    let (held, handled) = (Arc::clone(&held), handled.clone());
+                    move |datagram: Datagram<'_>, _: &mut Replies<'_>| {
+                        drop(held.read());
+                        handled.send(datagram.bytes.to_vec()).unwrap();
+                    }
+                };
+                let hold = gate.write();
+                let server = Server::bind(ours(OURS_V4)).payload_bytes(64);
+                let running = server.start(design, make).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let to = running.local_addresses()[0];
+                let client = wire.client(to);
+                let mut sent: Vec<_> = (0..OUTSTANDING).map(|i| payload(i, 8 + i % 57)).collect();
+                for bytes in &sent {
+                    client.send_to(bytes, to).unwrap();
+                }
+                drop(hold);
+                while !sent.is_empty() {
+                    let came = datagrams.recv_timeout(PATIENCE);
+                    let came =
+                        came.unwrap_or_else(|_| panic!("{name}: {} did not come", sent.len()));
+                    let place = sent.iter().position(|bytes| *bytes == came);
+                    sent.swap_remove(
+                        place.unwrap_or_else(|| panic!("{name}: {came:?} was not sent")),
+                    );
+                }
+                let report = running.stop();
+                assert!(report.failure.is_none(), "{name}: {:?}", report.failure);
+                let (total, slices) = (report.total(), report.slices);
+                assert_eq!(
+                    (total.no_buffer, total.overflows, total.discarded),
+                    (0, 0, 0),
+                    "{name}"
+                );
+                assert_eq!((slices.returned, slices.missing), (slices.made, 0), "{name}");
+                drop(free_again(to));
             }
         }
     });

@@ -10,8 +10,9 @@ use crate::{
     counters::Counters,
     rio::{
         Completion, CompletionQueue, HandOver, OneThread, Outcome, RequestQueue as _, Woken,
+        provider_tests::{self, PATIENCE, payload},
         wire_tests::{
-            self, OURS_V4, OURS_V6, PATIENCE, THEIRS, THEIRS_V4, THEIRS_V6, Wire, ours, payload,
+            self, OURS_V4, OURS_V6, THEIRS, THEIRS_V4, THEIRS_V6, Wire, ours, posted, try_posted,
         },
     },
     socket::{Ecn, Peer},
@@ -24,7 +25,7 @@ use std::{
 };
 
 /// Queues at our end of a wire.
-type Rig<T> = wire_tests::Rig<T, Xdp>;
+type Rig<T> = provider_tests::Rig<T, Xdp>;
 
 /// Runs a test at our end of a wire, on a thread of its own, or says why it cannot.
 fn on_a_wire(test: impl FnOnce(&Wire) + Send + 'static) {

@@ -8,7 +8,7 @@ const LONGEST: [usize; 2] = [1500 - 28, 1500 - 48];
 
 fn echoes<T: Sharing>(wire: &Wire) {
     for (i, at) in [OURS_V4, OURS_V6].into_iter().enumerate() {
-        let mut rig = Rig::<T>::new(Xdp::default(), NEEDS, &[ours(at).into()]);
+        let mut rig = posted::<T, _>(&Xdp::default(), NEEDS, &[ours(at).into()]);
         let to = rig.at[0];
         assert_ne!(to.port(), 0);
         let clients = [wire.client(to), wire.client(to)];
@@ -53,7 +53,7 @@ fn a_device_serves_several_addresses_of_both_families() {
             endpoint
         };
         let at = [local(OURS_V4), local(OURS_V6), local(OURS_V4)];
-        let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &at);
+        let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &at);
         for number in 0..12 {
             let to = rig.at[number % 3];
             let client = wire.client(to);
@@ -86,7 +86,7 @@ fn a_burst_of_as_many_as_are_outstanding_finds_a_slice_each() {
         let taken = |receive_buffer| {
             let options = SocketOptions { receive_buffer, ..SocketOptions::default() };
             let endpoint = Endpoint { address: ours(OURS_V4), options };
-            let mut rig = Rig::<OneThread>::new(Xdp::default(), needs, &[endpoint]);
+            let mut rig = posted::<OneThread, _>(&Xdp::default(), needs, &[endpoint]);
             let (to, client) = (rig.at[0], wire.client(rig.at[0]));
             for number in 0..BURST {
                 client.send_to(&number.to_le_bytes(), to).unwrap();
@@ -118,7 +118,7 @@ fn a_burst_of_as_many_as_are_outstanding_finds_a_slice_each() {
 fn the_frame_tells_who_sent_it_and_to_which_port() {
     on_a_wire(|wire| {
         let any = Xdp { any_port: true, ..Xdp::default() };
-        let mut rig = Rig::<OneThread>::new(any, NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&any, NEEDS, &[ours(OURS_V4).into()]);
         let client = wire.client(rig.at[0]);
         let theirs = wire.inside(|| {
             device::of_address(THEIRS_V4.parse().unwrap(), client.as_raw_fd()).unwrap().unwrap()
@@ -140,7 +140,7 @@ fn the_frame_tells_who_sent_it_and_to_which_port() {
 #[test]
 fn what_is_not_ours_goes_to_the_kernel() {
     on_a_wire(|wire| {
-        let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         // Another port of ours, and another family: ARP and neighbour discovery work, too.
         for at in [OURS_V4, OURS_V6] {
             let other = UdpSocket::bind(ours(at)).unwrap();
@@ -194,7 +194,7 @@ fn lost(rig: &mut Rig<OneThread>) -> (u64, u64) {
 #[test]
 fn what_is_left_to_a_device_to_cut_comes_apart_where_the_driver_runs_the_program() {
     on_a_wire(|wire| {
-        let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         assert!(rig.granted.iter().any(|(name, how)| *name == "xdp" && how.contains("native")));
         for size in [20, 64, 1472] {
             send_segments(wire, rig.at[0], size);
@@ -217,7 +217,7 @@ fn what_is_left_to_a_device_to_cut_is_counted_as_lost_where_it_comes_as_one() {
     on_a_wire(|wire| {
         for (size, expected) in [(1472, (1, 0)), (20, (0, 1))] {
             let generic = Xdp::of(Mode::Generic);
-            let mut rig = Rig::<OneThread>::new(generic, NEEDS, &[ours(OURS_V4).into()]);
+            let mut rig = posted::<OneThread, _>(&generic, NEEDS, &[ours(OURS_V4).into()]);
             let how = &rig.granted.iter().find(|(name, _)| *name == "xdp").unwrap().1;
             assert!(how.contains("generic") && how.contains("discarded"), "{how}");
             send_segments(wire, rig.at[0], size);
@@ -232,7 +232,7 @@ fn outside_the_driver_what_a_sender_has_done_himself_arrives() {
     on_a_wire(|wire| {
         wire.inside(|| leave_nothing_to(THEIRS)).unwrap();
         let generic = Xdp::of(Mode::Generic);
-        let mut rig = Rig::<OneThread>::new(generic, NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&generic, NEEDS, &[ours(OURS_V4).into()]);
         let to = rig.at[0];
         let client = wire.client(to);
         for number in 0..4 {
@@ -276,7 +276,7 @@ fn every_mode_that_the_device_has_receives_and_says_which_it_is() {
             (Mode::Generic, "generic", "by the kernel"),
             (Mode::BusyPolled, "native", "by the thread"),
         ] {
-            let mut rig = Rig::<OneThread>::new(Xdp::of(mode), NEEDS, &[ours(OURS_V4).into()]);
+            let mut rig = posted::<OneThread, _>(&Xdp::of(mode), NEEDS, &[ours(OURS_V4).into()]);
             let granted =
                 |wanted: &str| &rig.granted.iter().find(|(name, _)| *name == wanted).unwrap().1;
             assert!(granted("xdp").starts_with(xdp), "{mode:?}: {}", granted("xdp"));
@@ -294,7 +294,7 @@ fn every_mode_that_the_device_has_receives_and_says_which_it_is() {
 #[test]
 fn damaged_datagrams_are_counted_and_their_slices_stay() {
     on_a_wire(|wire| {
-        let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         let to = rig.at[0];
         let client = wire.client(to);
         let mine = rig.queue_device();
@@ -361,7 +361,7 @@ fn send_frame(frame: &[u8]) -> io::Result<()> {
 fn what_finds_no_slice_is_counted() {
     on_a_wire(|wire| {
         let needs = Needs { receives: 4, ..NEEDS };
-        let mut rig = Rig::<OneThread>::new(Xdp::default(), needs, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Xdp::default(), needs, &[ours(OURS_V4).into()]);
         let to = rig.at[0];
         let client = wire.client(to);
         for number in 0..20 {
@@ -402,7 +402,7 @@ fn answers_in_a_row_to_one_client_leave_as_one_by_the_socket_and_others_as_frame
         for send_offload in [true, false] {
             let mut endpoint = Endpoint::from(ours(OURS_V4));
             endpoint.options.send_offload = send_offload;
-            let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[endpoint]);
+            let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[endpoint]);
             let told = rig.granted.iter().any(|(name, _)| *name == "send-offload");
             assert_eq!(told, send_offload);
             let to = rig.at[0];
@@ -442,7 +442,7 @@ fn answers_in_a_row_to_one_client_leave_as_one_by_the_socket_and_others_as_frame
 #[test]
 fn what_cannot_be_sent_says_why() {
     on_a_wire(|wire| {
-        let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         let to = rig.at[0];
         let client = wire.client(to);
         client.send_to(b"hello", to).unwrap();
@@ -470,7 +470,7 @@ fn what_cannot_be_sent_says_why() {
 fn who_has_not_written_is_sent_to_from_the_same_address_and_port() {
     on_a_wire(|wire| {
         for at in [OURS_V4, OURS_V6] {
-            let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(at).into()]);
+            let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(at).into()]);
             let to = rig.at[0];
             let client = wire.client(to);
             let peer = Peer { ecn: Some(Ecn::Ect0), ..client.local_addr().unwrap().into() };
@@ -493,7 +493,7 @@ fn who_has_not_written_is_sent_to_from_the_same_address_and_port() {
 #[test]
 fn a_waker_ends_a_wait_and_a_time_out_is_never_short() {
     on_a_wire(|_| {
-        let mut rig = Rig::<HandOver>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let mut rig = posted::<HandOver, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         let waker = rig.queue.waker();
         waker.wake();
         let woken = rig.queue.wait(1, Some(PATIENCE), &rig.counters).unwrap();
@@ -510,7 +510,7 @@ fn a_waker_ends_a_wait_and_a_time_out_is_never_short() {
 #[test]
 fn queues_that_are_dropped_leave_their_slices_to_the_kernel() {
     on_a_wire(|_| {
-        let rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         let region = Arc::clone(&rig.region);
         drop(rig);
         assert_eq!(region.leaked(), NEEDS.receives);
@@ -523,8 +523,8 @@ fn a_device_has_one_server_and_is_free_after_it() {
     on_a_wire(|wire| {
         let at = [ours(OURS_V4).into()];
         for _ in 0..3 {
-            let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &at);
-            let refused = Rig::<OneThread>::try_new(Xdp::default(), NEEDS, &at).err().unwrap();
+            let mut rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &at);
+            let refused = try_posted::<OneThread, _>(&Xdp::default(), NEEDS, &at).err().unwrap();
             assert!(refused.to_string().contains("give one server both"), "{refused}");
             let to = rig.at[0];
             wire.client(to).send_to(b"hello", to).unwrap();
@@ -550,7 +550,7 @@ fn rig_device() -> u32 {
 #[test]
 fn a_queue_that_is_held_is_not_released() {
     on_a_wire(|_| {
-        let rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        let rig = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         let soon = Instant::now() + Duration::from_millis(20);
         assert!(!Probe::new().unwrap().await_release(rig_device(), 0, soon));
         rig.stop();
@@ -562,8 +562,9 @@ fn addresses_that_no_device_alone_has_are_refused_with_what_to_do() {
     on_a_wire(|_| {
         for (at, part) in [("0.0.0.0", "every address"), ("127.0.0.1", "loopback"), ("::", "every")]
         {
-            let refused =
-                Rig::<OneThread>::try_new(Xdp::default(), NEEDS, &[ours(at).into()]).err().unwrap();
+            let refused = try_posted::<OneThread, _>(&Xdp::default(), NEEDS, &[ours(at).into()])
+                .err()
+                .unwrap();
             let text = refused.to_string();
             assert!(matches!(refused, Error::Unavailable(_)), "{text}");
             assert!(text.contains(part) && text.contains("bind the address of"), "{text}");
@@ -586,14 +587,14 @@ fn each_queue_of_a_device_can_have_a_socket() {
     on_a_wire_of(2, |_| {
         let mut endpoint = Endpoint::from(ours(OURS_V4));
         endpoint.options.reuse_port = true;
-        let first = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[endpoint]);
+        let first = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[endpoint]);
         endpoint.address = first.at[0];
-        let second = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[endpoint]);
+        let second = posted::<OneThread, _>(&Xdp::default(), NEEDS, &[endpoint]);
         let queue = |rig: &Rig<OneThread>| {
             rig.granted.iter().find(|(name, _)| *name == "device-queue").unwrap().1.clone()
         };
         assert_eq!([queue(&first), queue(&second)], ["0 of 2", "1 of 2"]);
-        let third = Rig::<OneThread>::try_new(Xdp::default(), NEEDS, &[endpoint]).err().unwrap();
+        let third = try_posted::<OneThread, _>(&Xdp::default(), NEEDS, &[endpoint]).err().unwrap();
         assert!(third.to_string().contains("has 2 queues"), "{third}");
         first.stop();
         second.stop();

@@ -16,7 +16,7 @@ const PATIENCE: u32 = 1024;
 
 /// What a socket knows of it. Threads may miss each other's notes, which costs a refusal more.
 #[derive(Debug)]
-pub(super) struct Joins {
+pub(super) struct Segmentation {
     supported: bool,
     /// Datagrams of this size were refused.
     refused: AtomicU32,
@@ -24,7 +24,7 @@ pub(super) struct Joins {
     left: AtomicU32,
 }
 
-impl Joins {
+impl Segmentation {
     /// Finds out whether the kernel knows of it.
     pub(super) fn ask(socket: &Socket) -> Self {
         let mut value: libc::c_int = 0;
@@ -81,15 +81,16 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_not_tried_for_a_while() {
-        let joins = Joins { supported: true, refused: AtomicU32::new(0), left: AtomicU32::new(0) };
-        assert_eq!(joins.longest(), usize::MAX);
-        joins.refused(NonZeroU16::new(1400).unwrap());
-        assert_eq!(joins.longest(), 1399);
-        joins.refused(NonZeroU16::new(600).unwrap());
-        joins.refused(NonZeroU16::new(900).unwrap());
+        let segmentation =
+            Segmentation { supported: true, refused: AtomicU32::new(0), left: AtomicU32::new(0) };
+        assert_eq!(segmentation.longest(), usize::MAX);
+        segmentation.refused(NonZeroU16::new(1400).unwrap());
+        assert_eq!(segmentation.longest(), 1399);
+        segmentation.refused(NonZeroU16::new(600).unwrap());
+        segmentation.refused(NonZeroU16::new(900).unwrap());
         for _ in 0..PATIENCE {
-            assert_eq!(joins.longest(), 599);
+            assert_eq!(segmentation.longest(), 599);
         }
-        assert_eq!(joins.longest(), usize::MAX);
+        assert_eq!(segmentation.longest(), usize::MAX);
     }
 }

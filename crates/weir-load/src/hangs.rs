@@ -1,34 +1,34 @@
-//! Finds generators that hang: a call that does not return, as of a driver that waits for its device for ever.
+//! Finds threads that hang: a call that does not return, as of a driver that waits for its device for ever.
 //!
 //! Each counts its turns, of which it makes two a second at the least, however slow its pace. Looks are counted, and not time:
-//! generators do not hang where the whole process was stopped for a while (Ctrl-Z, a suspended machine).
+//! threads do not hang where the whole process was stopped for a while (Ctrl-Z, a suspended machine).
 
 use std::time::{Duration, Instant};
 
-/// How often the generators are looked at.
+/// How often the threads are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many looks in a row one that hangs has made no turn.
 const LOOKS_MAX: u32 = 5;
 
-/// What is known of each generator.
-pub(super) struct Hangs {
+/// What is known of each thread.
+pub(crate) struct Hangs {
     looked: Instant,
     /// The turns that each had made, and since how many looks.
     each: Vec<(u64, u32)>,
 }
 
 impl Hangs {
-    pub(super) fn new(generators: usize) -> Self {
-        Self { looked: Instant::now(), each: vec![(0, 0); generators] }
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { looked: Instant::now(), each: vec![(0, 0); threads] }
     }
 
     /// How long until they are to be looked at.
-    pub(super) fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         LOOK_EVERY.saturating_sub(self.looked.elapsed())
     }
 
     /// Looks at the turns that each has made, if it is time; none of one that has nothing to do. Gives which hangs.
-    pub(super) fn look(&mut self, turns: impl Iterator<Item = Option<u64>>) -> Option<usize> {
+    pub(crate) fn look(&mut self, turns: impl Iterator<Item = Option<u64>>) -> Option<usize> {
         if !self.left().is_zero() {
             return None;
         }
@@ -47,11 +47,11 @@ impl Hangs {
     }
 }
 
-/// What is said of it.
-pub(super) fn in_words(generator: usize, generators: usize) -> String {
+/// What is said of one of so many.
+pub(crate) fn in_words(what: &str, number: usize, of: usize) -> String {
     format!(
-        "generator {} of {generators} hangs: a call of it has not returned for {} s",
-        generator + 1,
+        "{what} {} of {of} hangs: a call of it has not returned for {} s",
+        number + 1,
         LOOK_EVERY.as_secs() * u64::from(LOOKS_MAX)
     )
 }
@@ -70,7 +70,10 @@ mod tests {
         }
         let found = hangs.count([Some(9), None, Some(0)].into_iter());
         assert_eq!(found, Some(2));
-        assert_eq!(in_words(2, 3), "generator 3 of 3 hangs: a call of it has not returned for 5 s");
+        assert_eq!(
+            in_words("generator", 2, 3),
+            "generator 3 of 3 hangs: a call of it has not returned for 5 s"
+        );
     }
 
     #[test]
