@@ -127,11 +127,14 @@ fn with_names<R>(look: impl FnOnce(&mut Names) -> R) -> R {
     look(names.get_or_insert_with(|| Names::new(MOST)))
 }
 
+/// What is done with the name that an address stands for.
+type Look<'a> = &'a mut dyn FnMut(&mut Entry);
+
 /// What is done where there are names.
 #[derive(Debug)]
 struct Does {
     address_of: fn(&[u8]) -> Option<SocketAddr>,
-    look_at: fn(&SocketAddr, &mut dyn FnMut(&mut Entry)),
+    look_at: fn(&SocketAddr, Look<'_>),
     open: fn(&Endpoint) -> Result<Native, Error>,
 }
 

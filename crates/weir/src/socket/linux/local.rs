@@ -39,12 +39,15 @@ const BEFORE_PATH: usize = offset_of!(libc::sockaddr_un, sun_path);
 /// How many datagrams wait at a socket, at most.
 const QUEUE: &str = "/proc/sys/net/unix/max_dgram_qlen";
 
+/// Removes the file of a socket.
+type Remove = fn(&OwnFile);
+
 /// What only such a socket has.
 #[derive(Debug)]
 pub(super) struct Local {
     name: KeptName,
     /// Which goes with it, and by what: a program that opens none of these has no code that removes files.
-    file: Option<(OwnFile, fn(&OwnFile))>,
+    file: Option<(OwnFile, Remove)>,
     /// Others have the socket, too.
     is_given: bool,
 }
@@ -80,7 +83,7 @@ pub(in crate::socket) fn open_unix(endpoint: &Endpoint) -> Result<Native, Error>
             (socket, file)
         }
     };
-    let file = file.map(|file| (file, OwnFile::remove as fn(&OwnFile)));
+    let file = file.map(|file| (file, OwnFile::remove as Remove));
     let own = own_name(&socket).and_then(|name| KeptName::new(&name)).map_err(failed)?;
     let local = Local { name: own, file, is_given: options.given.is_some() };
     if let Some(bytes) = options.send_buffer_bytes {
