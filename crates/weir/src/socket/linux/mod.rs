@@ -18,14 +18,17 @@ pub(crate) use ending::Ending;
 pub(crate) use joined::{Joined, MOST_JOINED};
 #[cfg(feature = "udp")]
 pub(super) use local::bound_unix;
-pub(super) use local::path_of;
 pub(crate) use local::{LOCAL_NAME_BYTES, encode_local, of_unix_peer};
+pub(super) use local::{open_unix, path_of};
 pub(crate) use message::{
     CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment,
     name_source, read_control,
 };
 
-use super::{Arrival, Endpoint, Meta, Mode, Peer, Shard, names::stands_for_name};
+use super::{
+    Arrival, Endpoint, Meta, Mode, Peer, Shard,
+    names::{self, stands_for_name},
+};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -87,7 +90,7 @@ impl Native {
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
         let Endpoint { address, options } = *endpoint;
         if stands_for_name(&address) {
-            return local::open(endpoint);
+            return names::open(endpoint);
         }
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
@@ -266,6 +269,13 @@ impl Native {
         }
         let Some(mode) = self.wait_as_long(mode, counters)? else { return Ok(None) };
         let received = self.receive_once(buffer, mode, counters);
+        if self.is_local
+            && matches!(received, Ok(None))
+            && let Err(shut) = self.is_still_open(Some(counters))
+        {
+            // What came just before that.
+            return self.receive_once(buffer, Mode::Try, counters)?.map(Some).ok_or(shut);
+        }
         if self.errors.is_none() {
             return received;
         }
