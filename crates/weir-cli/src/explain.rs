@@ -6,8 +6,8 @@ use clap::Args;
 use weir::counters::names::{CALLS, Name, TCP, UDP};
 use weir_lab::report::explain::{Meaning, meanings};
 
-use crate::compare::display::width;
 use crate::exit;
+use crate::width::width;
 
 /// Say what a column, a counter or a figure of a progress line means.
 ///

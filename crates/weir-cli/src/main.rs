@@ -42,6 +42,7 @@ mod shown;
 mod simulate;
 mod tune;
 mod utc;
+mod width;
 
 use std::error::Error as _;
 use std::net::AddrParseError;

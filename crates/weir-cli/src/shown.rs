@@ -13,10 +13,10 @@ use weir_load::{
 };
 
 use crate::{
-    compare::display::width,
     exit::{DATA_ERRORS, FAILED, Failure, INTERRUPTED, OK},
     interrupts,
     intervals::{Interval, Intervals},
+    width::width,
 };
 
 /// Version of the JSON documents.

@@ -17,8 +17,8 @@ use weir_lab::simulate::{
 };
 use weir_load::quantity::{parse_count, parse_rate, parse_time};
 
-use crate::compare::{display::width, output};
 use crate::exit::{self, Failure};
+use crate::{compare::output, width::width};
 
 /// Predict how the UDP designs do on many cores: a model, not a measurement.
 ///

@@ -8,11 +8,11 @@
 //! roughly (the clock algorithm), unless a socket is bound to it: what is sent to its address from then on is not sent.
 //! A name that is known already costs a lock and a look into a hash table, and no memory.
 //!
-//! Most programs have no Unix sockets. So what keeps names, and what opens such sockets, is called through [`Does`], which only
-//! whoever makes a name puts there: a program in which nobody does has none of that code.
+//! Most programs have no Unix sockets. So what keeps names is called through [`Does`], which only whoever makes a name puts
+//! there: a program in which nobody does has none of that code.
 
-use super::{Endpoint, Native, native};
-use crate::{Error, stream::UnixAddress};
+use super::Endpoint;
+use crate::Error;
 use std::{
     collections::HashMap,
     io,
@@ -135,7 +135,6 @@ type Look<'a> = &'a mut dyn FnMut(&mut Entry);
 struct Does {
     address_of: fn(&[u8]) -> Option<SocketAddr>,
     look_at: fn(&SocketAddr, Look<'_>),
-    open: fn(&Endpoint) -> Result<Native, Error>,
 }
 
 static DOES: OnceLock<Does> = OnceLock::new();
@@ -149,7 +148,6 @@ fn does() -> &'static Does {
         look_at: |address, look| {
             with_names(|names| names.entry(address).into_iter().for_each(look))
         },
-        open: native::open_unix,
     })
 }
 
@@ -165,15 +163,6 @@ pub(super) fn with_name<R>(address: &SocketAddr, read: impl FnOnce(&[u8]) -> R) 
     let (does, mut read, mut result) = (DOES.get()?, Some(read), None);
     (does.look_at)(address, &mut |entry| result = read.take().map(|read| read(&entry.name)));
     result
-}
-
-/// Opens the socket for an address that stands for a name.
-#[allow(dead_code, reason = "not every system has Unix sockets of datagrams")]
-pub(super) fn open(endpoint: &Endpoint) -> Result<Native, Error> {
-    match DOES.get() {
-        Some(does) => (does.open)(endpoint),
-        None => Err(stands_for_none(endpoint)),
-    }
 }
 
 /// The address of an endpoint stands for no name, or for one that was forgotten.
@@ -216,44 +205,15 @@ fn too_many() -> io::Error {
     io::Error::other("there are too many Unix sockets")
 }
 
-impl UnixAddress {
-    /// The name of a peer on a Unix datagram socket, where it is the address that stands for one: handlers are told such
-    /// addresses ([`Datagram::source`](crate::udp::Datagram::source)). `None` where it is an address of the internet or of a
-    /// peer that has no name, or the name was forgotten: a program remembers the 65,536 that came or were asked for last.
-    pub fn of(address: SocketAddr) -> Option<Self> {
-        with_name(&address, |name| match name.split_first() {
-            Some((0, name)) => Self::from(native::path_of([b"@", name].concat())),
-            // What would be taken for an abstract name is the file of that name here.
-            Some((b'@', _)) => Self::from(native::path_of([b"./", name].concat())),
-            _ => Self::from(native::path_of(name.to_vec())),
-        })
-    }
-}
-
-impl TryFrom<&UnixAddress> for SocketAddr {
-    type Error = io::Error;
-
-    /// The address that stands for this name, for whom a server on a Unix datagram socket shall send to
-    /// ([`Transmit::destination`](crate::udp::Transmit::destination)). To be asked for anew from time to time, since names that nobody asks for are
-    /// forgotten ([`UnixAddress::of`]).
-    ///
-    /// ```
-    /// use std::net::SocketAddr;
-    /// use weir::stream::UnixAddress;
-    ///
-    /// let name = UnixAddress::from("@example");
-    /// let address = SocketAddr::try_from(&name).unwrap();
-    /// assert_eq!(UnixAddress::of(address), Some(name));
-    /// assert_eq!(UnixAddress::of("127.0.0.1:80".parse().unwrap()), None);
-    /// ```
-    fn try_from(name: &UnixAddress) -> io::Result<SocketAddr> {
-        (does().address_of)(&name.name_bytes()?).ok_or_else(too_many)
-    }
+/// The address that stands for a name, which is made known for it.
+pub(super) fn made_for(name: &[u8]) -> io::Result<SocketAddr> {
+    (does().address_of)(name).ok_or_else(too_many)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::UnixAddress;
     use proptest::prelude::*;
     use std::collections::HashSet;
 

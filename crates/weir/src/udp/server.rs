@@ -10,6 +10,7 @@ use crate::{
     socket::{
         Endpoint, Keeping, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, keep_unix,
         leaves_ipv4, named_once, names::KeptName, replies_from_local_address, sockets_can_be_given,
+        unix::kept,
     },
     stream::{UnixAddress, UnixDatagram, unix_availability},
 };
@@ -488,10 +489,7 @@ impl Server {
             let (address, given) = match at {
                 AtUnix::Bound(address) => {
                     let failed = |source| Error::BindUnix { address: address.clone(), source };
-                    let name = address
-                        .name_bytes()
-                        .and_then(|name| KeptName::new(&name))
-                        .map_err(failed)?;
+                    let name = address.name_bytes().and_then(|name| kept(&name)).map_err(failed)?;
                     let stands_for_it = name.address();
                     names.push(Arc::new(name));
                     (stands_for_it, None)

@@ -25,10 +25,7 @@ pub(crate) use message::{
     name_source, read_control,
 };
 
-use super::{
-    Arrival, Endpoint, Meta, Mode, Peer, Shard,
-    names::{self, stands_for_name},
-};
+use super::{Arrival, Endpoint, Meta, Mode, Peer, Shard, names::stands_for_name};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -89,9 +86,6 @@ pub struct Native {
 impl Native {
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
         let Endpoint { address, options } = *endpoint;
-        if stands_for_name(&address) {
-            return names::open(endpoint);
-        }
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
