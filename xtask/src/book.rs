@@ -25,8 +25,8 @@ const STUDY_OF_UDP: &str = "originals/udp.md";
 const STUDY_OF_TCP: &str = "originals/tcp.md";
 /// How the name of a page ends.
 const PAGE: &str = ".md";
-/// How the names of files end that pages lead to, besides pages: images, and schemas.
-const FILES: [&str; 3] = [".png", ".svg", ".json"];
+/// How the names of files end that pages lead to, besides pages: images, schemas, and costs of the model.
+const FILES: [&str; 4] = [".png", ".svg", ".json", ".toml"];
 
 /// The README, beside the pages.
 const README: &str = "README.md";

@@ -20,9 +20,8 @@ use crate::packages;
 /// The library's package.
 const LIBRARY: &str = "weir-io";
 
-/// The largest that a program may be which names one design by its type, in bytes. The goal is 800,000, which Unix datagram
-/// sockets broke: whoever makes programs smaller lowers this.
-const MOST_BYTES: u64 = 850_000;
+/// The largest that a program may be which names one design by its type, in bytes.
+const MOST_BYTES: u64 = 800_000;
 
 /// What is built unless a design is named.
 const DESIGNS: [&str; 4] = ["udp::BlockingBatch", "udp::AnyDesign", "tcp::Epoll", "tcp::AnyDesign"];

@@ -222,10 +222,10 @@ fn run(design: &str, seconds: u64, beside: Option<Beside>) -> Result<Run, String
         }
     };
     let us = |name: &str| {
-        let ns = taken["report"]["latency_ns"]["percentile"][name].as_f64();
+        let ns = taken["report"]["latency_ns"][name].as_f64();
         ns.map(|ns| ns / 1e3).ok_or_else(|| format!("no percentile {name} in {taken}"))
     };
-    Ok(Run { p50_us: us("50")?, p99_us: us("99")?, flood_bytes_per_s })
+    Ok(Run { p50_us: us("p50")?, p99_us: us("p99")?, flood_bytes_per_s })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -75,7 +75,7 @@ fn run(design: &str, asked: &Asked) -> Result<String, String> {
     };
     let count = |name: &str| report[name].as_u64().unwrap_or_default();
     let ms = |name: &str| {
-        let ns = report["latency_ns"]["percentile"][name].as_f64();
+        let ns = report["latency_ns"][name].as_f64();
         ns.map_or("unknown".into(), |ns| format!("{:.2}", ns / 1e6))
     };
     Ok(format!(
@@ -95,8 +95,8 @@ fn run(design: &str, asked: &Asked) -> Result<String, String> {
         count("messages_over"),
         count("messages_unanswered"),
         count("messages_due_unsent"),
-        ms("50"),
-        ms("99"),
+        ms("p50"),
+        ms("p99"),
         report["latency_ns"]["max"]
             .as_f64()
             .map_or("unknown".into(), |ns| format!("{:.2}", ns / 1e6)),

@@ -34,9 +34,9 @@ use crate::exit::Failure;
 
 /// What a caller may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed, was interrupted, or nothing could be judged against the baseline; 2 wrong usage; 3 complete, but a row \
+Exit codes: 0 success; 1 it failed, or nothing could be judged against the baseline; 2 wrong usage; 3 complete, but a row \
 failed its check, a run failed, or its data or ledger are wrong; 4 a figure is worse than the \
-baseline's; 5 no design can run here.";
+baseline's; 5 no design can run here; 130 it was ended by Ctrl-C, with what was measured until then.";
 
 /// Compare every design that can run here, under the same load.
 ///
@@ -125,7 +125,12 @@ impl CompareArgs {
             return Ok(());
         }
         let has_all = |kind: &&str| options.iter().all(|option| option.kinds.contains(kind));
-        let kinds: Vec<&str> = KINDS.into_iter().filter(has_all).collect();
+        let mut kinds: Vec<&str> = KINDS.into_iter().filter(has_all).collect();
+        // A design that none has is told of by the comparison that is meant.
+        let has_designs = |kind: &&str| self.udp.design.iter().all(|spec| has_design(kind, spec));
+        if kinds.iter().any(has_designs) {
+            kinds.retain(has_designs);
+        }
         let names: Vec<&str> = options.iter().map(|option| option.name.as_str()).collect();
         let names = names.join(" and ");
         let given: Vec<String> =
@@ -180,7 +185,24 @@ fn run_here(args: &CompareArgs, root: Option<Arc<AtRoot>>) -> ExitCode {
             let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             run::run(&args.asked(), command, root, |context| args.compare(context))
         }
-        Err(failed) => run::refuse(&args.asked(), &crate::arguments(), &failed),
+        Err(failed) => {
+            // Without a word it is not said yet what is compared.
+            let asked = match args.kind {
+                None => Asked { name: "weir compare", ..args.asked() },
+                Some(_) => args.asked(),
+            };
+            run::refuse(&asked, &crate::arguments(), &failed)
+        }
+    }
+}
+
+/// Whether a kind of comparison has the design that a row begins with.
+fn has_design(kind: &str, spec: &str) -> bool {
+    let name = spec.split_whitespace().next().unwrap_or_default();
+    match kind {
+        "udp" => weir::udp::AnyDesign::parse(name).is_ok(),
+        "tcp" => weir::tcp::AnyDesign::parse(name).is_ok(),
+        _ => weir::device::AnyDesign::parse(name).is_ok(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use weir_lab::exit::{DATA_ERRORS, FAILED, OK, REGRESSION, UNAVAILABLE, USAGE};
+pub use weir_lab::exit::{DATA_ERRORS, FAILED, INTERRUPTED, OK, REGRESSION, UNAVAILABLE, USAGE};
 
 /// Why a command could not do its work.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use clap::Args;
 use weir::counters::names::{CALLS, Name, TCP, UDP};
 use weir_lab::report::explain::{Meaning, meanings};
 
-use crate::compare::display::width;
 use crate::exit;
+use crate::width::width;
 
 /// Say what a column, a counter or a figure of a progress line means.
 ///
@@ -22,16 +22,14 @@ pub struct ExplainArgs {
 /// Runs `weir explain`.
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let words = args.column.join(" ");
-    let mut found: Vec<Meaning> = meanings().into_iter().chain(counters()).chain(lines()).collect();
+    let mut found: Vec<Meaning> = all().collect();
     if found.iter().any(|meaning| meaning.kind == words && is_of_line(meaning)) {
         found.retain(|meaning| meaning.kind == words);
     } else if !args.column.is_empty() {
         found.retain(|meaning| meaning.is_meant_by(&words));
     }
     if found.is_empty() {
-        say!(
-            "weir explain: there is no column or counter {words:?}; `weir explain` lists them all"
-        );
+        say!("weir explain: {}", no_such(&words));
         return ExitCode::from(exit::USAGE);
     }
     let text: String = found.iter().map(|meaning| explained(meaning, width())).collect();
@@ -42,6 +40,48 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
             ExitCode::from(failed.code)
         }
     }
+}
+
+/// All that can be asked for.
+fn all() -> impl Iterator<Item = Meaning> {
+    meanings().into_iter().chain(counters()).chain(lines())
+}
+
+/// How much alike a name must be to be named: 1 for the same.
+const ALIKE: f64 = 0.75;
+/// Most names that are named.
+const NAMED: usize = 3;
+
+/// That there is nothing of that name, and which are the nearest.
+fn no_such(words: &str) -> String {
+    let lower = words.to_lowercase();
+    let alike = |name: &str| strsim::jaro_winkler(&lower, &name.to_lowercase());
+    let names =
+        all().flat_map(|meaning| [meaning.heading, meaning.name.into(), meaning.kind.into()]);
+    let mut near: Vec<(f64, String)> = names
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            // Also of a word of it, if that is no letter or two.
+            let words = name.split([' ', '.', '/', ',']).filter(|word| word.len() > 2);
+            (words.chain([&*name]).map(alike).fold(0.0, f64::max), name)
+        })
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .collect();
+    near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let mut names: Vec<String> = vec![];
+    for (_, name) in near {
+        let name = name.replace('\n', " ");
+        if names.len() < NAMED && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let nearest = match names.len() {
+        0 => String::new(),
+        _ => format!("the nearest: {}; ", names.join(", ")),
+    };
+    format!(
+        "there is no column, counter or figure {words:?}; {nearest}`weir explain` lists them all"
+    )
 }
 
 /// What servers count, by the names in their documents and on their page of metrics.
@@ -151,4 +191,21 @@ fn explained(meaning: &Meaning, width: usize) -> String {
     let options =
         textwrap::Options::new(width.min(100)).initial_indent("    ").subsequent_indent("    ");
     format!("{head}\n{}\n", textwrap::fill(&meaning.about, options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told_with_the_nearest() {
+        for (word, near) in
+            [("recieved/s", "received/s"), ("overflow_s", "overflows"), ("flod", "flood")]
+        {
+            let said = no_such(word);
+            assert!(said.contains("the nearest: ") && said.contains(near), "{said}");
+        }
+        let said = no_such("xyzzy");
+        assert!(!said.contains("nearest") && said.contains("\"xyzzy\""), "{said}");
+    }
 }

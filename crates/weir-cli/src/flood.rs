@@ -7,14 +7,11 @@ use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     path::PathBuf,
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
@@ -35,8 +32,9 @@ use crate::{
     Command,
     cores::permitted,
     exit::{FAILED, UNAVAILABLE, USAGE, Usage},
+    interrupts,
     ranks::{self, Together},
-    shown::{self, Shown},
+    shown::{self, Shown, TellArgs},
 };
 
 /// How long a flood lasts if nothing else is said.
@@ -52,7 +50,8 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 #[command(
     after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong \
                   usage; 3 data or counts are wrong, more was lost than --max-loss, or the pace was not held (see \
-                  --any-pace); 5 it cannot run here."
+                  --any-pace); 5 it cannot run here; 130 it was ended by Ctrl-C, with a report of what was sent until \
+                  then."
 )]
 pub struct FloodArgs {
     /// Address or name of the server.
@@ -91,7 +90,7 @@ pub struct FloodArgs {
     length: usize,
 
     /// Bytes, in hexadecimal, written over the beginning of each datagram, stamp included: for a
-    /// server that expects its own header. weir's servers count such datagrams as strangers.
+    /// server that expects its own header. weir's servers count such datagrams as not of this run (strangers).
     #[arg(long, default_value_t)]
     head: Head,
 
@@ -208,18 +207,17 @@ pub struct FloodArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// One JSON document on stdout, everything else on stderr.
-    #[arg(short = 'J', long)]
-    json: bool,
+    #[command(flatten)]
+    tell: TellArgs,
 }
 
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
 /// data errors, more loss than permitted or a pace that was not held, 5 if nothing could run here.
 pub fn run(args: FloodArgs) -> ExitCode {
     if args.mpi {
-        return ranks::run(args.json, args.any_build, |all, shown| lead(&args, all, shown), follow);
+        return ranks::run(args.tell, args.any_build, |all, shown| lead(&args, all, shown), follow);
     }
-    shown::run(args.json, |shown| attempt(&args, shown))
+    shown::run(args.tell, |shown| attempt(&args, shown))
 }
 
 /// What a flood found, and whether it may be another than was asked for.
@@ -231,7 +229,7 @@ struct Flooded {
 fn attempt(args: &FloodArgs, shown: &mut Shown<Flooded>) -> anyhow::Result<Option<Flooded>> {
     let spec = specify(args)?;
     if args.dry_run {
-        shown.settings(&settings(&spec)?);
+        shown.only_settings(&settings(&spec)?);
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
@@ -380,6 +378,14 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     if let Ok(address) = target.parse() {
         return Ok(address);
     }
+    if let Some(path) = target.strip_prefix("unix:") {
+        return Err(Usage(format!(
+            "{target} is a Unix socket, and datagrams are sent to an address and a port; give an address, such as 127.0.0.1; \
+             a Unix socket of streams takes `weir load tcp unix:{path}`, one of datagrams what other programs send, such as \
+             `socat - UNIX-SENDTO:{path}`"
+        ))
+        .into());
+    }
     if target.is_empty() {
         return Err(Usage(
             "the target is empty; give an address, such as 127.0.0.1, or a name".into(),
@@ -413,14 +419,9 @@ pub fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAd
 
 /// The first Ctrl-C ends the run with its report, the second everything.
 pub fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
-    let (stop, again) = (Arc::clone(stop), AtomicBool::new(false));
-    ctrlc::set_handler(move || {
-        if again.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(FAILED));
-        }
-        stop.request(StopReason::Asked);
-    })
-    .context("cannot handle Ctrl-C")
+    let stop = Arc::clone(stop);
+    let heeded = interrupts::heed(move || stop.request(StopReason::Asked));
+    heeded.map_err(|failure| anyhow!(failure.message))
 }
 
 fn code_of_error(error: &anyhow::Error) -> u8 {
@@ -451,7 +452,7 @@ fn invalid(report: &FloodReport) -> Option<String> {
     let answers = answers.map(|answers| {
         format!(
             "of {} answers, {} were damaged, {} of another size, {} duplicates, {} to requests that their flow had not sent, \
-             and {} from strangers",
+             and {} of no run",
             answers.received,
             answers.corrupt,
             answers.wrong_size,
@@ -493,8 +494,8 @@ fn failure_of(report: &FloodReport) -> Option<String> {
 }
 
 /// The document of a flood that was not even tried.
-pub fn failure(reason: &str) -> String {
-    shown::refusal::<Flooded>(reason)
+pub fn failure(reason: &str, ndjson: bool) -> String {
+    shown::refusal::<Flooded>(reason, ndjson)
 }
 
 #[cfg(test)]

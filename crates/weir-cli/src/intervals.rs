@@ -46,10 +46,6 @@ impl<I: Interval> Intervals<I> {
         self.in_last = 1;
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = &I> {
         self.kept.iter()
     }

@@ -2,7 +2,7 @@
 
 mod show;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{io::ErrorKind, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::anyhow;
 use weir::device::{AnyDesign, Direction, NAMES, Names};
@@ -20,7 +20,7 @@ use crate::{
     exit::{FAILED, UNAVAILABLE, USAGE, Usage},
     flood::heed_interrupts,
     serve::performance::parse_interval,
-    shown::{self, Shown},
+    shown::{self, Shown, TellArgs},
 };
 
 /// How long it is watched if nothing else is said.
@@ -55,7 +55,7 @@ threads, the number is preceded by ≥, and kernel_entries_source says so.
 fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
 
 Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path that must not be read or \
-written to; 3 some I/Os failed; 5 it cannot run here.";
+written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended by Ctrl-C, with the figures so far.";
 
 /// Read a device as fast as one design can, or write to one, and report I/Os per second.
 ///
@@ -141,9 +141,8 @@ pub struct IopsArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// One JSON document on stdout, everything else on stderr.
-    #[arg(short = 'J', long)]
-    json: bool,
+    #[command(flatten)]
+    tell: TellArgs,
 }
 
 /// What came of it: the run, and what taking latencies costs, where that was asked for.
@@ -158,7 +157,7 @@ struct Found {
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
 /// I/Os that failed, 5 if it could not run here.
 pub fn run(args: &IopsArgs) -> ExitCode {
-    shown::run(args.json, |shown| attempt(args, shown))
+    shown::run(args.tell, |shown| attempt(args, shown))
 }
 
 fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<Found>> {
@@ -178,7 +177,7 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
         return Err(Usage(problem).into());
     }
     if args.dry_run {
-        shown.settings(&[settings(&spec), asked(args, &spec, unbound)].concat());
+        shown.only_settings(&[settings(&spec), asked(args, &spec, unbound)].concat());
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
@@ -186,7 +185,7 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
     let asked = asked(args, &spec, unbound);
     let watch = |event: Event<'_>| match event {
         Event::Ready(obtained) => shown.settings(&[obtained, &asked[..]].concat()),
-        Event::Interval(progress) => show::interval(shown, &progress, spec.length),
+        Event::Interval(progress) => show::interval(shown, &progress),
     };
     let report = match &control {
         Some(control) => iops::measure_beside(&spec, control, &stop, watch),
@@ -291,6 +290,8 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
             | weir::Error::Refused { .. },
         ) => USAGE,
         Some(weir::Error::Unavailable(_)) => UNAVAILABLE,
+        // Of the path: nothing else is looked for by a name.
+        Some(weir::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => USAGE,
         Some(_) => FAILED,
         None if error.is::<Usage>() => USAGE,
         None => FAILED,
@@ -298,6 +299,6 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
 }
 
 /// The document of a run that was not even tried.
-pub fn failure(reason: &str) -> String {
-    shown::refusal::<Found>(reason)
+pub fn failure(reason: &str, ndjson: bool) -> String {
+    shown::refusal::<Found>(reason, ndjson)
 }

@@ -33,7 +33,7 @@ use crate::{
     exit::{FAILED, OK, UNAVAILABLE, USAGE, Usage, text_of_error},
     flood::{heed_interrupts, resolve, resolve_control, together},
     ranks::{self, Together},
-    shown::{self, Shown},
+    shown::{self, Shown, TellArgs},
 };
 
 /// The server's port if nothing is said.
@@ -67,7 +67,7 @@ and addresses follow from the number.
 
 Exit codes: 0 success; 1 it failed, or nothing listens there, or connections were not made, were refused, \
 broken off, ended early or left without an answer; 2 wrong usage; 3 bytes were wrong or lost; 5 it cannot \
-run here.";
+run here; 130 it was ended by Ctrl-C, with a report of what was done until then.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
@@ -294,9 +294,8 @@ pub struct LoadTcp {
     #[arg(long)]
     dry_run: bool,
 
-    /// One JSON document on stdout, everything else on stderr.
-    #[arg(short = 'J', long)]
-    json: bool,
+    #[command(flatten)]
+    tell: TellArgs,
 }
 
 /// How a file is sent.
@@ -430,9 +429,9 @@ pub fn run(load: &Load) -> ExitCode {
         return ExitCode::from(run_part(args, share));
     }
     if args.mpi {
-        return ranks::run(args.json, args.any_build, |all, shown| lead(args, all, shown), follow);
+        return ranks::run(args.tell, args.any_build, |all, shown| lead(args, all, shown), follow);
     }
-    shown::run(args.json, |shown| attempt(args, shown))
+    shown::run(args.tell, |shown| attempt(args, shown))
 }
 
 /// What rank 0 tells the others.
@@ -542,7 +541,7 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
         take_share(&mut spec, Share { index: 0, of: processes }, args.threads)?;
     }
     if args.dry_run {
-        shown.settings(&tcp::settings(&spec)?);
+        shown.only_settings(&tcp::settings(&spec)?);
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
@@ -723,8 +722,8 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
 }
 
 /// The document of a load that was not even tried.
-pub fn failure(reason: &str) -> String {
-    shown::refusal::<LoadReport>(reason)
+pub fn failure(reason: &str, ndjson: bool) -> String {
+    shown::refusal::<LoadReport>(reason, ndjson)
 }
 
 #[cfg(test)]

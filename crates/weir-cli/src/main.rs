@@ -27,6 +27,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod flood;
+mod interrupts;
 mod interval;
 mod intervals;
 mod iops;
@@ -41,6 +42,7 @@ mod shown;
 mod simulate;
 mod tune;
 mod utc;
+mod width;
 
 use std::error::Error as _;
 use std::net::AddrParseError;
@@ -187,8 +189,11 @@ fn refuse(error: clap::Error) -> ExitCode {
     let error = in_words(error);
     let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
     let command = arguments();
-    if code != exit::OK && command.iter().skip(1).any(|word| asks_for_json(word)) {
-        print(&format!("{}\n", document_of_refusal(&command, &reason(&error))));
+    let asks = |form: fn(&str) -> bool| command.iter().skip(1).any(|word| form(word));
+    if code != exit::OK && asks(asks_for_json) {
+        print(&format!("{}\n", document_of_refusal(&command, &reason(&error), false)));
+    } else if code != exit::OK && has_events(&command) && asks(asks_for_events) {
+        print(&format!("{}\n", document_of_refusal(&command, &reason(&error), true)));
     }
     match error.print() {
         // Help and version are what was asked for.
@@ -237,6 +242,17 @@ fn asks_for_json(word: &str) -> bool {
     word == "--json" || letters.is_some_and(|letters| letters.contains('J'))
 }
 
+/// `--ndjson`, where that has no file.
+fn asks_for_events(word: &str) -> bool {
+    ["--ndjson", "--json-stream"].contains(&word)
+}
+
+/// Whether the last event of the command is its document.
+fn has_events(command: &[String]) -> bool {
+    let name = command.iter().skip(1).find(|word| !word.starts_with('-')).map(String::as_str);
+    matches!(name, Some("serve" | "flood" | "load" | "iops"))
+}
+
 /// What is wrong, in one line: the first paragraph of what a person is told.
 fn reason(error: &clap::Error) -> String {
     let text = error.render().to_string();
@@ -245,16 +261,19 @@ fn reason(error: &clap::Error) -> String {
     line.strip_prefix("error: ").map(str::to_owned).unwrap_or(line)
 }
 
-fn document_of_refusal(command: &[String], reason: &str) -> String {
+fn document_of_refusal(command: &[String], reason: &str, ndjson: bool) -> String {
     let name = command.iter().skip(1).find(|word| !word.starts_with('-')).map(String::as_str);
     match name {
         Some("compare" | "reproduce") => {
             format!("{:#}", weir_lab::report::document::failure(command, reason, exit::USAGE))
         }
-        Some("serve") => serve::failure_document(&exit::Failure::usage(reason)).to_string(),
-        Some("flood") => flood::failure(reason),
-        Some("load") => load::failure(reason),
-        Some("iops") => iops::failure(reason),
+        Some("serve") => {
+            let document = serve::failure_document(&exit::Failure::usage(reason));
+            if ndjson { shown::event("end", document) } else { document }.to_string()
+        }
+        Some("flood") => flood::failure(reason, ndjson),
+        Some("load") => load::failure(reason, ndjson),
+        Some("iops") => iops::failure(reason, ndjson),
         Some("designs") => designs::failure(reason).to_string(),
         _ => serde_json::json!({
             "schema_version": 1,

@@ -25,7 +25,7 @@ use weir_mpi::Mpi;
 use crate::{
     Cli,
     exit::{FAILED, OK, Usage},
-    shown::{self, Finding, Shown},
+    shown::{self, Finding, Shown, TellArgs},
 };
 
 /// The name of the command that speaks MPI for a rank.
@@ -45,18 +45,18 @@ const NO_PLAN: &[u8] = b"";
 
 /// Runs a command on all ranks: at rank 0 `lead`, which shows and reports, elsewhere `follow`.
 pub fn run<F: Finding>(
-    json: bool,
+    tell: TellArgs,
     any_build: bool,
     lead: impl FnOnce(&Together, &mut Shown<F>) -> anyhow::Result<Option<F>>,
     follow: impl FnOnce(&Together) -> anyhow::Result<()>,
 ) -> ExitCode {
     let together = match Together::start() {
         Ok(together) => together,
-        Err(error) => return shown::run(json, |_: &mut Shown<F>| Err(error)),
+        Err(error) => return shown::run(tell, |_: &mut Shown<F>| Err(error)),
     };
     let joined = together.join(any_build);
     if together.ranks.rank() == 0 {
-        let code = shown::run(json, |shown| {
+        let code = shown::run(tell, |shown| {
             joined?;
             let found = lead(&together, shown);
             if found.is_err() {

@@ -10,11 +10,11 @@ use weir_lab::saved::Saved;
 use weir_lab::saved::diff::Diff;
 
 use crate::compare::context::Context;
-use crate::compare::display::width;
 use crate::compare::output::{OutputArgs, folder_of_results};
 use crate::compare::run::{self, Asked};
 use crate::compare::saved::{claims_of, diffs, reproduced};
 use crate::exit::{self, Failure};
+use crate::width::width;
 use crate::{Cli, Command};
 
 /// Run the plan of a saved result again, and say of each of its claims whether it holds here.

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, OnceCell},
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
@@ -13,23 +13,34 @@ use weir_load::{
 };
 
 use crate::{
-    exit::{DATA_ERRORS, FAILED, Failure, OK},
+    exit::{DATA_ERRORS, FAILED, Failure, INTERRUPTED, OK},
+    interrupts,
     intervals::{Interval, Intervals},
+    width::width,
 };
 
 /// Version of the JSON documents.
-const SCHEMA_VERSION: u32 = 1;
+///
+/// 2: the rate asked for is `asked_per_s`, where it was `offered_per_s` as what was offered; percentiles are fields of a latency,
+/// `p50` to `p99_99`, where they were under `percentile` by the names `50` to `99.99`; the status `interrupted`.
+const SCHEMA_VERSION: u32 = 2;
 
 /// What such a command finds.
 pub trait Finding: Sized {
     /// The command, as its messages name it.
     const COMMAND: &'static str;
 
+    /// The settings that are told before it begins, by their names; all others are details.
+    const SETTINGS: &[&str];
+
     /// What is told of an interval.
     type Interval: Interval;
 
     /// How it ended.
     fn ending(&self) -> Ending;
+
+    /// After how much of it somebody asked it to end, if so.
+    fn asked_to_end(&self) -> Option<String>;
 
     /// What to say of an error that left nothing to find, and its exit code.
     fn error(error: &anyhow::Error) -> (String, u8);
@@ -55,6 +66,8 @@ pub enum Ending {
     Invalid(String),
     /// Before it was done, and why.
     Failed(String),
+    /// By Ctrl-C before it was done, and after how much; what it found until then is whole.
+    Interrupted(String),
 }
 
 impl Ending {
@@ -64,6 +77,7 @@ impl Ending {
             Ending::Ok => OK,
             Ending::LimitExceeded(_) | Ending::Invalid(_) => DATA_ERRORS,
             Ending::Failed(_) => FAILED,
+            Ending::Interrupted(_) => INTERRUPTED,
         }
     }
 
@@ -73,24 +87,62 @@ impl Ending {
             Ending::LimitExceeded(_) => "limit_exceeded",
             Ending::Invalid(_) => "invalid",
             Ending::Failed(_) => "failed",
+            Ending::Interrupted(_) => "interrupted",
         }
     }
 
     fn reason(&self) -> Option<&str> {
         match self {
             Ending::Ok => None,
-            Ending::LimitExceeded(reason) | Ending::Invalid(reason) | Ending::Failed(reason) => {
-                Some(reason)
-            }
+            Ending::LimitExceeded(reason)
+            | Ending::Invalid(reason)
+            | Ending::Failed(reason)
+            | Ending::Interrupted(reason) => Some(reason),
         }
     }
 }
 
+/// How a command tells what it finds.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct TellArgs {
+    /// One JSON document on stdout, everything else on stderr.
+    #[arg(short = 'J', long)]
+    pub json: bool,
+
+    /// A JSON object on each line of stdout as things happen, everything else on stderr: "event" is begin (settings), interval, or
+    /// end (the document, without the intervals).
+    #[arg(long, visible_alias = "json-stream", conflicts_with = "json")]
+    pub ndjson: bool,
+
+    /// Print every setting in effect, behind the result. All are in the document, and --dry-run prints them alone.
+    #[arg(long)]
+    pub details: bool,
+}
+
+impl TellArgs {
+    /// Whether stdout is for programs.
+    pub fn is_for_programs(self) -> bool {
+        self.json || self.ndjson
+    }
+}
+
+/// An event of --ndjson: its name, and the fields of an object.
+pub fn event(name: &str, fields: Value) -> Value {
+    let mut event = Map::from_iter([("event".to_owned(), name.into())]);
+    match fields {
+        Value::Object(fields) => event.extend(fields),
+        other => drop(event.insert("value".into(), other)),
+    }
+    event.into()
+}
+
 /// Collects what the document will hold, and prints what is for people.
 pub struct Shown<F: Finding> {
-    json: bool,
+    args: TellArgs,
     settings: Vec<(String, String)>,
     intervals: Intervals<F::Interval>,
+    /// Whether a line of an interval was said, and so a head above it.
+    has_head: bool,
     /// Whether lines for people go to stderr: stdout is for the document, or takes nothing.
     aside: Cell<bool>,
     /// Why the first line was lost of those that were.
@@ -98,24 +150,30 @@ pub struct Shown<F: Finding> {
 }
 
 impl<F: Finding> Shown<F> {
-    fn new(json: bool) -> Self {
+    fn new(args: TellArgs) -> Self {
         Self {
-            json,
+            args,
             settings: Vec::new(),
             intervals: Intervals::default(),
-            aside: Cell::new(json),
+            has_head: false,
+            aside: Cell::new(args.is_for_programs()),
             lost: OnceCell::new(),
         }
     }
 
-    /// A line for people: on stdout, unless that is for the document. A reader that has
-    /// gone is no reason to end a run; that others lose something is told at the end.
+    /// A line for people: on stdout, unless that is for programs.
     pub fn say(&self, line: &str) {
         if self.aside.get() {
             let _ = writeln!(io::stderr(), "{line}");
             return;
         }
-        match writeln!(io::stdout(), "{line}") {
+        self.print(line);
+    }
+
+    /// A line on stdout. A reader that has gone is no reason to end a run; that others lose something is told at the end.
+    fn print(&self, line: &str) {
+        let mut out = io::stdout().lock();
+        match writeln!(out, "{line}").and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 // The first one tells the cause.
                 let _ = self.lost.set(error);
@@ -124,33 +182,71 @@ impl<F: Finding> Shown<F> {
         }
     }
 
+    fn is_on_terminal(&self) -> bool {
+        if self.aside.get() { io::stderr().is_terminal() } else { io::stdout().is_terminal() }
+    }
+
     /// A figure with its name.
     pub fn tell(&self, name: &str, value: impl std::fmt::Display) {
-        self.say(&format!("{name:>18}  {value}"));
+        self.say(&fitted(&format!("{name:>18}  {value}"), &" ".repeat(20), self.is_on_terminal()));
     }
 
     /// A line beside the result, whoever that is for.
     pub fn note(&self, line: &str) {
-        say!("{}: {line}", F::COMMAND);
+        let line = format!("{}: {line}", F::COMMAND);
+        say!("{}", fitted(&line, "  ", io::stderr().is_terminal()));
     }
 
-    /// What it was done with.
+    /// What it is about to be done with, in a line.
     pub fn settings(&mut self, settings: &[(impl AsRef<str>, String)]) {
+        self.keep(settings);
+        let value = |name: &&str| self.settings.iter().find(|(own, _)| own == name);
+        let named = F::SETTINGS.iter().filter_map(value);
+        let named: Vec<String> = named.map(|(name, value)| format!("{name} {value}")).collect();
+        let line = format!("{}: {}; --details tells all settings", F::COMMAND, named.join(", "));
+        self.say(&fitted(&line, "  ", self.is_on_terminal()));
+    }
+
+    /// What it would be done with, in full.
+    pub fn only_settings(&mut self, settings: &[(impl AsRef<str>, String)]) {
+        self.keep(settings);
+        self.tell_settings();
+    }
+
+    fn keep(&mut self, settings: &[(impl AsRef<str>, String)]) {
         let settings =
             settings.iter().map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
         self.settings = settings.collect();
-        for (name, value) in &self.settings {
-            self.tell(name, value);
+        if self.args.ndjson {
+            let fields = json!({
+                "schema_version": SCHEMA_VERSION,
+                "command": crate::arguments(),
+                "settings": self.list_of_settings(),
+            });
+            self.print(&event("begin", fields).to_string());
         }
+    }
+
+    fn tell_settings(&self) {
+        self.settings.iter().for_each(|(name, value)| self.tell(name, value));
+    }
+
+    fn list_of_settings(&self) -> Vec<Value> {
+        let settings = self.settings.iter();
+        settings.map(|(name, value)| json!({ "name": name, "value": value })).collect()
     }
 
     /// An interval as a line, below a head if it is the first.
     pub fn interval(&mut self, head: &str, line: &str, interval: F::Interval) {
-        if self.intervals.is_empty() {
+        if !std::mem::replace(&mut self.has_head, true) {
             self.say(head);
         }
         self.say(line);
-        self.intervals.push(interval);
+        if !self.args.ndjson {
+            self.intervals.push(interval);
+        } else if let Ok(fields) = F::interval(&interval) {
+            self.print(&event("interval", fields).to_string());
+        }
     }
 
     /// Prints the result, whatever it is.
@@ -158,12 +254,17 @@ impl<F: Finding> Shown<F> {
         if let Some(found) = found {
             found.print(self);
         }
+        if self.args.details && found.is_some() {
+            self.say("\nSettings:");
+            self.tell_settings();
+        }
         if let Some(reason) = ending.reason() {
             self.note(reason);
         }
-        if self.json {
+        if self.args.is_for_programs() {
             let document = self.document(found, ending).map_err(Failure::failed)?;
-            return crate::print_results(&format!("{document}\n"));
+            crate::print_results(&format!("{document}\n"))?;
+            return self.lost.get().map_or(Ok(()), |error| Err(crate::lost_results(error)));
         }
         let Some(error) = self.lost.get() else { return Ok(()) };
         // What took time to find is not lost with it.
@@ -180,27 +281,37 @@ impl<F: Finding> Shown<F> {
         document.insert("command".into(), crate::arguments().into());
         document.insert("status".into(), ending.status().into());
         document.insert("reason".into(), ending.reason().into());
-        let settings = self.settings.iter();
-        let settings: Vec<Value> =
-            settings.map(|(name, value)| json!({ "name": name, "value": value })).collect();
-        document.insert("settings".into(), settings.into());
-        let intervals: Result<Vec<Value>, _> = self.intervals.iter().map(F::interval).collect();
-        document.insert("intervals".into(), intervals?.into());
+        document.insert("settings".into(), self.list_of_settings().into());
+        if !self.args.ndjson {
+            let intervals: Result<Vec<Value>, _> = self.intervals.iter().map(F::interval).collect();
+            document.insert("intervals".into(), intervals?.into());
+        }
         document.extend(F::fields(found)?);
-        Ok(document.into())
+        let document = document.into();
+        Ok(if self.args.ndjson { event("end", document) } else { document })
+    }
+}
+
+/// How it ended: what is wrong with it is told first.
+fn ending<F: Finding>(found: &F) -> Ending {
+    match (found.ending(), found.asked_to_end()) {
+        (Ending::Ok, Some(after)) if interrupts::heard() => {
+            Ending::Interrupted(format!("ended by Ctrl-C {after}"))
+        }
+        (ending, _) => ending,
     }
 }
 
 /// Runs a command, which finds nothing where it only shows its settings, and shows what came of it;
 /// gives the exit code.
 pub fn run<F: Finding>(
-    json: bool,
+    args: TellArgs,
     attempt: impl FnOnce(&mut Shown<F>) -> anyhow::Result<Option<F>>,
 ) -> ExitCode {
-    let mut shown = Shown::new(json);
+    let mut shown = Shown::new(args);
     let (found, ending, code) = match attempt(&mut shown) {
         Ok(found) => {
-            let ending = found.as_ref().map_or(Ending::Ok, F::ending);
+            let ending = found.as_ref().map_or(Ending::Ok, ending);
             let code = ending.code();
             (found, ending, code)
         }
@@ -220,8 +331,9 @@ pub fn run<F: Finding>(
 }
 
 /// The document of a command that was not even tried.
-pub fn refusal<F: Finding>(reason: &str) -> String {
-    let document = Shown::<F>::new(true).document(None, &Ending::Failed(reason.to_owned()));
+pub fn refusal<F: Finding>(reason: &str, ndjson: bool) -> String {
+    let args = TellArgs { json: !ndjson, ndjson, details: false };
+    let document = Shown::<F>::new(args).document(None, &Ending::Failed(reason.to_owned()));
     document.map(|document| document.to_string()).unwrap_or_default()
 }
 
@@ -259,6 +371,14 @@ pub fn ranks<F: Finding, G: Figures>(
     }
     if !ranks.complete {
         shown.note("the figures are those of the ranks that are listed with some, without the latencies of others");
+    }
+}
+
+/// A line on as many as a terminal needs, all but the first behind an indent: whoever reads from elsewhere gets one.
+fn fitted(line: &str, indent: &str, is_on_terminal: bool) -> String {
+    match is_on_terminal {
+        true => textwrap::fill(line, textwrap::Options::new(width()).subsequent_indent(indent)),
+        false => line.to_owned(),
     }
 }
 

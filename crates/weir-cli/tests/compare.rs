@@ -12,7 +12,7 @@ fn a_short_comparison_is_one_valid_document() {
     let words = ["compare", "udp", "--quick", "--rounds", "3", "--seed", "7", "--json"];
     let run = output(&[&words[..], &designs].concat());
     let document = document(&run);
-    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["schema_version"], 2);
     assert_eq!(document["seed"], 7);
     assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
     let check = &document["check"];
@@ -157,9 +157,14 @@ fn an_option_that_several_kinds_have_needs_the_word() {
         ),
         (
             &["--design", "blocking -x", "--quick"],
-            "write weir compare udp --design 'blocking -x' --quick, or weir compare tcp --design 'blocking -x' --quick, or \
-             weir compare iops --design",
+            "write weir compare udp --design 'blocking -x' --quick, or weir compare tcp --design 'blocking -x' --quick\n",
         ),
+        (
+            &["--design", "rio-hybrid --threads 2"],
+            "weir compare: --design is among the options of several comparisons, and no word says which is meant; write weir \
+             compare udp --design 'rio-hybrid --threads 2'\n",
+        ),
+        (&["--design", "nonsense"], "or weir compare iops --design nonsense\n"),
         (&["--design", "epoll", "-l", "64", "--on", "veth"], "--design and --length and --on are"),
     ] {
         let run = output(&[&["compare"], words].concat());
@@ -281,7 +286,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
     let child = under_way("1231", &["-t", "60", "--json"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let document = document(&ended);
     assert_eq!(document["interrupted"], true);
     assert_eq!(running_with("1231"), Vec::<String>::new(), "nothing is left running");
@@ -293,7 +298,7 @@ fn ctrl_c_leaves_a_table_of_what_there_is() {
     let child = under_way("1235", &["-t", "60", "--details"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let table = String::from_utf8(ended.stdout).unwrap();
     assert!(table.contains("warning: interrupted; the results are partial"), "{table}");
     assert!(table.contains("blocking "), "its row, however far it came: {table}");

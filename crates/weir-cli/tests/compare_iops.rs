@@ -47,7 +47,7 @@ fn a_short_comparison_is_one_valid_document() {
     ]);
     common::assert_compared(&run);
     let document = document(&run);
-    assert_eq!((&document["schema_version"], &document["kind"]), (&1.into(), &"iops".into()));
+    assert_eq!((&document["schema_version"], &document["kind"]), (&2.into(), &"iops".into()));
     assert_eq!((&document["seed"], &document["error"]), (&7.into(), &Value::Null));
     assert_eq!(document["ratio_to"], "sync");
     let rows = document["results"].as_array().unwrap();
@@ -422,7 +422,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
     std::thread::spawn(move || lines.for_each(drop));
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let document = document(&ended);
     assert_eq!(document["interrupted"], true);
     let rows = document["results"].as_array().unwrap();
@@ -471,7 +471,7 @@ fn ctrl_c_ends_all_three_with_one_document() {
     std::thread::spawn(move || lines.for_each(drop));
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let document = document(&ended);
     assert_eq!(
         (&document["interrupted"], &document["udp"]["interrupted"]),

@@ -21,7 +21,7 @@ fn a_short_comparison_is_one_valid_document() {
     ]);
     common::assert_compared(&run);
     let document = document(&run);
-    assert_eq!((&document["schema_version"], &document["kind"]), (&1.into(), &"tcp".into()));
+    assert_eq!((&document["schema_version"], &document["kind"]), (&2.into(), &"tcp".into()));
     assert_eq!((&document["seed"], &document["error"]), (&7.into(), &Value::Null));
     assert_eq!(document["check"]["messages"], 320);
     let rows = document["results"].as_array().unwrap();

@@ -164,12 +164,12 @@ fn an_interrupted_comparison_has_a_document_and_an_end() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let document: Value = serde_json::from_str(&read(&json)).unwrap();
     assert_eq!(document["interrupted"], true);
     assert_is_valid(&document);
     let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["event"], &last["exit_code"]), (&"end".into(), &1.into()));
+    assert_eq!((&last["event"], &last["exit_code"]), (&"end".into(), &130.into()));
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn every_design_reads_as_often_as_it_is_told() {
         let output = iops(&["/dev/null", "--design", &design, "-k", "20k"]);
         assert_eq!(output.status.code(), Some(0), "{design}: {}", errors(&output));
         let found = document(&output);
-        assert_eq!((&found["status"], &found["schema_version"]), (&"ok".into(), &1.into()));
+        assert_eq!((&found["status"], &found["schema_version"]), (&"ok".into(), &2.into()));
         let (report, counts) = (&found["report"], &found["report"]["counts"]);
         assert_eq!(counts["issued"], 20_000, "{design}: {found}");
         assert_eq!((&counts["completed"], &counts["failed"]), (&20_000.into(), &0.into()));
@@ -74,7 +74,7 @@ fn a_time_ends_it_and_intervals_add_up() {
     assert_eq!(bytes, report["counts"]["completed"].as_u64().map(|completed| completed * 4096));
     let latency = &report["latency_ns"];
     assert!(latency["n"].as_u64() > Some(0), "{latency}");
-    assert!(latency["percentile"]["50"].as_u64() <= latency["percentile"]["99.9"].as_u64());
+    assert!(latency["p50"].as_u64().expect("a median") <= latency["p99_9"].as_u64().unwrap());
     assert!((window["kernel_entries_per_io"].as_f64().expect("known") - 1.0).abs() < 0.01);
     assert!(window["cpu_ns_per_io"].as_f64() > Some(0.0));
     assert_eq!(window["seconds"].as_array().map(Vec::len), Some(1), "none was whole");
@@ -112,8 +112,17 @@ fn the_kernel_can_count_the_entries() {
 
 #[test]
 fn people_get_fios_line() {
-    let output = output(&["iops", "/dev/null", "-t", "200ms", "-O", "0", "-i", "0"]);
+    let words = ["iops", "/dev/null", "-t", "200ms", "-O", "0", "-i", "0"];
+    let detailed = output(&[&words[..], &["--details"]].concat());
+    let detailed = String::from_utf8_lossy(&detailed.stdout).into_owned();
+    let (before, settings) = detailed.split_once("\nSettings:\n").expect("they come last");
+    assert!(before.contains("IOPS=") && settings.contains("sample-every"), "{detailed}");
+    let output = output(&words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.starts_with("weir iops: device /dev/null") && !text.contains("Settings:"),
+        "{text}"
+    );
     let line = text.lines().find(|line| line.starts_with("IOPS=")).expect("the line");
     // What is under way when the counters are read is issued and not yet an entry, or the reverse.
     let (_, calls) = line.split_once(", BW=0 B/s, IOS/call=").expect("what fio's line has");
@@ -328,7 +337,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
         interrupt(child.id());
         let ended = ends(child);
         let rest = rest.join().expect("it reads to the end").join("\n");
-        assert_eq!(ended.status.code(), Some(0), "{design}: {rest}");
+        assert_eq!(ended.status.code(), Some(130), "{design}: {rest}");
         assert!(
             rest.contains("ended by Ctrl-C after") && rest.contains(" of 60 s"),
             "{design}: {rest}"
@@ -409,6 +418,13 @@ fn errors_of(said: &Value) -> String {
 }
 
 #[test]
+fn a_path_at_which_there_is_nothing_is_wrong_usage() {
+    let nope = output(&["iops", "/nonexistent/nope", "--json"]);
+    assert_eq!(nope.status.code(), Some(2), "{}", errors(&nope));
+    assert!(errors_of(&document(&nope)).contains("check the path"), "{}", errors(&nope));
+}
+
+#[test]
 fn what_ends_in_the_warm_up_says_so() {
     let over = output(&["iops", "/dev/null", "--json", "-k", "1k", "-O", "60", "-i", "0"]);
     assert_eq!(over.status.code(), Some(0), "{}", errors(&over));
@@ -416,11 +432,11 @@ fn what_ends_in_the_warm_up_says_so() {
     assert_eq!(document(&over)["report"]["window"], Value::Null);
     let mut child = started(&["-O", "60", "-i", "0"]);
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    // The last of the settings that are told once it reads.
-    assert!(lines.any(|line| line.is_ok_and(|line| line.trim_start().starts_with("cpu "))));
+    // The settings, which are told once it reads.
+    assert!(lines.any(|line| line.is_ok_and(|line| line.starts_with("weir iops: device "))));
     std::thread::spawn(move || lines.for_each(drop));
     interrupt(child.id());
     let ended = ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     assert!(errors_of(&document(&ended)).contains("Ctrl-C in the warm-up"));
 }

@@ -341,6 +341,35 @@ fn a_server_that_cannot_start_says_why() {
     }
 }
 
+/// Unix sockets that take no load, and what is said of them last.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_that_takes_no_load_is_told_with_what_to_do() {
+    let folder = std::env::temp_dir().join(format!("weir-load-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let of_datagrams = folder.join("datagrams");
+    let datagrams = std::os::unix::net::UnixDatagram::bind(&of_datagrams).expect("a socket");
+    let of_nobody = folder.join("full");
+    // Room for one, whom nobody accepts.
+    let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+    full.bind(&socket2::SockAddr::unix(&of_nobody).expect("an address")).expect("a name");
+    full.listen(0).expect("it listens");
+    for (path, said) in [
+        (&of_datagrams, "it is a Unix socket of datagrams"),
+        (&of_nobody, "as many as the server's backlog holds wait to be accepted"),
+    ] {
+        let target = format!("unix:{}", path.display());
+        let words =
+            ["load", "tcp", &target, "-c", "3", "-t", "100ms", "--drain", "10ms", "-i", "0"];
+        let load = output(&words);
+        assert_eq!(load.status.code(), Some(1), "{target}: {}", errors(&load));
+        let last = errors(&load).lines().last().unwrap_or_default().to_owned();
+        assert!(last.contains(said), "{target}: {last}");
+    }
+    drop((datagrams, full));
+    std::fs::remove_dir_all(&folder).expect("it is there");
+}
+
 /// What a signal does to both.
 #[cfg(unix)]
 mod signals {
@@ -406,13 +435,15 @@ mod signals {
     fn an_interrupt_ends_load_and_server_in_order() {
         let mut server = Served::start(&["--echo"]);
         let load = interrupted(&["-p", &server.port]);
-        assert_eq!(load.status.code(), Some(0));
+        assert_eq!(load.status.code(), Some(130));
+        assert_eq!(document(&load)["status"], "interrupted");
         let report = &document(&load)["report"];
         assert_eq!(report["ended_by"], "asked", "{report}");
         assert_eq!((&report["finished"], &report["messages_unanswered"]), (&10.into(), &0.into()));
 
         // The processes of a load are ended by the one that leads them, which alone hears of it.
         let load = interrupted(&["-p", &server.port, "--processes", "2"]);
+        assert_eq!(load.status.code(), Some(130));
         let report = &document(&load)["report"];
         assert_eq!(
             (&report["ended_by"], &report["finished"]),

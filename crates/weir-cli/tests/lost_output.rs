@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
 use common::{ends, errors, interrupt, weir};
+use serde_json::Value;
 
 /// A device on which nothing has room.
 fn full() -> Stdio {
@@ -129,4 +130,57 @@ fn lines_beside_documents_have_a_heading() {
         interrupt(child.id());
         assert_eq!(ended(child).status.code(), Some(0));
     }
+}
+
+/// Reads the events of a command up to its first interval, asks it to end, and reads the others. Gives the first, that
+/// interval and the last.
+fn events(mut child: Child) -> [Value; 3] {
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let mut next = move || {
+        let line = lines.next().expect("an event").expect("text");
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    let errors = BufReader::new(child.stderr.take().expect("it is piped"));
+    std::thread::spawn(move || errors.lines().for_each(drop));
+    let first = next();
+    let interval = next();
+    interrupt(child.id());
+    let mut last = next();
+    while last["event"] == "interval" {
+        last = next();
+    }
+    assert_eq!(ended(child).status.code(), Some(if last["status"] == "ok" { 0 } else { 130 }));
+    [first, interval, last]
+}
+
+#[test]
+fn events_come_as_things_happen_and_the_last_is_the_document() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = socket.local_addr().expect("it is bound").port().to_string();
+    let pace = ["--pps", "100", "--any-pace"];
+    let flood = [&["flood", "127.0.0.1", "-p", &port, "-t", "60"][..], &pace].concat();
+    let (server, of_server) = server();
+    let load = ["load", "tcp", "127.0.0.1", "-p", &of_server, "-t", "60"];
+    let iops = ["iops", "/dev/zero", "-t", "60", "-O", "0"];
+    let udp = ["serve", "udp", "--bind", "127.0.0.1:0", "--design", "blocking"];
+    let tcp = ["serve", "tcp", "--bind", "127.0.0.1:0", "--design", "poll"];
+    for (words, status, field) in [
+        (&flood[..], "interrupted", "sent"),
+        (&load, "interrupted", "messages"),
+        (&iops, "interrupted", "completed"),
+        (&udp, "ok", "datagrams"),
+        (&tcp, "ok", "receives"),
+    ] {
+        let words = [words, &["--ndjson", "-i", "20ms"]].concat();
+        let [first, interval, last] = events(started(&words, Stdio::piped()));
+        assert_eq!((&first["event"], &interval["event"]), (&"begin".into(), &"interval".into()));
+        assert!(first["settings"].is_array() || first["ready"].is_object(), "{words:?}: {first}");
+        assert!(interval[field].is_u64(), "{words:?}: {interval}");
+        assert_eq!((&last["event"], &last["status"]), (&"end".into(), &status.into()), "{last}");
+        assert_eq!((&last["schema_version"], &last["intervals"]), (&2.into(), &Value::Null));
+        let refused = weir(&[words[0], words[1], "--ndjson", "--nonsense"]).output().unwrap();
+        let refused: Value = serde_json::from_slice(&refused.stdout).expect("one event");
+        assert_eq!((&refused["event"], &refused["status"]), (&"end".into(), &"failed".into()));
+    }
+    assert_eq!(ended(server).status.code(), Some(0));
 }

@@ -78,7 +78,10 @@ fn a_comparison_leaves_its_report_in_its_folder_and_where_it_is_asked_for() {
     let page = Path::new(kept).join("report.html");
     let same = output(&["diff", kept, page.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&same.stdout);
-    assert!(said.contains("1.00") && said.contains("too few rounds"), "{said}{}", errors(&same));
+    // On a busy machine the only row may have been given up.
+    let judged = said.contains("1.00") && said.contains("too few rounds");
+    let none = said.contains("no row in common");
+    assert!(said.contains("The machines are alike") && (judged || none), "{said}{}", errors(&same));
     let itself = output(&["report", page.to_str().unwrap()]);
     assert_eq!(itself.status.code(), Some(2), "it does not replace what it is made from");
     assert!(errors(&itself).contains("-o"), "{}", errors(&itself));

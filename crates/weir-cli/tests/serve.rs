@@ -34,7 +34,7 @@ fn a_flood_is_served_and_accounted_for() {
     let flood = document(&flood);
     let (code, report) = server.end();
     assert_eq!((code, &flood["sent"]), (Some(0), &500.into()));
-    assert_eq!((&report["schema_version"], &report["status"]), (&1.into(), &"ok".into()));
+    assert_eq!((&report["schema_version"], &report["status"]), (&2.into(), &"ok".into()));
     assert!(report["reason"].is_null() && report["command"].is_array(), "{report}");
     let dropped = report["system"]["dropped_socket"].as_u64().unwrap_or(0);
     assert_eq!(report["audit"]["received"], 500 - dropped);
@@ -382,7 +382,7 @@ fn a_port_alone_is_one_of_this_machine() {
         let text = String::from_utf8(ended.stdout).unwrap();
         let ready: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
         let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-        assert_eq!((&ready["schema_version"], &last["schema_version"]), (&1.into(), &1.into()));
+        assert_eq!((&ready["schema_version"], &last["schema_version"]), (&2.into(), &2.into()));
         assert_eq!((&last["status"], &last["reason"]), (&"ok".into(), &Value::Null), "{text}");
         let addresses = ready["ready"]["addresses"].as_array().unwrap().iter();
         let addresses: Vec<std::net::SocketAddr> =

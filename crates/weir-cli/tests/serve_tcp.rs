@@ -518,3 +518,17 @@ fn what_makes_no_sense_with_a_unix_socket_is_told() {
         assert!(common::errors(&told).contains(text), "{words:?}: {}", common::errors(&told));
     }
 }
+
+#[test]
+fn one_off_ends_with_its_first_clients() {
+    let mut server = Echo::start(&["--one-off"]);
+    let target = server.ready["ready"]["addresses"][0].as_str().expect("an address").to_owned();
+    let load = output(&["load", "tcp", &target, "-c", "3", "-x", "10", "-i", "0"]);
+    assert_eq!(load.status.code(), Some(0), "{}", common::errors(&load));
+    // Its input stays open: nothing else ends it.
+    let mut rest = String::new();
+    server.lines.read_to_string(&mut rest).expect("its output can be read");
+    assert_eq!(server.child.wait().expect("it ends").code(), Some(0));
+    let report: Value = serde_json::from_str(rest.trim_end()).expect("its report");
+    assert_eq!((&report["counters"]["accepted"], &report["open"]), (&3.into(), &0.into()));
+}

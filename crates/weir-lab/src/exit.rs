@@ -13,3 +13,6 @@ pub const DATA_ERRORS: u8 = 3;
 pub const REGRESSION: u8 = 4;
 /// Nothing could run here.
 pub const UNAVAILABLE: u8 = 5;
+/// Somebody ended it by Ctrl-C before it was done, and it has reported what there was: 128 and the number of SIGINT, as a
+/// shell has it of a program that the signal killed.
+pub const INTERRUPTED: u8 = 130;

@@ -9,9 +9,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use weir_load::latency::Summary;
 use weir_load::proof::Checked;
 
 use crate::performance::Record;
+
+/// Version of the documents of a server. 2: the percentile 99.9 of a latency is `p99_9`, where it was `p999`.
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// First line of a server: it listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +30,7 @@ pub struct ReadyLine {
 impl ReadyLine {
     /// The line of a server that listens there.
     pub fn new(ready: Ready) -> Self {
-        Self { schema_version: 1, ready }
+        Self { schema_version: SCHEMA_VERSION, ready }
     }
 }
 
@@ -279,12 +283,12 @@ pub struct Audit {
     pub latency_histogram: Vec<(u64, u64)>,
 }
 
-/// One-way latency in nanoseconds.
+/// Latencies in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Latency {
-    /// Datagrams it was taken of.
+    /// How many there are.
     pub n: u64,
     /// The smallest.
     pub min: u64,
@@ -295,6 +299,7 @@ pub struct Latency {
     /// 99 % were at most this.
     pub p99: u64,
     /// 99.9 % were at most this.
+    #[serde(rename = "p99_9")]
     pub p999: u64,
     /// The largest.
     pub max: u64,
@@ -449,36 +454,22 @@ pub struct Answers {
     /// How long it had nothing to do, in nanoseconds.
     pub waiting_ns: u64,
     /// The round trips.
-    pub round_trip_ns: Option<RoundTrips>,
+    pub round_trip_ns: Option<Latency>,
     /// The same as pairs: the middle of a bucket in nanoseconds, and how many lay in it.
     pub round_trip_histogram: Vec<(u64, u64)>,
 }
 
-/// Round trips in nanoseconds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RoundTrips {
-    /// Requests that they were taken of.
-    pub n: u64,
-    /// The shortest.
-    pub min: u64,
-    /// The longest.
-    pub max: u64,
-    /// By the name of the percentile.
-    pub percentile: BTreeMap<String, u64>,
-}
-
-impl From<&RoundTrips> for Latency {
-    fn from(times: &RoundTrips) -> Self {
-        let of = |name: &str| times.percentile.get(name).copied().unwrap_or_default();
+impl From<&Summary> for Latency {
+    fn from(summary: &Summary) -> Self {
+        let of = |name: &str| summary.percentile.get(name).copied().unwrap_or_default();
         Self {
-            n: times.n,
-            min: times.min,
+            n: summary.n,
+            min: summary.min,
             p50: of("50"),
             p90: of("90"),
             p99: of("99"),
             p999: of("99.9"),
-            max: times.max,
+            max: summary.max,
         }
     }
 }

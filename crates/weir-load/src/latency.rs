@@ -85,8 +85,17 @@ pub struct Summary {
     pub mean: f64,
     /// Their standard deviation.
     pub stddev: f64,
-    /// [`PERCENTILES`] by name.
+    /// [`PERCENTILES`] by name; in documents each is a field as `p50` or `p99_9`.
+    #[serde(flatten, serialize_with = "as_fields")]
     pub percentile: BTreeMap<&'static str, u64>,
+}
+
+/// Percentiles by names as all documents have them.
+fn as_fields<S: serde::Serializer>(
+    percentile: &BTreeMap<&'static str, u64>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_map(percentile.iter().map(|(name, ns)| (format!("p{}", name.replace('.', "_")), ns)))
 }
 
 /// Published as the buckets that hold something: pairs of the bucket's middle in ns and

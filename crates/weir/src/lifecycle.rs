@@ -303,8 +303,14 @@ impl Lifecycle {
     }
 
     /// States a setting that is in effect.
+    #[inline]
     pub(crate) fn state(&self, name: &str, value: impl ToString) {
-        lock(&self.effective).state(name, value.to_string());
+        self.state_text(name, value.to_string());
+    }
+
+    /// Compiled once for all values.
+    fn state_text(&self, name: &str, value: String) {
+        lock(&self.effective).state(name, value);
     }
 
     /// States which design runs, on what, and with which options. `parks_threads` as designs say it.

@@ -145,8 +145,10 @@ fn what_comes_between_two_servers_on_a_socket_of_a_service_manager_waits() {
         assert_eq!(server.address, address);
         server
     };
-    for flags in sockets() {
-        let server = start(&flags);
+    // Those that differ in how they have the socket.
+    let same = |flags: &&Vec<_>| flags.contains(&"--sends") || flags.contains(&"--spin-us");
+    for flags in sockets().iter().filter(|flags| !same(flags)) {
+        let server = start(flags);
         let measured = load(&server, &["--download", "1000"]);
         assert!(measured["requests"].as_u64().unwrap() > 0, "{flags:?}: {measured}");
         server.stop();
@@ -160,7 +162,7 @@ fn what_comes_between_two_servers_on_a_socket_of_a_service_manager_waits() {
         socket.set_nonblocking(false).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         socket.peek_from(&mut [0; 1]).expect("a client asks for a connection");
-        let server = start(&flags);
+        let server = start(flags);
         let output = client.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{flags:?}: {errors}");

@@ -111,7 +111,7 @@ fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool
     let of_kinds = KINDS.iter().zip(&parts);
     let of_kinds = of_kinds.map(|(kind, part)| (kind.name.to_owned(), part.document.clone()));
     Part {
-        code: overall(&codes),
+        code: if interrupted { exit::INTERRUPTED } else { overall(&codes) },
         document: with(document, Value::Object(of_kinds.collect())),
         said: if interrupted { INTERRUPTED.into() } else { String::new() },
         content: Content::All(KINDS.iter().map(|kind| kind.heading).zip(parts).collect()),

@@ -1,4 +1,4 @@
-//! How a comparison shows what it does, and how wide its report is.
+//! How a comparison shows what it does.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -12,9 +12,6 @@ use weir_lab::report::number::percent;
 use super::context::Context;
 use super::live::Live;
 use super::stream::Stream;
-
-/// Width of the report where there is no terminal: all columns of a table beside each other.
-const WIDTH_WITHOUT_TERMINAL: usize = 205;
 
 /// Characters of the bar.
 const BAR: u32 = 20;
@@ -260,12 +257,6 @@ fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
         )
     };
     rows.iter().map(line).collect()
-}
-
-/// Characters that a line of the report may have.
-pub fn width() -> usize {
-    let terminal = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-    terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
 }
 
 #[cfg(test)]

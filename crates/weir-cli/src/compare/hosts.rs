@@ -20,7 +20,7 @@ use crate::ranks::Together;
 /// Options of a comparison over hosts.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct HostArgs {
-    /// Compare over hosts, as a program of MPI: mpirun --hostfile hosts -n 4 weir compare udp --mpi. One rank serves, the
+    /// Compare over hosts, as a program of MPI: mpirun --hostfile hosts -n 4 weir compare … --mpi. One rank serves, the
     /// others generate, rank 0 among them; a rate is that of all generators together, every other number of the load is that
     /// of each.
     #[arg(long)]

@@ -9,8 +9,8 @@ use weir_lab::report::screen::{LINES_OF_A_PART, foot_of_all, screen};
 use weir_lab::report::table::report;
 use weir_lab::saved::claims::{Judged, judge};
 
-use super::display::width;
 use crate::exit;
+use crate::width::width;
 
 /// The results of a comparison of any kind.
 pub trait Made {

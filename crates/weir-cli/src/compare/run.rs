@@ -11,7 +11,7 @@ use super::output::{Output, OutputArgs};
 use super::part::Part;
 use super::saved::Baseline;
 use super::stream::is_standard;
-use crate::exit::Failure;
+use crate::exit::{FAILED, Failure, INTERRUPTED};
 
 /// What is run, and where its results go.
 pub struct Asked<'a> {
@@ -41,17 +41,23 @@ pub fn run(
         Err(failed) => return refuse(asked, &command, &failed),
     };
     let attempt = || -> Result<Part, Failure> {
+        let interrupt = match &root {
+            Some(root) => root.interrupt(),
+            None => super::heed_interrupts()?,
+        };
         let context = Context {
             command: command.clone(),
-            interrupt: match &root {
-                Some(root) => root.interrupt(),
-                None => super::heed_interrupts()?,
-            },
+            interrupt: interrupt.clone(),
             stream: output.stream(),
             live: asked.output.live,
             root: root.clone(),
         };
-        let part = compare(&context)?;
+        // Over hosts a rank that is lost interrupts, too.
+        let by_hand = || root.is_none() && interrupt.is_raised();
+        let part = compare(&context).map_err(|failed| match failed.code {
+            FAILED if by_hand() => Failure { code: INTERRUPTED, ..failed },
+            _ => failed,
+        })?;
         Ok(match baseline {
             Some(baseline) if !asked.dry_run => baseline.against(part),
             _ => part,

@@ -8,9 +8,9 @@ use weir_lab::saved::claims::{self, Judged, Outcome, of_document};
 use weir_lab::saved::diff::{Change, Diff, Row};
 use weir_lab::saved::{Saved, parts};
 
-use super::display::width;
 use super::part::Part;
 use crate::exit::{self, Failure};
+use crate::width::width;
 
 /// Most changed rows that are named on the first screen; all stand in the document.
 const MOST_NAMED: usize = 6;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use weir_load::{
     FloodReport,
-    flood::{AnswersReport, Progress},
+    flood::{AnswersReport, EndedBy, Progress},
 };
 
 use super::{Flooded, code_of_error, failure_of, invalid, late};
@@ -44,10 +44,18 @@ pub(super) fn ending(report: &FloodReport, any_pace: bool) -> Ending {
 impl Finding for Flooded {
     const COMMAND: &'static str = "weir flood";
 
+    const SETTINGS: &[&str] =
+        &["target", "ports", "datagram size", "load", "engine", "duration", "ranks"];
+
     type Interval = Progress;
 
     fn ending(&self) -> Ending {
         ending(&self.report, self.any_pace)
+    }
+
+    fn asked_to_end(&self) -> Option<String> {
+        let FloodReport { ended_by, elapsed_ns, .. } = &self.report;
+        (*ended_by == EndedBy::Asked).then(|| format!("after {:.1} s", *elapsed_ns as f64 / 1e9))
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
@@ -200,7 +208,7 @@ fn account(shown: &Shown, report: &Value) {
         ("corrupt", "damaged"),
         ("corrupt_headers", "corrupt stamps"),
         ("corrupt_bodies", "corrupt bodies"),
-        ("strangers", "strangers"),
+        ("strangers", "not of this run"),
     ] {
         if let Some(count) = account[name].as_u64() {
             shown.tell(text, count);

@@ -191,3 +191,11 @@ fn loss_beyond_a_stated_share_is_no_success() {
     report.max_loss_percent = None;
     assert_eq!(ending(&report).code(), 0, "no limit was set");
 }
+
+#[test]
+fn a_unix_socket_is_no_target_and_what_takes_it_is_said() {
+    let said = parse("unix:/run/x.sock").unwrap_err();
+    for word in ["is a Unix socket", "weir load tcp unix:/run/x.sock", "UNIX-SENDTO:/run/x.sock"] {
+        assert!(said.contains(word), "{word:?} is missing of {said}");
+    }
+}

@@ -22,12 +22,9 @@ type Shown = shown::Shown<Found>;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-pub(super) fn interval(shown: &mut Shown, progress: &Progress, length: usize) {
+pub(super) fn interval(shown: &mut Shown, progress: &Progress) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
-    let head = format!(
-        "\n  from    to s          total      in period     I/Os per s   failed   ({length} \
-         bytes each)"
-    );
+    let head = "\n  from    to s          total      in period     I/Os per s   failed";
     let line = format!(
         "{from_s:>6.1} {to_s:>7.1} {:>14} {:>14} {:>14.0} {:>8}",
         progress.total,
@@ -35,11 +32,13 @@ pub(super) fn interval(shown: &mut Shown, progress: &Progress, length: usize) {
         progress.per_s(),
         progress.failed,
     );
-    shown.interval(&head, &line, *progress);
+    shown.interval(head, &line, *progress);
 }
 
 impl Finding for Found {
     const COMMAND: &'static str = "weir iops";
+
+    const SETTINGS: &[&str] = &["device", "direction", "length", "design", "depth", "time"];
 
     type Interval = Progress;
 
@@ -47,13 +46,16 @@ impl Finding for Found {
         match (&self.report.failure, self.report.invalid()) {
             (Some(reason), _) => Ending::Failed(reason.clone()),
             (None, Some(reason)) => Ending::Invalid(reason),
-            (None, None) => match (self.report.ended_by, &self.report.window) {
-                (EndedBy::Asked, None) => Ending::Failed(
-                    "ended by Ctrl-C in the warm-up, before anything was measured".into(),
-                ),
-                _ => Ending::Ok,
-            },
+            (None, None) => Ending::Ok,
         }
+    }
+
+    fn asked_to_end(&self) -> Option<String> {
+        let asked_s = self.time.as_secs_f64();
+        (self.report.ended_by == EndedBy::Asked).then(|| match &self.report.window {
+            None => "in the warm-up, before anything was measured".into(),
+            Some(window) => format!("after {:.1} of {asked_s} s", window.elapsed_ns as f64 / 1e9),
+        })
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
@@ -117,12 +119,7 @@ impl Finding for Found {
 impl Found {
     /// Why there is less than was asked for, where nothing went wrong.
     fn ended_early(&self) -> Option<String> {
-        let asked_s = self.time.as_secs_f64();
         match (self.report.ended_by, &self.report.window) {
-            (EndedBy::Asked, Some(window)) => Some(format!(
-                "ended by Ctrl-C after {:.1} of {asked_s} s",
-                window.elapsed_ns as f64 / 1e9
-            )),
             (EndedBy::Ios, None) if self.warm_up.is_zero() => {
                 Some("it ended before anything could be measured: give more I/Os (-k)".into())
             }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, si};
 use weir_load::{
     latency::Summary,
-    tcp::{Causes, Event, LoadReport, Progress},
+    tcp::{Causes, EndedBy, Event, LoadReport, Progress},
 };
 
 use super::code_of_error;
@@ -38,10 +38,9 @@ pub(super) fn event(shown: &mut Shown, tells_phases: bool, event: Event<'_>) {
 fn interval(shown: &mut Shown, progress: &Progress) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
     let per_s = |count: u64| count as f64 / (to_s - from_s);
-    let head = "\n  from    to s   attempted  connected       open   messages/s   sent Mbit/s  \
-                received";
+    let head = "\n  from    to s  attempted  connected     open  messages/s Mbit/s sent  received";
     let line = format!(
-        "{from_s:>6.1} {to_s:>7.1} {:>11} {:>10} {:>10} {:>12.0} {:>13.1} {:>9.1}",
+        "{from_s:>6.1} {to_s:>7.1} {:>10} {:>10} {:>8} {:>11.0} {:>11.1} {:>9.1}",
         progress.attempted,
         progress.connected,
         progress.open,
@@ -55,6 +54,9 @@ fn interval(shown: &mut Shown, progress: &Progress) {
 impl Finding for LoadReport {
     const COMMAND: &'static str = "weir load tcp";
 
+    const SETTINGS: &[&str] =
+        &["target", "connections", "message bytes", "loop", "engine", "duration", "ranks"];
+
     type Interval = Progress;
 
     fn ending(&self) -> Ending {
@@ -63,6 +65,11 @@ impl Finding for LoadReport {
             (None, Some(reason)) => Ending::Failed(reason.clone()),
             (None, None) => Ending::Ok,
         }
+    }
+
+    fn asked_to_end(&self) -> Option<String> {
+        (self.ended_by == EndedBy::Asked)
+            .then(|| format!("after {:.1} s", self.elapsed_ns as f64 / 1e9))
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {

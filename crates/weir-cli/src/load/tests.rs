@@ -147,7 +147,8 @@ fn exit_codes_tell_what_happened() {
 
 #[test]
 fn a_load_that_was_not_tried_has_a_document() {
-    let document: serde_json::Value = serde_json::from_str(&failure("so")).expect("a document");
+    let document: serde_json::Value =
+        serde_json::from_str(&failure("so", false)).expect("a document");
     assert_eq!((&document["status"], &document["reason"]), (&"failed".into(), &"so".into()));
     assert!(document["report"].is_null() && document["intervals"].is_array(), "{document}");
 }

@@ -65,18 +65,6 @@ pub fn add_usage(threads: &mut [wire::ThreadReport], usage: &[ThreadUsage]) {
 
 /// What the auditors found.
 pub fn audit_report(audit: &AuditReport) -> wire::Audit {
-    let latency = audit.latency_ns.as_ref().map(|summary| {
-        let percentile = |name: &str| summary.percentile.get(name).copied().unwrap_or_default();
-        wire::Latency {
-            n: summary.n,
-            min: summary.min,
-            p50: percentile("50"),
-            p90: percentile("90"),
-            p99: percentile("99"),
-            p999: percentile("99.9"),
-            max: summary.max,
-        }
-    });
     wire::Audit {
         received: audit.received,
         strangers: audit.strangers,
@@ -85,7 +73,7 @@ pub fn audit_report(audit: &AuditReport) -> wire::Audit {
         duplicates: audit.duplicates,
         reordered: audit.reordered,
         data_errors: audit.data_errors,
-        latency_ns: latency,
+        latency_ns: audit.latency_ns.as_ref().map(wire::Latency::from),
         latency_histogram: audit.latencies.recorded().collect(),
     }
 }

@@ -28,7 +28,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -39,13 +38,15 @@ use weir::memory::{Commit, NumaNode, PageKind};
 use weir::socket::{OFFLOADED_BYTES, PathMtu, ReceiveBuffer, SocketOptions};
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
 use weir_lab::udp::plan::{Held, Work};
-use weir_lab::wire;
+use weir_lab::wire::{self, SCHEMA_VERSION};
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings, Key};
 use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, parse_time};
 
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use crate::interrupts;
+use crate::shown::{self, TellArgs};
 use event::Event;
 use handler::Reply;
 use hold::Hold;
@@ -70,7 +71,7 @@ pub enum Serve {
 
 /// What a caller of a UDP server may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
+Exit codes: 0 success, which is also how Ctrl-C ends it; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
 run are wrong, or a run was not ended by its generator; 5 it cannot run here.";
 
 /// Options of `weir serve udp`.
@@ -106,10 +107,10 @@ pub struct ServeUdp {
     #[arg(long, hide = true)]
     count_entries: bool,
 
-    /// Address and port of the control channel, over which generators request consent. Consent is bound to the
+    /// Address and port of the control channel, or a port of 127.0.0.1, over which generators request consent. Consent is bound to the
     /// generator's address, and ends when more arrives than was requested. Where other machines can reach the
     /// channel, --max-pps, --max-bitrate and --max-time are required.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     control: Option<SocketAddr>,
 
     /// Most datagrams per second that all generators together may request (k = 1000); one that wants to flood
@@ -265,7 +266,7 @@ pub struct ServeUdp {
     print: Option<u32>,
 
     /// End after the first run of a generator.
-    #[arg(short = '1', long, requires = "control")]
+    #[arg(short = '1', long, visible_alias = "one-off", requires = "control")]
     once: bool,
 
     /// Take the runs of so many generators, which begin together, for one: it begins when all have started, is over when
@@ -294,9 +295,8 @@ pub struct ServeUdp {
     #[command(flatten)]
     performance: PerformanceArgs,
 
-    /// Documents on standard output, everything else on standard error.
-    #[arg(short = 'J', long)]
-    json: bool,
+    #[command(flatten)]
+    tell: TellArgs,
 }
 
 /// The highest rate that is permitted.
@@ -329,6 +329,16 @@ fn parse_most_bits(text: &str) -> Result<Most, String> {
 
 fn parse_replies(text: &str) -> Result<Most, String> {
     parse_most(text, |text| parse_count(text).map(|count| count as f64))
+}
+
+/// An address with a port, or a port of 127.0.0.1.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        "give a port, or an address with a port such as 127.0.0.1:5200 or [::1]:5200".to_owned()
+    })
 }
 
 /// What a server answers.
@@ -418,17 +428,20 @@ const LONGEST_WORD_BYTES: u64 = 64;
 
 /// Runs `weir serve`.
 pub fn run(serve: &Serve) -> ExitCode {
-    let (name, json, outcome) = match serve {
-        Serve::Udp(args) => ("udp", args.json, serve_udp(args)),
-        Serve::Tcp(args) => ("tcp", args.json, tcp::serve(args)),
-        Serve::Peer(args) => ("peer", args.json, peer::serve(args)),
-        Serve::TcpPeer(args) => ("tcp-peer", args.json, tcp_peer::serve(args)),
+    let json = |json| TellArgs { json, ..TellArgs::default() };
+    let (name, tell, outcome) = match serve {
+        Serve::Udp(args) => ("udp", args.tell, serve_udp(args)),
+        Serve::Tcp(args) => ("tcp", args.tell, tcp::serve(args)),
+        Serve::Peer(args) => ("peer", json(args.json), peer::serve(args)),
+        Serve::TcpPeer(args) => ("tcp-peer", json(args.json), tcp_peer::serve(args)),
     };
     let code = match outcome {
         Ok(code) => code,
         Err(failure) => {
-            if json {
-                crate::print(&format!("{}\n", failure_document(&failure)));
+            if tell.is_for_programs() {
+                let document = failure_document(&failure);
+                let last = if tell.ndjson { shown::event("end", document) } else { document };
+                crate::print(&format!("{last}\n"));
             }
             say!("weir serve {name}: {}", failure.message);
             failure.code
@@ -443,7 +456,7 @@ pub fn failure_document(failure: &Failure) -> serde_json::Value {
     let unavailable = failure.code == exit::UNAVAILABLE;
     let error = wire::Failure { unavailable, message: failure.message.clone() };
     serde_json::json!({
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "command": crate::arguments(),
         "status": if unavailable { "unavailable" } else { "failed" },
         "reason": failure.message,
@@ -523,7 +536,7 @@ struct Begun {
 /// Starts the server: on the first provider that can be used, where it receives the datagrams to every port.
 fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<Begun, Failure> {
     let Some(device) = &args.on else {
-        unix::check(&args.unix, args.unix_mode)?;
+        unix::check(&args.unix, args.unix_mode, "send")?;
         let mut bind = bound(&args.bind, &args.port);
         if bind.is_empty() && args.unix.is_empty() {
             bind.push(USUAL_ADDRESS);
@@ -664,14 +677,8 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
 /// Ctrl-C, and where asked for the end of the input, end the server with its report; the second
 /// Ctrl-C ends everything.
 fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), Failure> {
-    let (sender, again) = (events.clone(), AtomicBool::new(false));
-    ctrlc::set_handler(move || {
-        if again.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(exit::FAILED));
-        }
-        let _ = sender.send(Event::Stop);
-    })
-    .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
+    let sender = events.clone();
+    interrupts::heed(move || drop(sender.send(Event::Stop)))?;
     if end_with_input {
         let sender = events.clone();
         std::thread::spawn(move || {
@@ -698,11 +705,10 @@ fn announce(
     control: Option<&ControlServer>,
 ) -> Result<(), Failure> {
     let control = control.map(ControlServer::local_address);
-    if args.json {
+    if args.tell.is_for_programs() {
         let (addresses, settings) = (watch.addresses().to_vec(), settings.clone());
         let unix = watch.unix_addresses().to_vec();
-        let ready = wire::Ready { addresses, unix, control, settings };
-        print_document(&wire::ReadyLine::new(ready))?;
+        print_ready(wire::Ready { addresses, unix, control, settings }, args.tell)?;
     } else {
         announce_in_words(args, watch, settings, control);
     }
@@ -718,7 +724,7 @@ fn announce_in_words(
     settings: &BTreeMap<String, String>,
     control: Option<SocketAddr>,
 ) {
-    crate::print(&text::settings(settings));
+    crate::print(&text::first_settings(settings));
     for address in watch.addresses() {
         crate::print(&format!("receives on: {address}\n"));
     }
@@ -787,6 +793,9 @@ fn watch_until_end(
         {
             let now = watch.now();
             line(args, &text::interval(&then, &now));
+            if args.tell.ndjson {
+                print_lost(print_document(&shown::event("interval", text::fields(&then, &now))));
+            }
             if let Some(settings) = watch.changed() {
                 line(args, &text::in_force(&settings));
             }
@@ -829,7 +838,7 @@ fn conclude(
             );
         }
         if let Some(error) = failure {
-            if !args.json {
+            if !args.tell.is_for_programs() {
                 crate::print(&text::report(&report, args.work));
             }
             let mut failure = Failure::from(error);
@@ -839,15 +848,16 @@ fn conclude(
     }
     let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
     let end = End::of(wrong, watch.was_stopped_in_a_run());
-    match (args.json, ports.map(Ports::report)) {
+    match (args.tell.is_for_programs(), ports.map(Ports::report)) {
         (true, any_port) => {
             let any_port = any_port.map(|(_, any_port)| any_port);
-            print_ended(&Concluded { report: &report, any_port }, end)?;
+            print_ended(&Concluded { report: &report, any_port }, end, args.tell)?;
         }
         (false, any_port) => {
             let (table, _) = any_port.unzip();
             let text = text::report(&report, args.work);
-            crate::print_report(&format!("{}{text}", table.unwrap_or_default()))?;
+            let details = text::details(&report.settings, args.tell);
+            crate::print_report(&format!("{}{text}{details}", table.unwrap_or_default()))?;
         }
     }
     Ok(end.code("udp"))
@@ -917,13 +927,34 @@ impl End {
 }
 
 /// Prints the last document of a server of UDP.
-fn print_ended(report: &impl serde::Serialize, end: End) -> Result<(), Failure> {
-    print_last(report, end.status(), end.reason())
+fn print_ended(report: &impl serde::Serialize, end: End, tell: TellArgs) -> Result<(), Failure> {
+    print_last(report, end.status(), end.reason(), tell)
 }
 
 /// Prints the last document of a server of TCP, and why it failed, if it did.
-fn print_concluded(report: &impl serde::Serialize, failure: Option<&str>) -> Result<(), Failure> {
-    print_last(report, if failure.is_some() { "failed" } else { "ok" }, failure)
+fn print_concluded(
+    report: &impl serde::Serialize,
+    failure: Option<&str>,
+    tell: TellArgs,
+) -> Result<(), Failure> {
+    print_last(report, if failure.is_some() { "failed" } else { "ok" }, failure, tell)
+}
+
+/// Prints where a server listens.
+fn print_ready(ready: wire::Ready, tell: TellArgs) -> Result<(), Failure> {
+    let line = wire::ReadyLine::new(ready);
+    if !tell.ndjson {
+        return print_document(&line);
+    }
+    let fields = serde_json::to_value(&line).map_err(Failure::failed)?;
+    print_document(&shown::event("begin", fields))
+}
+
+/// Says that an interval was lost, which is no reason to end.
+fn print_lost(printed: Result<(), Failure>) {
+    if let Err(failure) = printed {
+        say!("weir serve: {}", failure.message);
+    }
 }
 
 /// Prints the last document: a report, and what all documents have.
@@ -931,9 +962,12 @@ fn print_last(
     report: &impl serde::Serialize,
     status: &str,
     reason: Option<&str>,
+    tell: TellArgs,
 ) -> Result<(), Failure> {
     #[derive(serde::Serialize)]
     struct Last<'a, R> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        event: Option<&'a str>,
         schema_version: u32,
         command: Vec<String>,
         status: &'a str,
@@ -941,12 +975,14 @@ fn print_last(
         #[serde(flatten)]
         report: &'a R,
     }
-    print_document(&Last { schema_version: 1, command: crate::arguments(), status, reason, report })
+    let event = tell.ndjson.then_some("end");
+    let (schema_version, command) = (SCHEMA_VERSION, crate::arguments());
+    print_document(&Last { event, schema_version, command, status, reason, report })
 }
 
 /// A line for people: on standard output unless documents go there.
 fn line(args: &ServeUdp, text: &str) {
-    if args.json {
+    if args.tell.is_for_programs() {
         say!("{text}");
     } else {
         crate::print(&format!("{text}\n"));

@@ -36,11 +36,14 @@ use super::performance::{PerformanceArgs, PerformanceLog};
 use super::{bound, stop_on_request, text, unix};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use crate::shown::{self, TellArgs};
 use report::{Report, Totals};
 
 /// Options of `weir serve tcp`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 success; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
+#[command(
+    after_help = "Exit codes: 0 success, which is also how Ctrl-C ends it; 1 it failed; 2 wrong usage; 5 it cannot run here."
+)]
 pub struct ServeTcp {
     /// Design with its options, as `weir designs` lists them [default: the first of epoll, port and blocking that
     /// this system has].
@@ -72,9 +75,9 @@ pub struct ServeTcp {
     #[arg(long, hide = true)]
     count_entries: bool,
 
-    /// Address and port of the control channel, over which loads from other machines ask whether they may come
+    /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask whether they may come
     /// (`weir load tcp --control`): they must be of this build, and have the same key if there is one.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
     control: Option<SocketAddr>,
 
     /// File with a key of 16 bytes or more: only loads that have the same one are agreed to. Without this option it may be
@@ -193,9 +196,13 @@ pub struct ServeTcp {
     #[command(flatten)]
     performance: PerformanceArgs,
 
-    /// Documents on standard output, everything else on standard error.
-    #[arg(short = 'J', long)]
-    pub json: bool,
+    /// End when the first clients have gone: when all connections that came are closed, and for a second none is open and none
+    /// comes; with --control, once no load holds the server either.
+    #[arg(short = '1', long, visible_alias = "one-off")]
+    once: bool,
+
+    #[command(flatten)]
+    pub tell: TellArgs,
 }
 
 /// Serves until it is told to end; gives the exit code.
@@ -239,6 +246,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         marks: vec![],
         recorder: args.performance.recorder(),
         recorded: vec![],
+        once: args.once.then_some(Once { control: control.as_ref(), quiet_since: None }),
     };
     if let Some(recorder) = &mut watched.recorder {
         recorder.begin(performance(&running));
@@ -273,10 +281,13 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let left_open =
         (report.open > 0).then(|| format!("{} connections were not closed", report.open));
     // A server that failed is told of by whoever called this, in a document, too.
-    let printed = match (args.json, &failure) {
+    let printed = match (args.tell.is_for_programs(), &failure) {
         (true, Some(_)) => Ok(()),
-        (true, None) => super::print_concluded(&report, left_open.as_deref()),
-        (false, _) => crate::print_report(&report.text()),
+        (true, None) => super::print_concluded(&report, left_open.as_deref(), args.tell),
+        (false, _) => {
+            let details = text::details(&report.settings, args.tell);
+            crate::print_report(&format!("{}{details}", report.text()))
+        }
     };
     match (failure, left_open) {
         (Some(mut failure), _) => {
@@ -285,7 +296,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
             Err(failure)
         }
         // The document has told it.
-        (None, Some(why)) if args.json => {
+        (None, Some(why)) if args.tell.is_for_programs() => {
             say!("weir serve tcp: {why}");
             printed.map(|()| exit::FAILED)
         }
@@ -299,7 +310,7 @@ fn start(args: &ServeTcp, asked: &str) -> Result<(Running, String), Failure> {
     let design = AnyDesign::parse(asked)?;
     let name = design.about().name.to_owned();
     design.availability().map_err(weir::Error::from)?;
-    unix::check(&args.unix, args.unix_mode)?;
+    unix::check(&args.unix, args.unix_mode, "connect")?;
     let mut bind = bound(&args.bind, &args.port);
     if bind.is_empty() && args.unix.is_empty() {
         bind.push(USUAL_ADDRESS);
@@ -475,13 +486,12 @@ fn announce(
     settings: BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     let addresses = running.local_addresses().to_vec();
-    if args.json {
+    if args.tell.is_for_programs() {
         let control = control.map(ControlServer::local_address);
         let unix = running.unix_addresses().iter().map(ToString::to_string).collect();
-        let ready = wire::Ready { addresses, unix, control, settings };
-        super::print_document(&wire::ReadyLine::new(ready))?;
+        super::print_ready(wire::Ready { addresses, unix, control, settings }, args.tell)?;
     } else {
-        crate::print(&text::settings(&settings));
+        crate::print(&text::first_settings(&settings));
         for address in addresses {
             crate::print(&format!("listens on: {address}\n"));
         }
@@ -500,7 +510,7 @@ fn announce(
 
 /// A line for people: on standard output unless documents go there.
 fn line(args: &ServeTcp, text: &str) {
-    if args.json {
+    if args.tell.is_for_programs() {
         say!("{text}");
     } else {
         crate::print(&format!("{text}\n"));
@@ -524,6 +534,39 @@ struct Watched<'a> {
     recorder: Option<Recorder>,
     /// The log as it was at the last one.
     recorded: Vec<Record>,
+    /// What ends it with its first clients, where that is asked for.
+    once: Option<Once<'a>>,
+}
+
+/// How often a server that ends with its first clients looks whether they have gone, for which there is no event.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long nobody may come and nothing be open until they have: a load may make its connections one after the other.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Whether the first clients of a server have gone.
+struct Once<'a> {
+    /// Where loads hold the server for as long as they last.
+    control: Option<&'a ControlServer>,
+    /// Since when there has been no client, after the first.
+    quiet_since: Option<(Instant, u64)>,
+}
+
+impl Once<'_> {
+    /// `accepted` counts connections, of which so many are open.
+    fn have_gone(&mut self, accepted: u64, open: u32, now: Instant) -> bool {
+        let held = self.control.is_some_and(|control| control.peers() > 0);
+        if accepted == 0 || open > 0 || held {
+            self.quiet_since = None;
+            return false;
+        }
+        match self.quiet_since {
+            Some((since, by_then)) if by_then == accepted => now.duration_since(since) >= QUIET,
+            _ => {
+                self.quiet_since = Some((now, accepted));
+                false
+            }
+        }
+    }
 }
 
 /// What the server tells of itself for a performance log.
@@ -608,12 +651,13 @@ impl Watched<'_> {
     ) {
         let every = Some(self.args.interval).filter(|every| !every.is_zero());
         let mut next_line = every.map(|every| Instant::now() + every);
-        let mut then = before.clone();
+        let (mut then, mut from_s) = (before.clone(), 0.0);
         loop {
             // Without lines to print nothing wakes this thread: a server at rest costs nothing.
             let logged = log.as_ref().and_then(PerformanceLog::due);
             let recorded = self.recorder.as_ref().and_then(Recorder::due);
-            let until = next_line.into_iter().chain(logged).chain(recorded).min();
+            let looks = self.once.as_ref().map(|_| Instant::now() + LOOK_EVERY);
+            let until = next_line.into_iter().chain(logged).chain(recorded).chain(looks).min();
             let event = match until {
                 Some(line) => events.recv_timeout(line.saturating_duration_since(Instant::now())),
                 None => events.recv().map_err(RecvTimeoutError::from),
@@ -622,6 +666,12 @@ impl Watched<'_> {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Event::Asked(word)) => self.asked(&word),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(once) = &mut self.once {
+                let accepted = self.running.counters().accepted;
+                if once.have_gone(accepted, self.running.open(), Instant::now()) {
+                    return;
+                }
             }
             if let Some(log) = log {
                 log.read_if_due(|| performance(self.running));
@@ -633,11 +683,42 @@ impl Watched<'_> {
                 && Instant::now() >= at
             {
                 let now = Totals::read(self.running, &mut self.sampler);
-                let line = report::interval(self.began.elapsed(), &then, &now);
-                self::line(self.args, &line);
-                then = now;
+                let elapsed = self.began.elapsed();
+                self::line(self.args, &report::interval(elapsed, &then, &now));
+                let to_s = elapsed.as_secs_f64();
+                if self.args.tell.ndjson {
+                    let fields = report::fields(from_s, to_s, &then, &now);
+                    let event = shown::event("interval", fields);
+                    super::print_lost(super::print_document(&event));
+                }
+                (then, from_s) = (now, to_s);
                 next_line = Some(at + every);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_have_gone_when_all_are_closed_and_nobody_comes_for_a_while() {
+        let mut once = Once { control: None, quiet_since: None };
+        let began = Instant::now();
+        let at = |seconds: f64| began + QUIET.mul_f64(seconds);
+        for (seconds, accepted, open, gone) in [
+            (0.0, 0, 0, false),
+            (9.0, 0, 0, false), // nobody has come
+            (10.0, 1, 1, false),
+            (11.0, 1, 0, false),
+            (11.9, 1, 0, false),
+            (12.1, 2, 0, false), // another came and went meanwhile
+            (12.2, 3, 1, false),
+            (14.0, 3, 0, false),
+            (15.0, 3, 0, true),
+        ] {
+            assert_eq!(once.have_gone(accepted, open, at(seconds)), gone, "at {seconds}");
         }
     }
 }

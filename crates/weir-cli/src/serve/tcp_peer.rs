@@ -23,6 +23,7 @@ use super::event::Event;
 use super::{LOOK_EVERY, stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use crate::shown::TellArgs;
 
 /// Options of `weir serve tcp-peer`.
 #[derive(Debug, Args)]
@@ -100,7 +101,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     watched.until_end(&events)?;
     let report = watched.report(command.to_string());
     match args.json {
-        true => super::print_concluded(&report, None)?,
+        true => super::print_concluded(&report, None, TellArgs::default())?,
         false => crate::print_report(&said(&report))?,
     }
     Ok(exit::OK)

@@ -11,6 +11,42 @@ use weir_lab::udp::plan::Work;
 use weir_lab::wire::{Batches, ServerReport};
 
 use super::watch::Now;
+use crate::shown::TellArgs;
+use serde_json::{Value, json};
+
+/// The settings that are told before anything comes, in a line; what else one should know at once has a line of its own.
+pub fn first_settings(settings: &BTreeMap<String, String>) -> String {
+    let named = |names: &[&'static str]| {
+        let value = |name: &&'static str| settings.get(*name).map(|value| (*name, value));
+        names.iter().filter_map(value).collect::<Vec<_>>()
+    };
+    let first: Vec<String> = named(&["design", "provider", "threads", "echo"])
+        .into_iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    let mut text = format!("{}; --details tells all settings at the end\n", first.join(", "));
+    for (name, value) in named(&["any-port", "metrics"]) {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    text
+}
+
+/// Every setting, behind the report, where that was asked for.
+pub fn details(all: &BTreeMap<String, String>, tell: TellArgs) -> String {
+    if tell.details { format!("\nSettings:\n{}", settings(all)) } else { String::new() }
+}
+
+/// The figures of one interval, for programs.
+pub fn fields(then: &Now, now: &Now) -> Value {
+    let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+    json!({
+        "from_s": then.elapsed_ns as f64 / 1e9,
+        "to_s": now.elapsed_ns as f64 / 1e9,
+        "datagrams": now.datagrams.saturating_sub(then.datagrams),
+        "cpu_ns": since(now.cpu_ns, then.cpu_ns),
+        "dropped_socket": since(now.dropped_socket, then.dropped_socket),
+    })
+}
 
 /// The settings in effect, one a line.
 pub fn settings<'a>(settings: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
@@ -44,7 +80,7 @@ pub fn in_force(settings: &[Setting]) -> String {
     format!("settings in force: {}", each.collect::<Vec<_>>().join(" "))
 }
 
-/// The report at the end. `work`, `dequeue_max` and `outstanding` are settings that the
+/// The report at the end, the answer first. `work`, `dequeue_max` and `outstanding` are settings that the
 /// originals printed; unknown ones are left out.
 pub fn report(report: &ServerReport, work: Work) -> String {
     let mut text = String::new();
@@ -56,40 +92,6 @@ pub fn report(report: &ServerReport, work: Work) -> String {
              the server's whole life",
             report.runs
         );
-    }
-    let of_all = if work.shared { ", on state that all threads share under a lock" } else { "" };
-    let _ = writeln!(text, "work per datagram: {} + 1 steps{of_all}", work.steps);
-    for (name, words) in [("dequeue-max", "most per dequeue"), ("outstanding", "receives pending")]
-    {
-        if let Some(value) = setting(name) {
-            let _ = writeln!(text, "{words}: {value}");
-        }
-    }
-    let _ = writeln!(
-        text,
-        "threads running: {}; threads that handled any datagram: {}",
-        report.threads_started, report.threads_used
-    );
-    for (index, thread) in report.threads.iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "thread {index}: {} dequeues, {} notifies, {} datagrams, {} per dequeue",
-            thread.dequeues,
-            thread.notifies,
-            thread.datagrams,
-            min_max_mean(&thread.batches)
-        );
-        let known = |n: Option<u64>| n.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
-        // Known once the server has stopped, and where the system tells it.
-        if thread.cpu_ns.or(thread.context_switches).or(thread.core).is_some() {
-            let _ = writeln!(
-                text,
-                "thread {index}: {} ms of CPU time, {} context switches, last on core {}",
-                or_unknown(thread.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}")),
-                known(thread.context_switches),
-                known(thread.core)
-            );
-        }
     }
     if report.other_runs > 0 {
         let _ = writeln!(
@@ -124,8 +126,42 @@ pub fn report(report: &ServerReport, work: Work) -> String {
         or_unknown(per_datagram, |ns| format!("{ns:.0}")),
         or_unknown(cpu.filter(|_| seconds > 0.0), |ns| format!("{:.0} %", ns / 1e7 / seconds))
     );
-    system(&mut text, report);
     audit(&mut text, report);
+    system(&mut text, report);
+    let of_all = if work.shared { ", on state that all threads share under a lock" } else { "" };
+    let _ = writeln!(text, "work per datagram: {} + 1 steps{of_all}", work.steps);
+    for (name, words) in [("dequeue-max", "most per dequeue"), ("outstanding", "receives pending")]
+    {
+        if let Some(value) = setting(name) {
+            let _ = writeln!(text, "{words}: {value}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "threads running: {}; threads that handled any datagram: {}",
+        report.threads_started, report.threads_used
+    );
+    for (index, thread) in report.threads.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "thread {index}: {} dequeues, {} notifies, {} datagrams, {} per dequeue",
+            thread.dequeues,
+            thread.notifies,
+            thread.datagrams,
+            min_max_mean(&thread.batches)
+        );
+        let known = |n: Option<u64>| n.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+        // Known once the server has stopped, and where the system tells it.
+        if thread.cpu_ns.or(thread.context_switches).or(thread.core).is_some() {
+            let _ = writeln!(
+                text,
+                "thread {index}: {} ms of CPU time, {} context switches, last on core {}",
+                or_unknown(thread.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}")),
+                known(thread.context_switches),
+                known(thread.core)
+            );
+        }
+    }
     counters(&mut text, report);
     text
 }
@@ -300,7 +336,7 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
         }
         assert!(text.contains("latency: p50 4.7 µs"), "{text}");
-        assert!(text.starts_with("work per datagram"), "one run is all there is: {text}");
+        assert!(text.starts_with("2000 ms, 984000 datagrams"), "one run is all there is: {text}");
         assert!(!text.contains("came in all"), "the window has them all: {text}");
         let audit = Audit { received: 1_000_000, ..all.audit.clone() };
         let more = report(&ServerReport { audit, ..all.clone() }, Work::default());

@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use weir::stream::{self, UnixAddress};
 
 /// Whether there are any, and whether their mode says anything.
-pub fn check(paths: &[PathBuf], mode: Option<u32>) -> Result<(), Failure> {
+///
+/// `may` is what who may write to the files may do.
+pub fn check(paths: &[PathBuf], mode: Option<u32>, may: &str) -> Result<(), Failure> {
     if !paths.is_empty() {
         stream::unix_availability().map_err(weir::Error::from)?;
     }
     let open_to_all = paths.iter().find(|path| UnixAddress::from(path).path().is_none());
     if let (Some(_), Some(name)) = (mode, open_to_all) {
         return Err(Failure::usage(format!(
-            "--unix-mode: {} is an abstract name, which has no mode: anybody in its network namespace may connect; give \
+            "--unix-mode: {} is an abstract name, which has no mode: anybody in its network namespace may {may}; give \
              a path instead, or leave the mode away",
             name.display()
         )));

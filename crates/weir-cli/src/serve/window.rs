@@ -64,7 +64,11 @@ impl Readings {
         let first = self.kept.iter().find(|r| r.datagrams > start.datagrams);
         let last = self.kept.iter().rev().find(|r| r.datagrams < end.datagrams);
         match (first, last) {
-            (Some(first), Some(last)) if last.at_ns > first.at_ns => between(first, last),
+            (Some(first), Some(last))
+                if last.at_ns > first.at_ns && last.datagrams > first.datagrams =>
+            {
+                between(first, last)
+            }
             _ => between(start, &end),
         }
     }
@@ -96,6 +100,13 @@ mod tests {
             readings.push(Reading { at_ns, datagrams, handled, cpu_ns, threads_cpu_ns });
         }
         readings
+    }
+
+    /// Two bursts, each between two readings: the one is before the window and the other behind it.
+    #[test]
+    fn where_nothing_came_between_the_first_and_the_last_it_is_all() {
+        let window = readings(&[(0, 0), (10, 26), (20, 26), (30, 53), (40, 53)]).window();
+        assert_eq!((window.elapsed_ns, window.datagrams, window.handled), (40, 53, 159));
     }
 
     #[test]

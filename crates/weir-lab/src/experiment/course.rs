@@ -497,9 +497,12 @@ impl<K: Course> Experiment<'_, '_, K> {
             *self.random = random;
             self.count_entries(results, index, &rows, schedule)?;
             if let Some(made) = cut {
+                let begun = results.rounds_made(index) as u32 > made;
                 results.warnings.push(format!(
-                    "{}: ended after {made} of {} rounds, because its time ran out",
-                    results.loads[index], schedule.rounds
+                    "{}: ended after {made} of {} rounds, because its time ran out{}",
+                    results.loads[index],
+                    schedule.rounds,
+                    if begun { "; of the next some rows have a run" } else { "" }
                 ));
             }
         }

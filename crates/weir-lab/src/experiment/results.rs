@@ -478,8 +478,8 @@ impl<K: Study> Results<K> {
         self.samples().filter_map(|sample| sample.when().core_to_core_ns).collect()
     }
 
-    /// The exit code that tells the truth about the experiment. One that was interrupted is not complete, so it
-    /// counts as failed; what no row can be run under is as if none could run.
+    /// The exit code that tells the truth about the experiment. One that somebody ended says so, unless it was an error that
+    /// ended it; what no row can be run under is as if none could run.
     pub fn exit_code(&self) -> u8 {
         let unavailable = |row: usize| {
             (0..self.loads.len()).all(|load| self.status(load, row) == Status::Unavailable)
@@ -487,6 +487,7 @@ impl<K: Study> Results<K> {
         let none_runs_here = !self.rows.is_empty() && (0..self.rows.len()).all(unavailable);
         match (self.has_figures(), self.interrupted, self.has_invalid_runs()) {
             (false, ..) if none_runs_here => exit::UNAVAILABLE,
+            (_, true, _) if self.error.is_none() => exit::INTERRUPTED,
             (false, ..) | (_, true, _) => exit::FAILED,
             (true, false, true) => exit::DATA_ERRORS,
             (true, false, false) => exit::OK,

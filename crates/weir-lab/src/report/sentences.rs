@@ -181,7 +181,10 @@ pub(crate) fn why_open<K: Reported>(
     let rounds = results.rounds_made(load);
     let mut causes = vec![];
     if rounds < FEWEST_SAMPLES {
-        causes.push(format!("only {rounds} were made"));
+        causes.push(match rounds {
+            1 => "only one was begun".into(),
+            rounds => format!("only {rounds} were begun"),
+        });
     }
     let changed = samples().filter(|sample| sample.changed_machine()).count();
     if changed > 0 {

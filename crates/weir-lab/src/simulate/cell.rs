@@ -156,6 +156,7 @@ pub struct Latency {
     /// The 99th percentile.
     pub p99: f64,
     /// The 99.9th percentile.
+    #[serde(rename = "p99_9")]
     pub p999: f64,
     /// The longest.
     pub max: f64,

@@ -520,7 +520,7 @@ mod tests {
                     thread.bind(1..2);
                 }
                 async move {
-                    thread.run(if thread.number() % 2 == 0 { 20 } else { 90 }).await;
+                    thread.run(if thread.number().is_multiple_of(2) { 20 } else { 90 }).await;
                     note(&thread, &notes);
                     assert!(thread.core() == thread.number() % 2 || !bound);
                 }

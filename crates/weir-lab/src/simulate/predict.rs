@@ -149,12 +149,15 @@ fn answer(alike: &[&Crossing]) -> String {
     };
     let at = |crossing: &&Crossing| {
         let cores = if crossing.cores == 1 { "core" } else { "cores" };
-        let ratio = factor(crossing.ratio_at_highest);
+        let ratio = match factor(crossing.ratio_at_highest) {
+            one if one == factor(1.0) => "as many".into(),
+            ratio => format!("{ratio} times"),
+        };
         let from = crossing.from_per_s.map(|from| format!("from {}/s on", si(from)));
         format!(
-            "{} {cores} {} ({ratio} times)",
+            "{} {cores} {} ({ratio})",
             crossing.cores,
-            from.unwrap_or_else(|| "at no load".into())
+            from.unwrap_or_else(|| "from none of the loads on".into())
         )
     };
     let each: Vec<String> = alike.iter().map(at).collect();
@@ -203,7 +206,10 @@ mod tests {
             "Where the thread that dequeues copies, without shared work, rio-hybrid receives more than port and \
              port-batch: 1 core from 1 M/s on (1.50 times). In brackets, how many times as many at 10 M/s."
         );
-        assert!(sentences[1].contains("1 core at no load (1.03 times)"), "{sentences:?}");
+        assert!(
+            sentences[1].contains("1 core from none of the loads on (1.03 times)"),
+            "{sentences:?}"
+        );
     }
 
     #[test]

@@ -159,7 +159,7 @@ const COLUMNS: &[Column] = &[
     ("latency_mean_ns", |row| known(row.latency_ns.map(|of| of.mean))),
     ("latency_p50_ns", |row| known(row.latency_ns.map(|of| of.p50))),
     ("latency_p99_ns", |row| known(row.latency_ns.map(|of| of.p99))),
-    ("latency_p999_ns", |row| known(row.latency_ns.map(|of| of.p999))),
+    ("latency_p99_9_ns", |row| known(row.latency_ns.map(|of| of.p999))),
     ("latency_max_ns", |row| known(row.latency_ns.map(|of| of.max))),
     ("simulated_ms", |row| row.simulated_ms.to_string()),
     ("cut_short", |row| row.cut_short.to_string()),

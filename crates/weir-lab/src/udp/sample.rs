@@ -235,7 +235,7 @@ impl Sample {
         let one_clock = !flood.together.is_some_and(|together| together.over_network);
         let latency_ns = match answers {
             None => server.audit.latency_ns.filter(|_| one_clock),
-            Some(answers) => answers.round_trip_ns.as_ref().map(Latency::from),
+            Some(answers) => answers.round_trip_ns,
         };
         let latency_histogram = match answers {
             None if !one_clock => vec![],

@@ -6,7 +6,7 @@
 use weir_load::latency::Histogram;
 use weir_load::ranks::clocks::Offset;
 
-use crate::wire::{Answers, FloodReport, RoundTrips, Together};
+use crate::wire::{Answers, FloodReport, Latency, Together};
 
 /// What a generator did, and how its clock stands to that of rank 0.
 pub struct Part {
@@ -90,12 +90,7 @@ fn answers_of(parts: Vec<&Answers>) -> Answers {
         strangers: sum(|part| part.strangers),
         dropped_socket: parts.iter().map(|part| part.dropped_socket).sum(),
         waiting_ns: sum(|part| part.waiting_ns),
-        round_trip_ns: histogram.summary().map(|all| RoundTrips {
-            n: all.n,
-            min: all.min,
-            max: all.max,
-            percentile: all.percentile.iter().map(|(name, ns)| ((*name).into(), *ns)).collect(),
-        }),
+        round_trip_ns: histogram.summary().as_ref().map(Latency::from),
         round_trip_histogram: histogram.recorded().collect(),
     }
 }
@@ -172,12 +167,8 @@ mod tests {
             let all = answers_of(answers.iter().collect());
             let samples: Vec<u64> = each.concat();
             let one = histogram(&samples).summary().unwrap();
-            let merged = all.round_trip_ns.unwrap();
             prop_assert_eq!(all.answered, samples.len() as u64);
-            prop_assert_eq!((merged.n, merged.min, merged.max), (one.n, one.min, one.max));
-            for (name, ns) in one.percentile {
-                prop_assert_eq!(merged.percentile[name], ns, "{}", name);
-            }
+            prop_assert_eq!(all.round_trip_ns, Some(Latency::from(&one)));
         }
 
         #[test]

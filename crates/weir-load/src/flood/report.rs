@@ -55,6 +55,7 @@ pub struct LoadReport {
     /// `saturation` or `paced`.
     pub kind: &'static str,
     /// Datagrams per second asked for; none at saturation.
+    #[serde(rename = "asked_per_s")]
     pub offered_per_s: Option<f64>,
     /// `even` or `poisson`; none at saturation.
     pub arrivals: Option<&'static str>,

@@ -8,7 +8,7 @@ use super::{Lost, Ranks};
 use crate::control::Build;
 
 /// Version of what ranks say to one another. What is said first, [`Hello`], is understood by all versions.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The first that each rank says.
 #[derive(Debug, Clone, Serialize, Deserialize)]

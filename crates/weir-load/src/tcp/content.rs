@@ -313,7 +313,7 @@ impl<'a> Content<'a> {
 
     /// Whether what was taken of a file was there.
     #[inline]
-    pub(super) fn mind_the_file(&self, socket: &Socket) -> Result<(), Amiss> {
+    pub(super) fn check_file(&self, socket: &Socket) -> Result<(), Amiss> {
         match &self.file {
             Some((file, _)) if socket.file_was_short().map_err(Amiss::Socket)? => {
                 Err(file.changed())

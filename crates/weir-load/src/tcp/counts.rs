@@ -202,6 +202,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whoever_only_waits_makes_turns_and_whoever_has_nothing_to_do_none() {
+        let live = Live::default();
+        assert_eq!(live.turns(), None);
+        live.serves.store(true, Relaxed);
+        assert_eq!(live.turns(), Some(0));
+        live.waits.one();
+        live.left_open.one();
+        assert_eq!(live.turns(), Some(2));
+    }
+
+    #[test]
     fn causes_are_bounded_and_none_is_lost() {
         let mut causes = Causes::default();
         assert!(causes.is_empty());

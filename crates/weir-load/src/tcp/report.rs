@@ -39,6 +39,7 @@ pub struct LoadReport {
     /// `closed` or `open`.
     pub loop_kind: &'static str,
     /// Messages per second asked for, of an open loop.
+    #[serde(rename = "asked_per_s")]
     pub offered_per_s: Option<f64>,
     /// Whether nothing was to come back.
     pub one_way: bool,
@@ -293,8 +294,9 @@ impl LoadReport {
             return None;
         }
         let ended = counts.reset + counts.broken + counts.ended_by_server;
+        let all_connected = counts.connected == counts.attempted;
         let nothing = counts.messages_sent > 0 && counts.messages_over == 0 && ended == 0;
-        if nothing && !self.data_errors {
+        if nothing && all_connected && !self.data_errors {
             let text = "no message came back; does the server echo? With a sink, use --one-way";
             return Some(text.to_owned());
         }

@@ -279,11 +279,11 @@ impl<'a> Worker<'a> {
         }
         loop {
             let now = now_ns();
-            self.mind_the_end(now);
+            self.check_end(now);
             self.connect_what_is_due(now);
             self.begin_together(now);
             self.send_what_is_due();
-            self.mind_the_clock(now);
+            self.check_clock(now);
             if self.open == 0 && (self.settled || self.ending) {
                 break;
             }

@@ -17,7 +17,7 @@ mod setup;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use halves::{Attention, Completions, QueueFull, Submissions};
-pub(crate) use setup::{Flags, Use, Wanted, set_up, use_a_kernel};
+pub(crate) use setup::{Flags, Use, Wanted, proved, set_up, use_a_kernel};
 
 pub(crate) use crate::{
     left::TimeLeft,

@@ -141,6 +141,7 @@ pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Un
         }
         try_sets(wanted.r#use, |flags| build(wanted, flags))
     })
+    .and_then(|made| made)
     .map_err(|e| explain(what, &e, sysctl().as_deref(), wanted.kernel))?;
     let params = ring.params();
     // Of Linux 5.5, 5.5, 5.11 and 5.17.
@@ -158,13 +159,29 @@ pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Un
     Ok((ring, flags))
 }
 
+/// Tries what rings can do, where the caller shall not be interrupted by it ([`on_a_thread_of_its_own`]).
+pub(crate) fn proved(
+    prove: impl FnOnce() -> Result<(), Unavailable> + Send,
+) -> Result<(), Unavailable> {
+    let no_thread = |e| Err(Unavailable::new("io_uring", format!("starting a thread: {e}")));
+    on_a_thread_of_its_own(prove).unwrap_or_else(no_thread)
+}
+
 /// When a ring goes, the kernel interrupts every thread that made it or submitted to it, some
 /// time later: a call of that thread with a time limit (a receive with SO_RCVTIMEO, epoll_wait)
 /// then fails with EINTR. The thread of the program that starts a server shall not see that.
-fn on_a_thread_of_its_own<R: Send>(f: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
+fn on_a_thread_of_its_own<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    let (mut work, mut result) = (Some(work), None);
+    run_on_a_thread(&mut || result = work.take().map(|work| work()))?;
+    Ok(result.expect("the thread has run it"))
+}
+
+/// Compiled once for all that runs so.
+fn run_on_a_thread(work: &mut (dyn FnMut() + Send)) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, f)?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(())
     })
 }
 

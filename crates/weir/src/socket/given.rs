@@ -1,7 +1,7 @@
 //! Sockets that are bound already, on their way to where sockets are opened.
 
 #[cfg(feature = "udp")]
-use super::{names::KeptName, native};
+use super::{names::KeptName, native, unix};
 #[cfg(feature = "udp")]
 use crate::stream::UnixDatagram;
 use std::{
@@ -46,7 +46,7 @@ impl Given {
 #[cfg(feature = "udp")]
 pub(crate) fn keep_unix(socket: UnixDatagram) -> io::Result<(Keeping, KeptName)> {
     let (name, socket) = native::bound_unix(socket)?;
-    Ok((Keeping::new(socket), KeptName::new(&name)?))
+    Ok((Keeping::new(socket), unix::kept(&name)?))
 }
 
 /// Keeps a socket that is bound already, for whoever opens it in the place of a new one: it can be opened as long as this

@@ -18,6 +18,7 @@ pub(crate) mod names;
 #[cfg_attr(windows, path = "windows/mod.rs")]
 pub(crate) mod native;
 mod span;
+pub(crate) mod unix;
 
 use crate::{
     Error, Unavailable,
@@ -559,7 +560,11 @@ impl DatagramSocket {
     /// [`Error::Bind`] with the address and the system's answer; [`Error::Io`] if an option
     /// is refused.
     pub fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
-        Self::of(native::Native::open(endpoint)?, endpoint)
+        let native = match names::stands_for_name(&endpoint.address) {
+            true => unix::open(endpoint)?,
+            false => native::Native::open(endpoint)?,
+        };
+        Self::of(native, endpoint)
     }
 
     fn of(native: native::Native, endpoint: &Endpoint) -> Result<Self, Error> {

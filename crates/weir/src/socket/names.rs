@@ -7,14 +7,17 @@
 //! There are [`MOST`] names at most in a program. Beyond that the one is forgotten that nobody has asked for for longest,
 //! roughly (the clock algorithm), unless a socket is bound to it: what is sent to its address from then on is not sent.
 //! A name that is known already costs a lock and a look into a hash table, and no memory.
+//!
+//! Most programs have no Unix sockets. So what keeps names is called through [`Does`], which only whoever makes a name puts
+//! there: a program in which nobody does has none of that code.
 
-use super::native;
-use crate::stream::UnixAddress;
+use super::Endpoint;
+use crate::Error;
 use std::{
     collections::HashMap,
     io,
     net::{Ipv6Addr, SocketAddr, SocketAddrV6},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 /// Names that are known at a time, at most: 110 bytes each, and what it takes to find them.
@@ -124,83 +127,93 @@ fn with_names<R>(look: impl FnOnce(&mut Names) -> R) -> R {
     look(names.get_or_insert_with(|| Names::new(MOST)))
 }
 
-/// The address that stands for a name: a path, or an abstract name with the byte 0 before it. `None` where there is no
-/// place for it, as sockets keep all.
-pub(crate) fn address_of(name: &[u8]) -> Option<SocketAddr> {
-    with_names(|names| names.place_of(name).map(|place| names.address(place)))
+/// What is done with the name that an address stands for.
+type Look<'a> = &'a mut dyn FnMut(&mut Entry);
+
+/// What is done where there are names.
+#[derive(Debug)]
+struct Does {
+    address_of: fn(&[u8]) -> Option<SocketAddr>,
+    look_at: fn(&SocketAddr, Look<'_>),
+}
+
+static DOES: OnceLock<Does> = OnceLock::new();
+
+/// For who makes a name.
+fn does() -> &'static Does {
+    DOES.get_or_init(|| Does {
+        address_of: |name| {
+            with_names(|names| names.place_of(name).map(|place| names.address(place)))
+        },
+        look_at: |address, look| {
+            with_names(|names| names.entry(address).into_iter().for_each(look))
+        },
+    })
+}
+
+/// The address that stands for the name of a peer: a path, or an abstract name with the byte 0 before it. `None` where there is
+/// no place for it, as sockets keep all.
+#[allow(dead_code, reason = "not every system has Unix sockets of datagrams")]
+pub(super) fn address_of(name: &[u8]) -> Option<SocketAddr> {
+    DOES.get().and_then(|does| (does.address_of)(name))
 }
 
 /// Reads the name that an address stands for. `None`: it stands for none, or that was forgotten.
-pub(crate) fn with_name<R>(address: &SocketAddr, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-    with_names(|names| names.entry(address).map(|entry| read(&entry.name)))
+pub(super) fn with_name<R>(address: &SocketAddr, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let (does, mut read, mut result) = (DOES.get()?, Some(read), None);
+    (does.look_at)(address, &mut |entry| result = read.take().map(|read| read(&entry.name)));
+    result
+}
+
+/// The address of an endpoint stands for no name, or for one that was forgotten.
+pub(super) fn stands_for_none(endpoint: &Endpoint) -> Error {
+    Error::Bind { address: endpoint.address, source: io::ErrorKind::NotFound.into() }
 }
 
 /// A name that is not forgotten as long as this is there.
 #[derive(Debug)]
-pub(crate) struct KeptName(SocketAddr);
+pub(crate) struct KeptName {
+    address: SocketAddr,
+    /// Through which it is let go: a type that may have one of these has no more of that code than this.
+    does: &'static Does,
+}
 
 impl KeptName {
     /// Keeps a name.
     pub(crate) fn new(name: &[u8]) -> io::Result<Self> {
-        with_names(|names| {
-            let place = names.place_of(name);
-            let place = place.ok_or_else(|| io::Error::other("there are too many Unix sockets"))?;
+        let address = with_names(|names| {
+            let place = names.place_of(name).ok_or_else(too_many)?;
             names.entries[place].kept += 1;
-            Ok(Self(names.address(place)))
-        })
+            io::Result::Ok(names.address(place))
+        })?;
+        Ok(Self { address, does: does() })
     }
 
     /// The address that stands for it.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.0
+        self.address
     }
 }
 
 impl Drop for KeptName {
     fn drop(&mut self) {
-        with_names(|names| names.entry(&self.0).map(|entry| entry.kept -= 1));
+        (self.does.look_at)(&self.address, &mut |entry| entry.kept -= 1);
     }
 }
 
-impl UnixAddress {
-    /// The name of a peer on a Unix datagram socket, where it is the address that stands for one: handlers are told such
-    /// addresses ([`Datagram::source`](crate::udp::Datagram::source)). `None` where it is an address of the internet or of a
-    /// peer that has no name, or the name was forgotten: a program remembers the 65,536 that came or were asked for last.
-    pub fn of(address: SocketAddr) -> Option<Self> {
-        with_name(&address, |name| match name.split_first() {
-            Some((0, name)) => Self::from(native::path_of([b"@", name].concat())),
-            // What would be taken for an abstract name is the file of that name here.
-            Some((b'@', _)) => Self::from(native::path_of([b"./", name].concat())),
-            _ => Self::from(native::path_of(name.to_vec())),
-        })
-    }
+fn too_many() -> io::Error {
+    io::Error::other("there are too many Unix sockets")
 }
 
-impl TryFrom<&UnixAddress> for SocketAddr {
-    type Error = io::Error;
-
-    /// The address that stands for this name, for whom a server on a Unix datagram socket shall send to
-    /// ([`Transmit::destination`](crate::udp::Transmit::destination)). To be asked for anew from time to time, since names that nobody asks for are
-    /// forgotten ([`UnixAddress::of`]).
-    ///
-    /// ```
-    /// use std::net::SocketAddr;
-    /// use weir::stream::UnixAddress;
-    ///
-    /// let name = UnixAddress::from("@example");
-    /// let address = SocketAddr::try_from(&name).unwrap();
-    /// assert_eq!(UnixAddress::of(address), Some(name));
-    /// assert_eq!(UnixAddress::of("127.0.0.1:80".parse().unwrap()), None);
-    /// ```
-    fn try_from(name: &UnixAddress) -> io::Result<SocketAddr> {
-        let full = || io::Error::other("there are too many Unix sockets");
-        address_of(&name.name_bytes()?).ok_or_else(full)
-    }
+/// The address that stands for a name, which is made known for it.
+pub(super) fn made_for(name: &[u8]) -> io::Result<SocketAddr> {
+    (does().address_of)(name).ok_or_else(too_many)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::UnixAddress;
     use proptest::prelude::*;
     use std::collections::HashSet;
 

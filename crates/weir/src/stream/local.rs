@@ -89,6 +89,9 @@ pub struct LocalPeer {
 }
 
 impl LocalPeer {
+    /// Whom no process is.
+    pub(crate) const NOBODY: Self = Self { user: u32::MAX, group: u32::MAX, process: 0 };
+
     /// Who that is, where it is the address that stands for a peer of a Unix socket.
     pub fn of(address: SocketAddr) -> Option<Self> {
         // No peer of TCP has port 0: the system accepts none.

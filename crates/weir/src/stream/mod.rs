@@ -222,7 +222,7 @@ impl Listener {
 
     fn of_unix(native: native::Listener, address: UnixAddress) -> Self {
         // Which has none: that of a peer that nobody is.
-        let local_address = LocalPeer { user: u32::MAX, group: u32::MAX, process: 0 }.into();
+        let local_address = LocalPeer::NOBODY.into();
         Self { native: Arc::new(native), local_address, unix_address: Some(address) }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     Error,
     lifecycle::{contain, lock},
     readiness::{Interest, Poll, Streams as _},
-    stream::{Accepted, Stream, StreamOptions},
+    stream::{Accepted, LocalPeer, Stream, StreamOptions, UnixAddress},
     timer::Alarms,
     wake::Waker,
 };
@@ -34,6 +34,9 @@ pub const MOST_CONNECTING: usize = 4096;
 
 /// How long connecting may take unless told otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After how long it is tried again where as many wait at a Unix socket as may: nothing says when one more may.
+const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Has a server connect to others: [`Server::start_connecting`](super::Server::start_connecting). Cheap to clone; any
 /// thread and any handler may use it.
@@ -83,6 +86,21 @@ impl<H: Handler> Connector<H> {
     /// # Errors
     /// [`Refused::Full`] where [`MOST_CONNECTING`] are being made, [`Refused::Gone`] where the server has stopped.
     pub fn connect(&self, to: SocketAddr, handler: H) -> Result<(), Refused> {
+        self.want(To::Internet(to), handler)
+    }
+
+    /// The same to a Unix socket: at a path, or at a name of the abstract namespace where it begins with an `@`
+    /// ([`UnixAddress`]), whatever the server itself listens on. `on_connect` is told who listens there ([`LocalPeer`]). Where
+    /// as many connections wait to be accepted as may it goes on trying until the time is over, as TCP does. Where the
+    /// system has no Unix sockets nothing comes of it, and `on_close` says so.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_unix(&self, to: impl Into<UnixAddress>, handler: H) -> Result<(), Refused> {
+        self.want(To::Unix(to.into()), handler)
+    }
+
+    fn want(&self, to: To, handler: H) -> Result<(), Refused> {
         let mut state = lock(&self.shared.state);
         if state.stopped {
             return Err(Refused::Gone);
@@ -136,14 +154,30 @@ impl Default for State {
     }
 }
 
+/// Where a connection leads.
+enum To {
+    Internet(SocketAddr),
+    Unix(UnixAddress),
+}
+
 /// A connection that is to be made.
 struct Wanted {
-    to: SocketAddr,
+    to: To,
     given: Given,
     /// Until when it may take.
     by: Option<Instant>,
     /// That of the thread that asked for it.
     mailbox: usize,
+}
+
+impl Wanted {
+    /// Whom it leads to, as far as that is known before it stands.
+    fn peer(&self) -> SocketAddr {
+        match &self.to {
+            To::Internet(to) => *to,
+            To::Unix(_) => LocalPeer::NOBODY.into(),
+        }
+    }
 }
 
 impl Connecting {
@@ -192,7 +226,8 @@ impl Connecting {
 
 /// One that is being made.
 struct UnderWay {
-    stream: Stream,
+    /// `None` where there is none yet, and it is tried again ([`TRIED_AGAIN_AFTER`]).
+    stream: Option<Stream>,
     wanted: Wanted,
 }
 
@@ -257,8 +292,21 @@ impl Thread<'_> {
     }
 
     fn begin<H: Handler>(&mut self, worker: &mut Worker<H>, wanted: Wanted) {
-        let stream = match Stream::connect(wanted.to, self.options, &worker.calls) {
-            Ok(stream) => stream,
+        let begun = match &wanted.to {
+            To::Internet(to) => {
+                Stream::connect(*to, self.options, &worker.calls).map(|s| (Some(s), wanted.by))
+            }
+            To::Unix(to) => match Stream::connect_unix(to, self.options, &worker.calls) {
+                Ok(accepted) => return self.stands(worker, wanted, accepted),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let again = Instant::now() + TRIED_AGAIN_AFTER;
+                    Ok((None, Some(wanted.by.map_or(again, |by| by.min(again)))))
+                }
+                Err(e) => Err(e),
+            },
+        };
+        let (stream, alarm) = match begun {
+            Ok(begun) => begun,
             Err(e) => return self.none_came(worker, wanted, Reason::Failed(e)),
         };
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -266,37 +314,53 @@ impl Thread<'_> {
             self.under_way.len() as u32 - 1
         });
         let interest = Interest { receive: false, send: true };
-        if let Err(e) = self.set.watch(&stream, slot, interest) {
+        if let Some(stream) = &stream
+            && let Err(e) = self.set.watch(stream, slot, interest)
+        {
             self.free.push(slot);
             return self.none_came(worker, wanted, Reason::Failed(e));
         }
-        if let Some(by) = wanted.by {
-            self.alarms.set(slot, self.alarms.moment_of(by));
+        if let Some(at) = alarm {
+            self.alarms.set(slot, self.alarms.moment_of(at));
         }
         self.under_way[slot as usize] = Some(UnderWay { stream, wanted });
     }
 
-    /// One stands, or failed, or its time is over.
-    fn over<H: Handler>(&mut self, worker: &mut Worker<H>, slot: u32, too_late: bool) {
+    /// One stands, or failed, or its time is over, or it is time to try again.
+    fn over<H: Handler>(&mut self, worker: &mut Worker<H>, slot: u32, alarmed: bool) {
         let Some(UnderWay { stream, wanted }) = self.under_way[slot as usize].take() else {
             return;
         };
-        self.set.forget(&stream, slot);
         self.alarms.cancel(slot);
         self.free.push(slot);
-        let error = match too_late {
+        let Some(stream) = stream else {
+            return match wanted.by.is_some_and(|by| by <= Instant::now()) {
+                true => {
+                    let late = io::ErrorKind::TimedOut.into();
+                    self.none_came(worker, wanted, Reason::Failed(late));
+                }
+                false => self.begin(worker, wanted),
+            };
+        };
+        self.set.forget(&stream, slot);
+        let error = match alarmed {
             true => Some(io::ErrorKind::TimedOut.into()),
             false => stream.take_error(&worker.calls),
         };
         if let Some(e) = error {
             return self.none_came(worker, wanted, Reason::Failed(e));
         }
+        let peer = wanted.peer();
+        self.stands(worker, wanted, Accepted { stream, peer });
+    }
+
+    /// One stands, and goes to those who serve.
+    fn stands<H: Handler>(&self, worker: &mut Worker<H>, wanted: Wanted, accepted: Accepted) {
         if let Err(why) = worker.let_in() {
             return self.none_came(worker, wanted, Reason::Failed(io::Error::other(why)));
         }
         self.connecting.is_over();
-        let Wanted { to, given, mailbox, .. } = wanted;
-        let accepted = Accepted { stream, peer: to };
+        let Wanted { given, mailbox, .. } = wanted;
         let incoming = Incoming { accepted, given: Some(given) };
         if let Err(back) = worker.bring(incoming, mailbox) {
             turn_away(worker, back, Reason::Stopped);
@@ -306,7 +370,7 @@ impl Thread<'_> {
     /// Nothing came of one: its handler is told.
     fn none_came<H: Handler>(&self, worker: &Worker<H>, wanted: Wanted, reason: Reason) {
         self.connecting.is_over();
-        if let Some(mut handler) = worker.make_handler(wanted.to, Some(wanted.given)) {
+        if let Some(mut handler) = worker.make_handler(wanted.peer(), Some(wanted.given)) {
             // Whatever it does, there is no connection that could end for it.
             let _ = contain(|| handler.on_close(&reason));
         }

@@ -3,12 +3,14 @@
 use super::{Design, Handler, Job, OnPanic, Running, Spec, Startable, handler::MakeHandler};
 use crate::{
     Error, Unavailable,
+    design::{About, Contract},
     limits::Limits,
     memory::RegionOptions,
     options::OptionInfo,
     socket::{
         Endpoint, Keeping, MOST_BUSY_POLL, OFFLOADED_BYTES, PathMtu, SocketOptions, keep_unix,
         leaves_ipv4, named_once, names::KeptName, replies_from_local_address, sockets_can_be_given,
+        unix::kept,
     },
     stream::{UnixAddress, UnixDatagram, unix_availability},
 };
@@ -27,6 +29,8 @@ use std::{
 pub struct Server {
     endpoints: Vec<SocketAddr>,
     unix: Vec<AtUnix>,
+    /// Makes endpoints of them: a program that has none of them has no code for it.
+    unix_endpoints: Option<UnixEndpoints>,
     unix_mode: Option<u32>,
     socket: SocketOptions,
     limits: Limits,
@@ -39,6 +43,10 @@ pub struct Server {
     /// Sockets that are bound already, each by the place of its address.
     given: Vec<(usize, Arc<Keeping>)>,
 }
+
+/// Adds the Unix sockets of a server to its endpoints. No names are forgotten of as long as what it answers is there.
+type UnixEndpoints =
+    fn(&Server, &mut Vec<Endpoint>) -> Result<Vec<Arc<dyn Any + Send + Sync>>, Error>;
 
 /// A Unix socket to receive by.
 #[derive(Debug, Clone)]
@@ -133,6 +141,7 @@ impl Server {
         Self {
             endpoints,
             unix: Vec::new(),
+            unix_endpoints: None,
             unix_mode: None,
             socket: SocketOptions::default(),
             limits: Limits::default(),
@@ -201,8 +210,13 @@ impl Server {
 
     /// Receives by this Unix socket, too, as [`bind_unix`](Self::bind_unix) does. By their place among the server's addresses
     /// Unix sockets come behind all others.
-    pub fn and_bind_unix(mut self, address: impl Into<UnixAddress>) -> Self {
-        self.unix.push(AtUnix::Bound(address.into()));
+    pub fn and_bind_unix(self, address: impl Into<UnixAddress>) -> Self {
+        self.at_unix(AtUnix::Bound(address.into()))
+    }
+
+    fn at_unix(mut self, at: AtUnix) -> Self {
+        self.unix.push(at);
+        self.unix_endpoints = Some(Self::unix_endpoints);
         self
     }
 
@@ -214,7 +228,8 @@ impl Server {
     }
 
     /// A server on a Unix socket of datagrams that is bound already, as [`from_std`](Self::from_std) makes one of UDP's. Its
-    /// file is left alone.
+    /// file is left alone. If another who has the socket shuts it down the server ends with that error; with the provider
+    /// `uring` of registered I/O it receives nothing more.
     ///
     /// # Errors
     /// [`Error::Io`] with what the operating system answered: also where the socket has no name, or is connected.
@@ -226,10 +241,9 @@ impl Server {
     ///
     /// # Errors
     /// As [`from_unix`](Self::from_unix).
-    pub fn and_from_unix(mut self, socket: UnixDatagram) -> Result<Self, Error> {
+    pub fn and_from_unix(self, socket: UnixDatagram) -> Result<Self, Error> {
         let kept = keep_unix(socket).map_err(|e| Error::io("taking a Unix socket", e))?;
-        self.unix.push(AtUnix::Given(Arc::new(kept)));
-        Ok(self)
+        Ok(self.at_unix(AtUnix::Given(Arc::new(kept))))
     }
 
     /// What is asked of each socket. By default its receive buffer has room for as many datagrams as the design has
@@ -338,7 +352,9 @@ impl Server {
     ) -> Result<Running<H>, Error> {
         design.resolve();
         let job = self.job(make_handler)?;
-        if let Some(default) = default_of(OUTSTANDING, &D::known(), &design.values()) {
+        if has_outstanding(&D::ABOUT)
+            && let Some(default) = default_of(OUTSTANDING, &D::known(), &design.values())
+        {
             let outstanding = match self.socket.receive_offload {
                 true => OFFLOADED_OUTSTANDING,
                 false => most_by_default(default, self.payload_bytes),
@@ -406,7 +422,10 @@ impl Server {
             Endpoint { address, options: SocketOptions { only_v6, given, ..options } }
         };
         let mut endpoints: Vec<_> = self.endpoints.iter().enumerate().map(endpoint).collect();
-        let names = self.unix_endpoints(&mut endpoints)?;
+        let names = match self.unix_endpoints {
+            Some(add) => add(self, &mut endpoints)?,
+            None => Vec::new(),
+        };
         let mut job = Job::new(endpoints, self.payload_bytes, Box::new(make_handler));
         job.names = names;
         job.limits = self.limits;
@@ -450,14 +469,12 @@ impl Server {
 }
 
 impl Server {
-    /// Adds the Unix sockets, which no names are forgotten of as long as what this answers is there.
+    /// See [`UnixEndpoints`].
     fn unix_endpoints(
         &self,
         endpoints: &mut Vec<Endpoint>,
     ) -> Result<Vec<Arc<dyn Any + Send + Sync>>, Error> {
-        let Some(of_all) = (!self.unix.is_empty()).then_some(self.socket) else {
-            return Ok(Vec::new());
-        };
+        let of_all = self.socket;
         unix_availability()?;
         if let Some(mode) = self.unix_mode.filter(|mode| *mode > 0o777) {
             let problem = format!("{mode:o} is not allowed; allowed: 0 to 777, in octal");
@@ -472,10 +489,7 @@ impl Server {
             let (address, given) = match at {
                 AtUnix::Bound(address) => {
                     let failed = |source| Error::BindUnix { address: address.clone(), source };
-                    let name = address
-                        .name_bytes()
-                        .and_then(|name| KeptName::new(&name))
-                        .map_err(failed)?;
+                    let name = address.name_bytes().and_then(|name| kept(&name)).map_err(failed)?;
                     let stands_for_it = name.address();
                     names.push(Arc::new(name));
                     (stands_for_it, None)
@@ -509,6 +523,12 @@ fn keep(socket: UdpSocket) -> Result<(SocketAddr, Arc<Keeping>), Error> {
 /// The option that says how many receives are outstanding.
 const OUTSTANDING: &str = "outstanding";
 
+/// Whether a design may have that option. It is known when a design is compiled, so a program of one that has none has no
+/// code to look for it.
+const fn has_outstanding(design: &About) -> bool {
+    matches!(design.contract, Contract::Port | Contract::Rio)
+}
+
 /// The setting in effect that says why fewer of them are outstanding than a design's default.
 const OUTSTANDING_IS: &str = "outstanding-by-default";
 
@@ -535,6 +555,14 @@ fn fewer_by_default(outstanding: u32, default: u32, slice_bytes: usize) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_design_stands_on_says_whether_it_has_receives_outstanding() {
+        for design in crate::udp::designs() {
+            let has_it = design.known_options().iter().any(|option| option.name == OUTSTANDING);
+            assert_eq!(has_outstanding(&design.about()), has_it, "{}", design.about().name);
+        }
+    }
 
     #[test]
     fn fewer_receives_are_outstanding_by_default_the_larger_slices_are() {

@@ -52,6 +52,7 @@ mod there {
         ("unix_sent_to_anybody", unix_sent_to_anybody),
         ("unix_that_is_taken", unix_that_is_taken),
         ("unix_that_goes_from_server_to_server", unix_that_goes_from_server_to_server),
+        ("unix_that_another_shuts", unix_that_another_shuts),
         ("unix_beside_the_internet", unix_beside_the_internet),
         ("unix_has_no_hops", unix_has_no_hops),
         ("unix_python", unix_python),
@@ -416,6 +417,39 @@ mod there {
         let connected = Client::new();
         connected.socket.connect_addr(&address(&client.name)).unwrap();
         assert!(refused(connected.socket.try_clone().unwrap()).contains("connected"));
+        Ok(())
+    }
+
+    /// A socket that is bound already, which another who has it shuts down: nothing will come any more, so the server ends, and
+    /// says why, instead of being told for ever that something came. The provider `uring` is not told of it: there the server
+    /// waits until it is stopped.
+    fn unix_that_another_shuts(subject: &Subject) -> Result<(), Skipped> {
+        has_them(subject)?;
+        if subject.is_of("rio-sharded") {
+            return Err(Skipped("it has a socket for each thread".into()));
+        }
+        let name = UnixAddress::from(any_path());
+        let path = name.path().expect("a path");
+        let socket = UnixDatagram::bind(path).expect("a path that is free");
+        let given = socket.try_clone().expect("one more descriptor");
+        let server = Server::from_unix(given).expect("it is bound").limits(echo_limits());
+        let (server, _log) = subject.log_with(&server, Answer::Echo);
+        let client = Client::new();
+        client.ask(b"before", &name);
+        socket.shutdown(std::net::Shutdown::Read).expect("it is open");
+        if subject.name().contains("/uring") {
+            let report = server.stop();
+            assert_whole(&report);
+            assert_eq!(report.total().datagrams, 1);
+            fs::remove_file(path).expect("our file");
+            return Ok(());
+        }
+        assert!(server.wait_for(PATIENCE), "it goes on");
+        let report = server.stop();
+        let why = report.failure.as_ref().expect("it did not end by itself").to_string();
+        assert!(why.contains("shut it down"), "{why}");
+        assert_slices(&report);
+        fs::remove_file(path).expect("our file");
         Ok(())
     }
 

@@ -90,6 +90,28 @@ pub fn listen_unix(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
+/// Listens at a path or an abstract name, where so many connections may wait to be accepted, and one more.
+#[cfg(target_os = "linux")]
+pub fn listen_unix_for(address: &weir::stream::UnixAddress, backlog: i32) -> UnixListener {
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    let name = match (address.path(), address.abstract_name()) {
+        (Some(path), _) => path.to_owned(),
+        (None, name) => format!("\0{}", String::from_utf8_lossy(name.unwrap_or_default())).into(),
+    };
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+    socket.bind(&SockAddr::unix(name).expect("a short name")).expect("a name that is free");
+    socket.listen(backlog).expect("it is bound");
+    std::os::fd::OwnedFd::from(socket).into()
+}
+
+/// A connection, which has the functions that one of TCP has.
+#[cfg(target_os = "linux")]
+pub fn accept_unix(listener: &UnixListener) -> TcpStream {
+    let (stream, _) = listener.accept().expect("a connection");
+    std::os::fd::OwnedFd::from(stream).into()
+}
+
 /// The rights to a file.
 #[cfg(target_os = "linux")]
 pub fn mode(path: &Path) -> io::Result<u32> {

@@ -24,6 +24,7 @@ use weir::tcp::{
 pub const CHECKS: &[Check] = &[
     ("outgoing_connections_are_served_as_others", outgoing_connections_are_served),
     ("a_connect_that_fails_is_told", a_connect_that_fails_is_told),
+    ("outgoing_connections_to_unix_sockets", unix::outgoing_connections_to_unix_sockets),
     ("an_outgoing_connection_has_its_turn_at_once", an_outgoing_connection_has_its_turn_at_once),
     ("a_proxy_passes_everything_on", a_proxy_passes_everything_on),
     ("a_proxy_waits_for_who_does_not_read", a_proxy_waits),
@@ -181,6 +182,102 @@ fn a_connect_that_fails_is_told(subject: &Subject) -> Result<(), Skipped> {
     let total = server.stop().total();
     assert_eq!((total.accepted, total.refused), (1, 1));
     Ok(())
+}
+
+/// What the system lacks is told as what fails.
+#[cfg(not(target_os = "linux"))]
+mod unix {
+    use super::*;
+
+    pub fn outgoing_connections_to_unix_sockets(subject: &Subject) -> Result<(), Skipped> {
+        let server = Started::with(subject, &server());
+        let handler = Echoes { outgoing: true, ends: server.say.clone() };
+        server.connector.connect_unix("@weir", handler).unwrap();
+        let Reached::Closed(How::Failed, why) = server.next() else { panic!("there are none") };
+        assert!(why.contains("Unix sockets"), "{why}");
+        let _ = server.stop();
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod unix {
+    use super::{super::machine, *};
+    use std::{fs, time::Duration};
+    use weir::stream::UnixAddress;
+
+    fn connect(server: &Started, to: &UnixAddress) {
+        let handler = Echoes { outgoing: true, ends: server.say.clone() };
+        server.connector.connect_unix(to.clone(), handler).unwrap();
+    }
+
+    fn connected() -> Reached {
+        Reached::Connected(machine::ourselves().into())
+    }
+
+    fn assert_failed(server: &Started, word: &str) {
+        let Reached::Closed(How::Failed, why) = server.next() else { panic!("it stands") };
+        assert!(why.contains(word), "{why}");
+    }
+
+    /// At a path and at an abstract name, from a server that has none of its own; where nobody listens; and where as many wait
+    /// as may, who are accepted in time, or not.
+    pub fn outgoing_connections_to_unix_sockets(subject: &Subject) -> Result<(), Skipped> {
+        let server = Started::with(subject, &server());
+        let path = any_path();
+        let at_path = UnixAddress::from(&path);
+        let name = format!("@{}", path.file_name().expect("a name").display());
+        let mut random = Random(7);
+        for at in [&at_path, &UnixAddress::from(&*name)] {
+            let listener = machine::listen_unix_for(at, 8);
+            for seed in 0..3 {
+                connect(&server, at);
+                assert_eq!(server.next(), connected());
+                let mut peer = Client::on(machine::accept_unix(&listener), seed);
+                let mut hello = [0; 5];
+                (&peer.stream).read_exact(&mut hello).expect("what it says");
+                assert_eq!(&hello, b"hello");
+                peer.exchange(50_000, &mut random);
+                peer.end_sending();
+                peer.expect_end();
+                let Reached::Closed(how, _) = server.next() else { panic!("it stands already") };
+                assert_eq!(how, How::Finished);
+            }
+        }
+        // It has left its file.
+        connect(&server, &at_path);
+        assert_failed(&server, "refused");
+        fs::remove_file(&path).expect("its file");
+        connect(&server, &at_path);
+        assert_failed(&server, "No such file");
+        // Two may wait.
+        let listener = machine::listen_unix_for(&at_path, 1);
+        for _ in 0..2 {
+            connect(&server, &at_path);
+            assert_eq!(server.next(), connected());
+        }
+        let mut server = server;
+        server.connector = server.connector.timeout(Duration::from_millis(30));
+        connect(&server, &at_path);
+        assert_failed(&server, "timed out");
+        server.connector = server.connector.timeout(PATIENCE);
+        connect(&server, &at_path);
+        let mut peers: Vec<_> =
+            (0..2).map(|seed| Client::on(machine::accept_unix(&listener), seed)).collect();
+        assert_eq!(server.next(), connected());
+        peers.push(Client::on(machine::accept_unix(&listener), 2));
+        for peer in &mut peers {
+            (&peer.stream).read_exact(&mut [0; 5]).expect("what it says");
+            peer.ping();
+        }
+        // The stop ends them.
+        let ends = thread::spawn(move || peers.iter_mut().for_each(Client::expect_end));
+        let total = server.stop().total();
+        ends.join().expect("an end each");
+        assert_eq!((total.accepted, total.closed_finished), (9, 9));
+        fs::remove_file(path).expect("its file");
+        Ok(())
+    }
 }
 
 /// Asks another server when its peer says something, and passes the answer on.

@@ -72,7 +72,7 @@ pub struct UdpArgs {
     /// Design with its options, such as "rio-hybrid --threads 2"; repeatable [default: every design once, on
     /// its best provider, with at most as many threads as the server has cores].
     #[arg(long)]
-    pub(super) design: Vec<String>,
+    pub(in crate::compare) design: Vec<String>,
 
     /// A program on another library, to be compared with the designs: a name, "=", and its command. It talks with
     /// weir over its standard input and output (see peers/README.md). A program with {port} in its command need not:

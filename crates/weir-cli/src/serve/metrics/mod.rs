@@ -9,7 +9,7 @@ mod text;
 pub mod udp;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -17,6 +17,7 @@ use weir::counters::BatchSnapshot;
 use weir::counters::names::Name;
 use weir::counters::os::ProcessUsage;
 
+use super::parse_address;
 use crate::cores::Cores;
 use crate::exit::Failure;
 pub use http::Endpoint;
@@ -34,16 +35,6 @@ pub struct MetricsArgs {
     /// password, and nothing is encrypted.
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
-}
-
-/// An address with a port, or a port of 127.0.0.1.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok((Ipv4Addr::LOCALHOST, port).into());
-    }
-    text.parse().map_err(|_| {
-        "give a port, or an address with a port such as 127.0.0.1:9464 or [::1]:9464".to_owned()
-    })
 }
 
 /// The socket that scrapers connect to.
@@ -224,9 +215,10 @@ mod tests {
     fn a_port_alone_is_one_of_this_machine() {
         assert_eq!(parse_address("9464"), Ok("127.0.0.1:9464".parse().unwrap()));
         assert_eq!(parse_address("[::1]:1"), Ok("[::1]:1".parse().unwrap()));
+        assert_eq!(parse_address("0"), Ok("127.0.0.1:0".parse().unwrap()));
         for wrong in ["", "65536", "localhost", "127.0.0.1", ":9464"] {
             assert!(
-                parse_address(wrong).is_err_and(|why| why.contains("127.0.0.1:9464")),
+                parse_address(wrong).is_err_and(|why| why.contains("127.0.0.1:5200")),
                 "{wrong}"
             );
         }

@@ -27,6 +27,7 @@ use super::event::Event;
 use super::{FETCHED_EVERY, LOOK_EVERY, READ_EVERY, REPORT_FETCHED_WITHIN, stop_on_request, text};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use crate::shown::TellArgs;
 
 /// Options of `weir serve peer`.
 #[derive(Debug, Args)]
@@ -41,8 +42,8 @@ pub struct ServePeer {
     #[arg(long, default_value = "127.0.0.1:0")]
     bind: Vec<SocketAddr>,
 
-    /// Address and port of the control channel, over which generators request consent.
-    #[arg(long, default_value = "127.0.0.1:0")]
+    /// Address and port of the control channel, or a port of 127.0.0.1, over which generators request consent.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = super::parse_address)]
     control: SocketAddr,
 
     /// Cores to run on: 0 or 2,3 or 4-7.
@@ -231,7 +232,7 @@ fn conclude(args: &ServePeer, watch: &PeerWatch) -> Result<u8, Failure> {
     }
     let end = super::End::of(watch.has_wrong_runs(), watch.was_stopped_in_a_run());
     if args.json {
-        super::print_ended(&report, end)?;
+        super::print_ended(&report, end, TellArgs::default())?;
     } else {
         crate::print_report(&text::report(&report, args.work))?;
     }

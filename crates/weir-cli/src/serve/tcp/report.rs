@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
 use weir::counters::stream::Snapshot;
 use weir::tcp::{Final, Running, ThreadFinal};
@@ -95,6 +96,21 @@ pub fn interval(elapsed: Duration, then: &Totals, now: &Totals) -> String {
         rate(counted.bytes_sent) * 8.0 / 1e6,
         or_unknown(cpu, |percent| format!("{percent:.0} %"))
     )
+}
+
+/// The figures of one interval, for programs; the times are seconds since the server began.
+pub fn fields(from_s: f64, to_s: f64, then: &Totals, now: &Totals) -> Value {
+    let counted = now.counters.since(&then.counters);
+    json!({
+        "from_s": from_s,
+        "to_s": to_s,
+        "open": now.open,
+        "accepted": counted.accepted,
+        "receives": counted.messages,
+        "bytes_received": counted.bytes_received,
+        "bytes_sent": counted.bytes_sent,
+        "cpu_ns": now.process.since(&then.process).cpu_ns,
+    })
 }
 
 /// One thread.
@@ -220,30 +236,15 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = String::new();
         let known = |n: Option<u64>| n.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+        let receives = self.counter("messages");
+        let seconds = self.elapsed_ns as f64 / 1e9;
         let _ = writeln!(
             text,
-            "threads: {} at the end, {} at most; {} ended before",
-            self.threads.len(),
-            self.most_threads,
-            self.threads_gone
+            "{:.0} ms, {receives} receives, {} bytes in, {} out",
+            seconds * 1000.0,
+            self.counter("bytes_received"),
+            self.counter("bytes_sent")
         );
-        for (index, thread) in self.threads.iter().enumerate().take(THREADS_SHOWN) {
-            let _ = writeln!(
-                text,
-                "thread {index}: {} connections, {} receives, {} bytes in, {} out, {} ms of CPU \
-                 time, {} context switches, last on core {}",
-                thread.accepted,
-                thread.receives,
-                thread.bytes_received,
-                thread.bytes_sent,
-                or_unknown(thread.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}")),
-                known(thread.context_switches),
-                known(thread.core)
-            );
-        }
-        if self.threads.len() > THREADS_SHOWN {
-            let _ = writeln!(text, "and {} threads more", self.threads.len() - THREADS_SHOWN);
-        }
         // Filters turn away what was accepted: such connections are among those, and among those that ended.
         let refused = match (self.counter("closed_by_filter"), self.counter("refused")) {
             (0, refused) => format!("{refused} refused"),
@@ -258,15 +259,6 @@ impl Report {
             self.counter("accepted"),
             self.closed,
             self.most_open
-        );
-        let receives = self.counter("messages");
-        let seconds = self.elapsed_ns as f64 / 1e9;
-        let _ = writeln!(
-            text,
-            "{:.0} ms, {receives} receives, {} bytes in, {} out",
-            seconds * 1000.0,
-            self.counter("bytes_received"),
-            self.counter("bytes_sent")
         );
         let per = |count: Option<u64>| {
             count.filter(|_| receives > 0).map(|count| count as f64 / receives as f64)
@@ -294,6 +286,30 @@ impl Report {
             "memory: {} of the process",
             or_unknown(self.resident_bytes.map(|n| n as f64), bytes)
         );
+        let _ = writeln!(
+            text,
+            "threads: {} at the end, {} at most; {} ended before",
+            self.threads.len(),
+            self.most_threads,
+            self.threads_gone
+        );
+        for (index, thread) in self.threads.iter().enumerate().take(THREADS_SHOWN) {
+            let _ = writeln!(
+                text,
+                "thread {index}: {} connections, {} receives, {} bytes in, {} out, {} ms of CPU \
+                 time, {} context switches, last on core {}",
+                thread.accepted,
+                thread.receives,
+                thread.bytes_received,
+                thread.bytes_sent,
+                or_unknown(thread.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}")),
+                known(thread.context_switches),
+                known(thread.core)
+            );
+        }
+        if self.threads.len() > THREADS_SHOWN {
+            let _ = writeln!(text, "and {} threads more", self.threads.len() - THREADS_SHOWN);
+        }
         let list = |counts: &BTreeMap<&'static str, u64>| {
             let counted = counts.iter().filter(|(_, count)| **count > 0);
             let words = counted.map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
@@ -343,6 +359,7 @@ mod tests {
             ..Report::default()
         };
         let text = report.text();
+        assert!(text.starts_with("2000 ms, 1000 receives"), "the answer first: {text}");
         for line in [
             "threads: 18 at the end, 20 at most; 0 ended before",
             "and 2 threads more",

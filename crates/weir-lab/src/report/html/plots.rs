@@ -171,7 +171,8 @@ fn frontier(study: &Study, load: &Load) -> Option<Picture> {
     is_a_choice.then(|| Picture {
         plot: "frontier",
         id: anchor(study, Some(load), "frontier"),
-        title: "CPU time against the 99th percentile of the latency".into(),
+        // It may stand alone, as a file.
+        title: format!("CPU time against the 99th percentile of the latency: {}", load.name),
         about: "A point for each design: the share of the server's cores that it used, and the 99th percentile of its \
                 latency, both medians over the rounds. The farther down and to the left, the better; a design that has \
                 another one below and to the left of it costs more and is slower."

@@ -196,7 +196,7 @@ fn a_paced_load_shows_what_latency_costs() {
         .map(|figure| figure.as_f64().unwrap().to_string());
         let is_it =
             |mark: &&str| attributes(mark, "data-x")[0] == x && attributes(mark, "data-v")[0] == y;
-        assert!(marks.iter().any(|mark| is_it(&mark)), "{x}, {y}: {marks:?}");
+        assert!(marks.iter().any(is_it), "{x}, {y}: {marks:?}");
     }
     // Where the rate decides, each row has as much CPU time as it can get; and one row is no choice.
     assert!(!shown.contains("id=\"udp-load-0-frontier\""));

@@ -326,11 +326,11 @@ fn an_interrupt_leaves_what_there_is() {
     let bench = Simulated { interrupt_after: Some(7), ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a", "b"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.interrupted && results.has_figures());
-    assert_eq!(results.exit_code(), 1);
+    assert_eq!(results.exit_code(), 130);
     let bench = Simulated { interrupt_after: Some(0), ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.interrupted && !results.has_figures());
-    assert_eq!(results.exit_code(), 1);
+    assert_eq!(results.exit_code(), 130);
 }
 
 #[test]

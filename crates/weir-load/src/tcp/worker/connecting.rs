@@ -73,7 +73,7 @@ impl Worker<'_> {
             block.connections -= self.to_begin;
             block.unsettled -= self.to_begin;
             self.to_begin = 0;
-            self.mind_the_making();
+            self.check_making();
             let number = self.blocks.len() as u32 - 1;
             self.begin_schedule(number);
         }
@@ -126,7 +126,7 @@ impl Worker<'_> {
     }
 
     /// Ends the time in which connections are being made, if none is, and none follows before the next block.
-    pub(super) fn mind_the_making(&mut self) {
+    pub(super) fn check_making(&mut self) {
         if self.connecting == 0 && self.to_begin == 0 {
             self.end_making();
         }

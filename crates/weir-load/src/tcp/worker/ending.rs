@@ -24,6 +24,11 @@ fn hint(error: &io::Error) -> Option<&'static str> {
     if system::is_no_port(error) {
         return Some("no port is left for it (ip_local_port_range)");
     }
+    if system::is_of_another_kind(error) {
+        return Some(
+            "it is a Unix socket of datagrams, and a load sends streams: name one of `weir serve tcp --unix`",
+        );
+    }
     Some(match error.kind() {
         // Of a Unix socket, which does not wait: on TCP the system repeats it.
         io::ErrorKind::WouldBlock => {
@@ -46,7 +51,7 @@ impl Worker<'_> {
         self.clock.set(number, due);
     }
 
-    pub(super) fn mind_the_clock(&mut self, now: u64) {
+    pub(super) fn check_clock(&mut self, now: u64) {
         if now < self.clock_looked_ns + TICK.as_nanos() as u64 {
             return;
         }
@@ -80,7 +85,7 @@ impl Worker<'_> {
         }
     }
 
-    pub(super) fn mind_the_end(&mut self, now: u64) {
+    pub(super) fn check_end(&mut self, now: u64) {
         let end_ns = self.shared.end_ns.load(Relaxed);
         if now < end_ns {
             return;
@@ -96,9 +101,9 @@ impl Worker<'_> {
                     State::Open if self.spec.conduct == Conduct::Stuck => {
                         self.slots[number as usize].waiting_since = self.clock.now();
                         self.leave(number);
-                        self.mind_the_last_message(number);
+                        self.check_last_message(number);
                     }
-                    _ => self.mind_the_last_message(number),
+                    _ => self.check_last_message(number),
                 }
             }
         }

@@ -42,7 +42,7 @@ impl Worker<'_> {
                 }
                 Err(e) => return self.close(number, End::ConnectFailed(e)),
             },
-            (_, Some(socket)) => match self.content.mind_the_file(socket) {
+            (_, Some(socket)) => match self.content.check_file(socket) {
                 Ok(()) => {}
                 Err(Amiss::Socket(e)) => return self.fail_to_send(number, e),
                 Err(amiss) => return self.close(number, End::from(amiss)),
@@ -75,7 +75,7 @@ impl Worker<'_> {
         if !self.spec.together {
             self.settle(number);
         }
-        self.mind_the_last_message(number);
+        self.check_last_message(number);
     }
 
     /// Notes that a connection is made, or has failed.
@@ -86,7 +86,7 @@ impl Worker<'_> {
         }
         let block = slot.block;
         self.connecting -= 1;
-        self.mind_the_making();
+        self.check_making();
         self.blocks[block as usize].unsettled -= 1;
         self.begin_schedule(block);
     }
@@ -106,7 +106,7 @@ impl Worker<'_> {
                 Ok(Some(count)) => {
                     let now = self.moves.now_ns();
                     self.take(number, count, now);
-                    self.mind_the_last_message(number);
+                    self.check_last_message(number);
                     self.send(number, now);
                     // The end lies behind what came, if it was told.
                     let more = self.moves.may_be_more(count);

@@ -66,7 +66,7 @@ impl Worker<'_> {
                 if socket.is_sending_a_file() {
                     self.await_room(number);
                 } else if self.spec.one_way || self.spec.half_close {
-                    self.mind_the_last_message(number);
+                    self.check_last_message(number);
                 }
                 return;
             }
@@ -100,7 +100,7 @@ impl Worker<'_> {
             slot.stream.end_taken(content, |_| live.messages_over.one());
         }
         if self.spec.one_way || self.spec.half_close || self.ending {
-            self.mind_the_last_message(number);
+            self.check_last_message(number);
         }
     }
 
@@ -201,7 +201,7 @@ impl Worker<'_> {
 
     /// Tells the server that nothing follows, if all that was to be sent is over, or, with a half-close,
     /// taken by the system; and sees to it that the server ends, too.
-    pub(super) fn mind_the_last_message(&mut self, number: u32) {
+    pub(super) fn check_last_message(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         let over = slot.stream.under_way() == 0;
         if slot.state == State::Ending && over {

@@ -36,15 +36,12 @@ use std::{
 /// The first Linux that it runs on.
 pub(super) const KERNEL: &str = "5.17";
 
-/// What a proof on a ring says of it: whether it is there, and why not. It runs on a thread of its own, since the
-/// kernel interrupts who used a ring once more when it goes.
+/// What a proof on a ring says of it: whether it is there, and why not.
 pub(super) fn proved(
     what: &str,
     prove: impl FnOnce() -> Result<(), Error> + Send,
 ) -> Result<(), Unavailable> {
-    let proof = std::thread::scope(|scope| scope.spawn(prove).join());
-    let proof = proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    proof.map_err(|error| error.into_reason(what))
+    ring::proved(|| prove().map_err(|error| error.into_reason(what)))
 }
 
 /// A queue on a ring of its own.

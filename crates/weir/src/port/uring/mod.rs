@@ -143,12 +143,8 @@ impl Provider for Uring {
 
     fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
         nothing_to_skip(&self.shape)?;
-        // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
-        // time after the ring is gone, and that must not be a caller's.
         let few = Self { shape: Shape::original(1) };
-        let prove = || proof::prove(&few, WHAT, Some(ring::use_a_kernel(KERNEL)));
-        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
-        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ring::proved(|| proof::prove(&few, WHAT, Some(ring::use_a_kernel(KERNEL))))?;
         Ok(Layout::packed(0, needs.payload, 64))
     }
 

@@ -170,10 +170,16 @@ impl Outstanding for Operations {
         let Some(Completion::Operation { outcome, .. }) = out.last_mut() else { return };
         let Outcome::Received(arrival) = outcome else { return };
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
-        if !unsafe { self.receive_headers.arrival(token.slot(), result as usize, arrival) }
-            && !associated.socket.native().is_local()
-        {
+        if unsafe { self.receive_headers.arrival(token.slot(), result as usize, arrival) } {
+            return;
+        }
+        let native = associated.socket.native();
+        if !native.is_local() {
             *outcome = ended();
+        } else if result == 0
+            && let Err(shut) = native.is_still_open(None)
+        {
+            *outcome = Outcome::Failed(shut);
         }
     }
 

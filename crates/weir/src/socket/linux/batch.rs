@@ -95,7 +95,17 @@ impl Headers {
         let received = entered(counters, || call(flags));
         let received = native
             .receive_behind_errors(received, || entered(counters, || call(libc::MSG_DONTWAIT)));
-        let Some(n) = unless_empty(received)? else { return Ok(0) };
+        let n = match unless_empty(received)? {
+            Some(n) => n,
+            None => match native.is_still_open(Some(counters)) {
+                Ok(()) => return Ok(0),
+                // What came just before that.
+                Err(shut) => {
+                    let last = entered(counters, || call(libc::MSG_DONTWAIT));
+                    unless_empty(last)?.ok_or(shut)?
+                }
+            },
+        };
         // A header without a name is the end of receiving, and so is all behind it, but for a Unix socket.
         self.is_local = native.is_local;
         let named = self.headers[..n].iter();

@@ -39,18 +39,23 @@ const BEFORE_PATH: usize = offset_of!(libc::sockaddr_un, sun_path);
 /// How many datagrams wait at a socket, at most.
 const QUEUE: &str = "/proc/sys/net/unix/max_dgram_qlen";
 
+/// Removes the file of a socket.
+type Remove = fn(&OwnFile);
+
 /// What only such a socket has.
 #[derive(Debug)]
 pub(super) struct Local {
     name: KeptName,
-    /// Which goes with it.
-    file: Option<OwnFile>,
+    /// Which goes with it, and by what: a program that opens none of these has no code that removes files.
+    file: Option<(OwnFile, Remove)>,
+    /// Others have the socket, too.
+    is_given: bool,
 }
 
 /// While the socket is open.
 impl Drop for Local {
     fn drop(&mut self) {
-        self.file.iter().for_each(OwnFile::remove);
+        self.file.iter().for_each(|(file, remove)| remove(file));
     }
 }
 
@@ -61,12 +66,10 @@ impl Local {
 }
 
 /// Opens one.
-pub(super) fn open(endpoint: &Endpoint) -> Result<Native, Error> {
+pub(in crate::socket) fn open_unix(endpoint: &Endpoint) -> Result<Native, Error> {
     let Endpoint { address, options } = *endpoint;
     has_no(&options)?;
-    let name = UnixAddress::of(address);
-    let name =
-        name.ok_or_else(|| Error::Bind { address, source: io::ErrorKind::NotFound.into() })?;
+    let name = UnixAddress::of(address).ok_or_else(|| names::stands_for_none(endpoint))?;
     let failed = |source| Error::BindUnix { address: name.clone(), source };
     let (socket, file) = match options.given {
         Some(given) => {
@@ -80,8 +83,9 @@ pub(super) fn open(endpoint: &Endpoint) -> Result<Native, Error> {
             (socket, file)
         }
     };
-    let local =
-        Local { name: KeptName::new(&own_name(&socket).map_err(failed)?).map_err(failed)?, file };
+    let file = file.map(|file| (file, OwnFile::remove as Remove));
+    let own = own_name(&socket).and_then(|name| KeptName::new(&name)).map_err(failed)?;
+    let local = Local { name: own, file, is_given: options.given.is_some() };
     if let Some(bytes) = options.send_buffer_bytes {
         let refused = |e| Error::io(format!("SO_SNDBUF on the socket for {name}"), e);
         socket.set_send_buffer_size(bytes).map_err(refused)?;
@@ -209,6 +213,33 @@ pub(crate) fn of_unix_peer(errno: i32) -> i32 {
 }
 
 impl Native {
+    /// Where nothing was received: whether another who has this Unix socket, too, has shut it down. The system lets every wait
+    /// for it end at once from then on (POLLRDHUP of poll(2)), and no receive says why. It takes an entry into the kernel of a
+    /// socket that others have, and none of any other.
+    ///
+    /// # Errors
+    /// That it is so.
+    #[inline]
+    pub(crate) fn is_still_open(&self, counters: Option<&Counters>) -> io::Result<()> {
+        match &self.local {
+            Some(local) if local.is_given => self.is_not_shut(counters),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn is_not_shut(&self, counters: Option<&Counters>) -> io::Result<()> {
+        let mut entry = libc::pollfd { fd: self.fd(), events: libc::POLLRDHUP, revents: 0 };
+        counters.into_iter().for_each(|counters| counters.kernel_entries.one());
+        // SAFETY: one entry, which outlives the call.
+        let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        if ready == 1 && entry.revents & libc::POLLRDHUP != 0 {
+            let problem = "another process or thread that has this Unix socket has shut it down";
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, problem));
+        }
+        Ok(())
+    }
+
     /// Whether it is a Unix socket.
     #[inline]
     pub(crate) fn is_local(&self) -> bool {

@@ -18,8 +18,8 @@ pub(crate) use ending::Ending;
 pub(crate) use joined::{Joined, MOST_JOINED};
 #[cfg(feature = "udp")]
 pub(super) use local::bound_unix;
-pub(super) use local::path_of;
 pub(crate) use local::{LOCAL_NAME_BYTES, encode_local, of_unix_peer};
+pub(super) use local::{open_unix, path_of};
 pub(crate) use message::{
     CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, decode_into, encode, name_segment,
     name_source, read_control,
@@ -86,9 +86,6 @@ pub struct Native {
 impl Native {
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
         let Endpoint { address, options } = *endpoint;
-        if stands_for_name(&address) {
-            return local::open(endpoint);
-        }
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
@@ -266,6 +263,13 @@ impl Native {
         }
         let Some(mode) = self.wait_as_long(mode, counters)? else { return Ok(None) };
         let received = self.receive_once(buffer, mode, counters);
+        if self.is_local
+            && matches!(received, Ok(None))
+            && let Err(shut) = self.is_still_open(Some(counters))
+        {
+            // What came just before that.
+            return self.receive_once(buffer, Mode::Try, counters)?.map(Some).ok_or(shut);
+        }
         if self.errors.is_none() {
             return received;
         }

@@ -62,6 +62,11 @@ pub(super) fn path_of(bytes: Vec<u8>) -> std::path::PathBuf {
 }
 
 /// There is no such socket.
+pub(super) fn open_unix(endpoint: &Endpoint) -> Result<Native, Error> {
+    Err(super::names::stands_for_none(endpoint))
+}
+
+/// There is no such socket.
 #[cfg(feature = "udp")]
 pub(super) fn bound_unix<S>(_: S) -> io::Result<(Vec<u8>, std::net::UdpSocket)> {
     Err(io::ErrorKind::Unsupported.into())

@@ -223,6 +223,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             }
             self.run_timers(worker);
             self.handle(worker, &mut batch);
+            self.take_in_others(worker);
         }
         Ok(())
     }
@@ -249,7 +250,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         Ok(())
     }
 
-    /// What the clock, handles and the end of the server ask for.
+    /// What the clock and the end of the server ask for.
     #[inline]
     fn run_timers(&mut self, worker: &mut Worker<H>) {
         let now = Instant::now();
@@ -261,32 +262,15 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
                 self.settle(worker, number);
             }
         }
-        if worker.mailbox.any() {
-            for incoming in worker.mailbox.take(&mut self.due) {
-                self.adopt(worker, incoming);
-            }
-            while let Some(number) = self.due.pop() {
-                self.settle(worker, number);
-            }
-        }
         while let Some(id) = self.refused.over(now) {
             self.close_entry(id, false);
         }
         self.acceptor.run_timers(now);
         self.accept_again();
-        let leaving = self.leaving;
-        match leaving {
-            Leaving::No if worker.leaves_off() => {
-                self.acceptor.leave_off();
-                self.queue().stop_accepting();
-                self.leaving = Leaving::Cancelling;
-            }
-            Leaving::Cancelling if !self.queue().is_accepting() => {
-                self.leaving = Leaving::Left;
-                self.accept_what_waits(worker);
-                worker.left_off();
-            }
-            Leaving::No | Leaving::Cancelling | Leaving::Left => {}
+        if matches!(self.leaving, Leaving::No) && worker.leaves_off() {
+            self.acceptor.leave_off();
+            self.queue().stop_accepting();
+            self.leaving = Leaving::Cancelling;
         }
         if worker.stopping() && !self.acceptor.is_shut() {
             self.acceptor.shut();
@@ -303,6 +287,26 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
 // What became of what was asked for.
 impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
+    /// Takes in connections that others have made, and what handles ask for. That is when all that completed is handled: the
+    /// queue gives a place away once it has said that the connection there is closed, and one that is put there before that
+    /// was heard here would be taken for it.
+    #[inline]
+    fn take_in_others(&mut self, worker: &mut Worker<H>) {
+        if worker.mailbox.any() {
+            for incoming in worker.mailbox.take(&mut self.due) {
+                self.adopt(worker, incoming);
+            }
+            while let Some(number) = self.due.pop() {
+                self.settle(worker, number);
+            }
+        }
+        if matches!(self.leaving, Leaving::Cancelling) && !self.queue().is_accepting() {
+            self.leaving = Leaving::Left;
+            self.accept_what_waits(worker);
+            worker.left_off();
+        }
+    }
+
     /// Does what completions ask for.
     #[inline]
     fn handle(&mut self, worker: &mut Worker<H>, batch: &mut Batch<StreamCompletion>) {

@@ -18,7 +18,7 @@ fn walk(value: &Value, path: &str, seen: &mut Vec<String>) {
 #[test]
 fn the_document_has_what_the_schema_says() {
     let document = document(&fixture::results());
-    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["schema_version"], 2);
     assert_eq!(document["command"], json!(["weir", "compare", "udp"]));
     let rows = document["results"].as_array().unwrap();
     assert_eq!(rows.len(), 14, "seven rows under two loads");

@@ -382,6 +382,11 @@ pub(crate) fn is_no_port(error: &io::Error) -> bool {
     is(error, &[libc::EADDRNOTAVAIL, libc::EADDRINUSE])
 }
 
+/// Whether the Unix socket of that name is not one of streams.
+pub(crate) fn is_of_another_kind(error: &io::Error) -> bool {
+    is(error, &[libc::EPROTOTYPE])
+}
+
 /// Whether the process or the system can have no more sockets.
 pub(crate) fn is_no_descriptor(error: &io::Error) -> bool {
     is(error, &[libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::ENOSPC])

@@ -403,6 +403,11 @@ pub(crate) fn is_no_port(error: &io::Error) -> bool {
     is(error, &[WSAEADDRNOTAVAIL, WSAEADDRINUSE])
 }
 
+/// Whether the Unix socket of that name is not one of streams: there are none here.
+pub(crate) fn is_of_another_kind(_: &io::Error) -> bool {
+    false
+}
+
 /// Whether the process or the system can have no more sockets.
 pub(crate) fn is_no_descriptor(error: &io::Error) -> bool {
     is(error, &[WSAEMFILE, WSAENOBUFS])

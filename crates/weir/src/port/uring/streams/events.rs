@@ -80,10 +80,7 @@ impl Provider for UringEvents {
     type Port = EventsPort<UringGroup>;
 
     fn availability(&self) -> Result<(), Unavailable> {
-        // On a thread of its own, as for datagrams.
-        let prove = || proof::prove(self, WHAT, Some(ring::use_a_kernel(KERNEL)));
-        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
-        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        ring::proved(|| proof::prove(self, WHAT, Some(ring::use_a_kernel(KERNEL))))
     }
 
     fn open(&self, needs: &Needs) -> Result<EventsPort<UringGroup>, Error> {

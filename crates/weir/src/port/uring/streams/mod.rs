@@ -116,12 +116,9 @@ impl Provider for UringStreams {
     type Port = UringStreamsPort;
 
     fn availability(&self) -> Result<(), Unavailable> {
-        // On a thread of its own, as for datagrams.
         nothing_to_skip(&self.shape)?;
         nothing_to_reuse(&self.shape)?;
-        let prove = || proof::prove(self, WHAT, Some(ring::use_a_kernel(KERNEL)));
-        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
-        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        ring::proved(|| proof::prove(self, WHAT, Some(ring::use_a_kernel(KERNEL))))
     }
 
     fn open(&self, needs: &Needs) -> Result<UringStreamsPort, Error> {

@@ -191,10 +191,7 @@ impl<T: Sharing> Provider<T> for Uring {
             return Err(Unavailable::new(self.what(), reason)
                 .advise(format!("choose 1 to {}", buffers::MOST_HELD)));
         }
-        // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
-        // time after the ring is gone, and that must not be a caller's.
-        let proof = std::thread::scope(|scope| scope.spawn(|| self.prove::<T>()).join());
-        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ring::proved(|| self.prove::<T>())?;
         Ok(frame::layout(needs))
     }
 

@@ -225,10 +225,7 @@ impl StreamProvider for UringStreams {
 
     /// What receives into slices that connections share receives into posted ones, too.
     fn availability(&self, _: Receiving) -> Result<(), Unavailable> {
-        // On a thread of its own: the kernel interrupts a thread that used a ring once more, some time
-        // after the ring is gone, and that must not be a caller's.
-        let proof = std::thread::scope(|scope| scope.spawn(|| self.prove()).join());
-        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        ring::proved(|| self.prove())
     }
 
     fn open(
