@@ -111,7 +111,9 @@ pub fn measured_nothing(row: &Value) -> bool {
     let starved = |run: &&Value| {
         let rates = ["received_per_s", "answers_per_s", "messages_per_s"];
         let is_none = rates.iter().any(|rate| run[*rate].as_f64() == Some(0.0));
-        run["disturbed"] == "pace_not_kept" || is_none && run["verdict"]["limited_by"] == "others"
+        let is_told =
+            ["pace_not_kept", "nothing_taken"].iter().any(|cause| run["disturbed"] == *cause);
+        is_told || is_none && run["verdict"]["limited_by"] == "others"
     };
     let runs = row["runs"].as_array();
     runs.is_some_and(|runs| {

@@ -16,7 +16,7 @@ use crate::{
         provider_tests::{self, PATIENCE, payload, peer},
     },
 };
-use std::net::UdpSocket;
+use std::{net::UdpSocket, time::Duration};
 
 /// Runs each test under every form.
 macro_rules! under_every_form {

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use socket2::SockRef;
-use std::{net::Shutdown, thread};
+use std::{net::Shutdown, thread, time::Duration};
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
