@@ -376,10 +376,13 @@ pub fn ranks<F: Finding, G: Figures>(
 
 /// A line on as many as a terminal needs, all but the first behind an indent: whoever reads from elsewhere gets one.
 fn fitted(line: &str, indent: &str, is_on_terminal: bool) -> String {
-    match is_on_terminal {
-        true => textwrap::fill(line, textwrap::Options::new(width()).subsequent_indent(indent)),
-        false => line.to_owned(),
+    if !is_on_terminal {
+        return line.to_owned();
     }
+    // An option or a path that is to be copied stays whole.
+    let whole = textwrap::WordSplitter::NoHyphenation;
+    let options = textwrap::Options::new(width()).subsequent_indent(indent).word_splitter(whole);
+    textwrap::fill(line, options)
 }
 
 /// Latencies in one line, each written by `us`, in µs.

@@ -45,7 +45,9 @@ fn commands(port: &str) -> Vec<Vec<&str>> {
     let tcp = ["serve", "tcp", "--bind", "127.0.0.1:0", "--design", "poll", "--end-with-input"];
     let all: [&[&str]; 7] = [&load, &flood, &iops, &udp, &tcp, &["designs"], &["doctor"]];
     let with_json = all.iter().map(|words| [words, &["--json"][..]].concat());
-    all.iter().map(|words| words.to_vec()).chain(with_json).collect()
+    // The first five have events as well.
+    let with_events = all.iter().take(5).map(|words| [words, &["--ndjson"][..]].concat());
+    all.iter().map(|words| words.to_vec()).chain(with_json).chain(with_events).collect()
 }
 
 /// A TCP server that echoes, and its port. Whether anybody takes a datagram there is all the same.

@@ -76,18 +76,18 @@ fn without_a_run_the_report_is_of_the_whole_life_until_its_end() {
     assert!(threads.iter().all(|of| of["cpu_ns"].is_u64()), "{threads:?}");
 }
 
-/// Times that each thread of a process has gone to sleep.
+/// Times that each thread of a process has gone to sleep; without those that end meanwhile, as that of a control channel.
 #[cfg(target_os = "linux")]
 fn sleeps(id: u32) -> std::collections::BTreeMap<String, u64> {
     let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
     let of = |thread: std::io::Result<std::fs::DirEntry>| {
         let thread = thread.expect("a thread");
-        let status = std::fs::read_to_string(thread.path().join("status")).expect("none ends");
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         let count = count.and_then(|count| count.trim().parse().ok()).expect("it is counted");
-        (thread.file_name().into_string().expect("a number"), count)
+        Some((thread.file_name().into_string().expect("a number"), count))
     };
-    threads.map(of).collect()
+    threads.filter_map(of).collect()
 }
 
 /// Waits for a second in which no thread of it wakes.

@@ -69,7 +69,7 @@ impl WeirSocket {
     }
 
     /// A socket that is bound already, as a service manager passes it on ([`weir::inherited`]): it stays open for whoever else
-    /// has it. Two endpoints that have one at a time take each other's datagrams, which the connections of neither survive.
+    /// has it. Two endpoints that have one at the same time take each other's datagrams, which the connections of neither survive.
     ///
     /// # Errors
     /// As [`bind`](Self::bind); [`Error::Unavailable`] where weir takes no such sockets

@@ -94,10 +94,8 @@ fn messages(design: tcp::AnyDesign, count: usize, cores: &[usize]) -> tcp::Final
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (windows, count) = match arguments.iter().any(|argument| argument == "--bench") {
-        true => (10_000, 150_000),
-        false => (2, 5),
-    };
+    let measures = arguments.iter().any(|argument| argument == "--bench");
+    let (windows, count) = if measures { (10_000, 150_000) } else { (2, 5) };
     let word = arguments.iter().find(|argument| !argument.starts_with('-'));
     let wanted = |name: &str| match word {
         Some(word) => {
@@ -115,6 +113,10 @@ fn main() {
         }
         if design.known_options().iter().any(|option| option.name == "threads") {
             design.set("threads", "1").expect("every design runs with one");
+        }
+        // By default they take up to 256 MiB.
+        if !measures && design.known_options().iter().any(|option| option.name == "outstanding") {
+            design.set("outstanding", "256").expect("every design runs with that");
         }
         let report = datagrams(design, windows, &cores);
         assert!(report.failure.is_none(), "{name}: {:?}", report.failure);

@@ -37,6 +37,9 @@ pub struct Options {
     /// Seconds that are measured, and longer until a request has been answered
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// End after these seconds also where no request has been answered: for requests so large that their bytes are what counts
+    #[arg(long)]
+    by_time: bool,
     /// Milliseconds before that
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=60_000))]
     warm_up_ms: u32,
@@ -135,19 +138,21 @@ async fn measure_by(endpoint: &Endpoint, options: &Options) -> anyhow::Result<Me
     let began = Instant::now();
     ended(Duration::from_secs(options.seconds.into()), &mut failure).await?;
     // Nothing would be known where none was answered; a connection that is dead ends this.
-    while lock().requests == 0 {
+    while !options.by_time && lock().requests == 0 {
         ended(LOOK_AGAIN, &mut failure).await?;
     }
     let seconds = began.elapsed().as_secs_f64();
     let counts = lock();
+    let latency_us =
+        |quantile| (counts.requests > 0).then(|| counts.latency_us.value_at_quantile(quantile));
     Ok(Measured {
         seconds,
         requests: counts.requests,
         requests_per_s: counts.requests as f64 / seconds,
         download_bytes_per_s: counts.downloaded as f64 / seconds,
         upload_bytes_per_s: counts.uploaded as f64 / seconds,
-        latency_median_us: Some(counts.latency_us.value_at_quantile(0.5)),
-        latency_p99_us: Some(counts.latency_us.value_at_quantile(0.99)),
+        latency_median_us: latency_us(0.5),
+        latency_p99_us: latency_us(0.99),
     })
 }
 

@@ -300,10 +300,13 @@ pub fn two_threads_post_and_dequeue_at_once<P: Provider<HandOver, Rq: Send>>(pro
                 peer.send_to(&n.to_le_bytes(), to).unwrap();
             }
         });
-        let mut next = 0u32;
+        let permit = permit; // whoever waits for one ends if this panics
+        let (mut next, mut by) = (0u32, Instant::now() + PATIENCE);
         while next < DATAGRAMS {
             rig.queue.wait(1, Some(PATIENCE), &rig.counters).unwrap();
             rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+            by = if rig.batch.is_empty() { by } else { Instant::now() + PATIENCE };
+            assert!(Instant::now() < by, "{next} of {DATAGRAMS} came");
             for completion in rig.batch.drain() {
                 assert_eq!(bytes_of(&completion), next.to_le_bytes());
                 next += 1;

@@ -13,8 +13,8 @@ use std::{
     },
 };
 
-/// A socket that is bound already, in [`SocketOptions::given`](super::SocketOptions::given): it is there as long as the
-/// server that it was given to, or what that has started.
+/// A socket that is bound already, in [`SocketOptions::given`](super::SocketOptions::given): it is there as long as its
+/// [`Keeping`]. A server that it was given to has that by itself, and so has what that has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given(u64);
 
@@ -50,7 +50,8 @@ pub(crate) fn keep_unix(socket: UnixDatagram) -> io::Result<(Keeping, KeptName)>
 }
 
 /// Keeps a socket that is bound already, for whoever opens it in the place of a new one: it can be opened as long as this
-/// is there, and what was opened stays open afterwards.
+/// is there, and what was opened stays open afterwards. Not every system takes such sockets
+/// ([`sockets_can_be_given`](super::sockets_can_be_given)).
 ///
 /// ```
 /// use std::net::UdpSocket;

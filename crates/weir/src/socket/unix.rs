@@ -1,7 +1,7 @@
 //! Unix sockets of datagrams: what stands for their names, and what opens them, in programs that name one.
 //!
-//! Most programs have none. So what opens them is called through a pointer, which only whoever [keeps](kept) the name for one puts
-//! there, as what keeps [names](super::names) is: a program in which nobody does has none of that code.
+//! Most programs have none. So what opens them is called through a pointer, as what keeps [names](super::names) is. Only
+//! whoever [keeps](kept) the name for one, or asks for the address that stands for a name, puts it there.
 
 use super::{
     Endpoint, Native,
@@ -19,8 +19,13 @@ static OPENS: OnceLock<Open> = OnceLock::new();
 #[cfg(feature = "udp")]
 pub(crate) fn kept(name: &[u8]) -> io::Result<KeptName> {
     let kept = KeptName::new(name)?;
-    OPENS.get_or_init(|| native::open_unix);
+    may_open();
     Ok(kept)
+}
+
+/// A socket for a name may be opened from now on.
+fn may_open() {
+    OPENS.get_or_init(|| native::open_unix);
 }
 
 /// Opens the socket for an address that stands for a name.
@@ -62,6 +67,8 @@ impl TryFrom<&UnixAddress> for SocketAddr {
     /// assert_eq!(UnixAddress::of("127.0.0.1:80".parse().unwrap()), None);
     /// ```
     fn try_from(name: &UnixAddress) -> io::Result<SocketAddr> {
-        made_for(&name.name_bytes()?)
+        let address = made_for(&name.name_bytes()?)?;
+        may_open(); // it may be what a socket is bound to
+        Ok(address)
     }
 }

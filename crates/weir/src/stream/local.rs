@@ -89,7 +89,7 @@ pub struct LocalPeer {
 }
 
 impl LocalPeer {
-    /// Whom no process is.
+    /// A peer that is no process.
     pub(crate) const NOBODY: Self = Self { user: u32::MAX, group: u32::MAX, process: 0 };
 
     /// Who that is, where it is the address that stands for a peer of a Unix socket.

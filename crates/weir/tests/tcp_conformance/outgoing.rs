@@ -194,7 +194,7 @@ mod unix {
         let handler = Echoes { outgoing: true, ends: server.say.clone() };
         server.connector.connect_unix("@weir", handler).unwrap();
         let Reached::Closed(How::Failed, why) = server.next() else { panic!("there are none") };
-        assert!(why.contains("Unix sockets"), "{why}");
+        assert!(why.contains("a Unix socket"), "{why}");
         let _ = server.stop();
         Ok(())
     }

@@ -271,11 +271,13 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
                 break; // what is left is counted as missing
             };
             found = self.dequeue()?;
-            if found {
-                self.handle()?;
-            } else {
+            if !found {
                 let (time, counters) = (FINISHING.min(left), &self.worker.counters);
                 self.completions.wait(1, Some(time), counters).map_err(wait_failed)?;
+                found = self.dequeue()?;
+            }
+            if found {
+                self.handle()?;
             }
         }
         Ok(())

@@ -32,8 +32,8 @@ use std::{
 const LOOK_AFTER_SENDS: Duration = Duration::from_millis(1);
 
 /// How long a wait goes without asking what the kernel dropped and passed on, so that the counters
-/// tell why nothing comes: soon after something came, and then at times, each time twice as long
-/// as long as there is nothing new. So a server that nobody sends to sleeps.
+/// tell why nothing comes: first soon after something came, then a second later, and while there is
+/// nothing new each time after twice as long. So a server that nobody sends to sleeps.
 const LOOK_SOON_AFTER_DROPS: Duration = Duration::from_millis(5);
 const LOOK_AFTER_DROPS: Duration = Duration::from_secs(1);
 const LOOK_AT_REST: Duration = Duration::from_secs(60);

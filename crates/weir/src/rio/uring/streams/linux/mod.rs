@@ -146,14 +146,16 @@ fn try_all(queue: &mut UringStreamQueue, at: SocketAddr) -> Result<(), (&'static
         TcpStream::connect_timeout(&at, PROOF_TIMEOUT).map_err(|e| ("connecting", e))?;
     client.set_read_timeout(Some(PROOF_TIMEOUT)).map_err(|e| ("a time limit", e))?;
     let mut batch = Batch::new(1);
-    let mut look = LastLook::by(Instant::now() + PROOF_TIMEOUT);
-    let mut next = |queue: &mut UringStreamQueue, what: &'static str| loop {
-        if let Some(completion) = batch.drain().next() {
-            return Ok(completion);
-        }
-        if queue.dequeue(&mut batch).map_err(|e| (what, e))? == 0 {
-            let left = look.wait(false).ok_or_else(|| (what, in_vain()))?;
-            queue.wait(Some(left)).map_err(|e| (what, e))?;
+    let mut next = |queue: &mut UringStreamQueue, what: &'static str| {
+        let mut look = LastLook::by(Instant::now() + PROOF_TIMEOUT);
+        loop {
+            if let Some(completion) = batch.drain().next() {
+                return Ok(completion);
+            }
+            if queue.dequeue(&mut batch).map_err(|e| (what, e))? == 0 {
+                let left = look.wait(false).ok_or_else(|| (what, in_vain()))?;
+                queue.wait(Some(left)).map_err(|e| (what, e))?;
+            }
         }
     };
     queue.accept();

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
+    left::LastLook,
     memory::{Posted, Slice},
     readiness::wake_event::WakeEvent,
     ring::{Alarm, Entered, Token},
@@ -362,8 +363,7 @@ impl StreamQueue for UringStreamQueue {
             }
         }
         let mut batch = Batch::new(256);
-        // Looks in vain after the time: a thread that had no core in all of it has not looked yet.
-        let mut late = 0;
+        let mut look = LastLook::by(by);
         let over = loop {
             // An error in either leaves the loop to the deadline: then slices are missing, and it shows.
             let found = self.dequeue(&mut batch).unwrap_or(0);
@@ -378,12 +378,8 @@ impl StreamQueue for UringStreamQueue {
             if found > 0 {
                 continue;
             }
-            let left = by.saturating_duration_since(Instant::now());
-            late += u32::from(left.is_zero());
-            if late > 1 {
-                break false;
-            }
-            let _ = self.wait(Some(if left.is_zero() { ASK_AGAIN } else { ASK_AGAIN.min(left) }));
+            let Some(left) = look.wait(false) else { break false };
+            let _ = self.wait(Some(ASK_AGAIN.min(left)));
         };
         let missing = if over { self.end() } else { self.in_kernel() };
         Stopped { returned: self.slices.region.in_pool().saturating_sub(before), missing }

@@ -193,9 +193,10 @@ fn every_design_takes_a_burst_of_as_many_as_are_outstanding_while_it_is_held() {
                         handled.send(datagram.bytes.to_vec()).unwrap();
                     }
                 };
-                let hold = gate.write();
                 let server = Server::bind(ours(OURS_V4)).payload_bytes(64);
                 let running = server.start(design, make).unwrap_or_else(|e| panic!("{name}: {e}"));
+                // Let go before the server, whose threads wait for it, where this panics.
+                let hold = gate.write();
                 let to = running.local_addresses()[0];
                 let client = wire.client(to);
                 let mut sent: Vec<_> = (0..OUTSTANDING).map(|i| payload(i, 8 + i % 57)).collect();
