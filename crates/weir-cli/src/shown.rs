@@ -350,7 +350,8 @@ pub fn ranks<F: Finding, G: Figures>(
         let after =
             rank.started_after_ns.map_or("-".into(), |ns| format!("{:+.1} µs", ns as f64 / 1e3));
         let rest = match (&rank.failure, &rank.figures) {
-            (Some(failure), _) => format!("  {failure}"),
+            (Some(failure), None) => format!("  {failure}"),
+            (Some(failure), Some(figures)) => format!(" {}\n        {failure}", line(figures)),
             (None, Some(figures)) => format!(" {}", line(figures)),
             (None, None) => "  makes no load".into(),
         };

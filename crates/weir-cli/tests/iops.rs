@@ -197,7 +197,7 @@ fn what_must_not_be_read_is_wrong_usage_and_what_cannot_is_failure() {
         (&["/proc/self/ns/net"], 2, "(nsfs)"),
         (&["/dev/ptmx"], 2, "a terminal"),
         (&["/dev/tty", "--device", "/dev/tty"], 2, "no flag"),
-        (&["/dev/weir-has-no-such"], 1, "os error 2"),
+        (&["/dev/weir-has-no-such"], 2, "os error 2"),
         (&["/dev/null", "--design", "nonsense"], 2, "sync-empty"),
         (&["/dev/null", "--design", "sync", "--depth", "3"], 2, "one I/O at a time"),
         (&["/dev/null", "--design", "ring", "--depth", "0"], 2, "1 to 16384"),

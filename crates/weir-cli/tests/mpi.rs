@@ -498,14 +498,13 @@ mod ranks {
         let words = ["compare", "udp", "--mpi", "--design", "blocking", "--load", "1000"];
         let words = [&words[..], &["--rounds", "50", "--no-save", "--json"]].concat();
         let child = ranks(3, &words).spawn().expect("mpirun can be started");
-        // Each run has a server of its own, and a round is two runs: of the design and of its second name. Some servers more
-        // are of what comes before the first round.
-        let mut servers = BTreeSet::<u32>::new();
+        // Two generators measure in each run, and a round is two runs: of the design and of its second name.
+        let mut generators = BTreeSet::<u32>::new();
         let mut all = BTreeSet::new();
         until("the first rounds", || {
             all = descendants(child.id());
-            servers.extend(all.iter().filter(|id| serves(**id)));
-            servers.len() >= 8
+            generators.extend(all.iter().filter(|id| measures(**id)));
+            generators.len() >= 10
         });
         kill(process_of_rank(&all, 2, true).expect("rank 2 runs"));
         let output = ends(child);
@@ -523,10 +522,11 @@ mod ranks {
         until("the end of all processes", || !all.iter().any(is_running));
     }
 
-    /// Whether this process is a server of a comparison.
-    fn serves(id: u32) -> bool {
+    /// Whether this process is a generator of a run: that of a check sends a number of datagrams, at no pace.
+    fn measures(id: u32) -> bool {
         let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        words.split(|byte| *byte == 0).nth(1) == Some(b"serve")
+        let mut words = words.split(|byte| *byte == 0);
+        words.nth(1) == Some(b"flood") && words.any(|word| word == b"--pps")
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Finds threads that hang: a call that does not return, as of a driver that waits for its device for ever.
 //!
 //! Each counts its turns, of which it makes two a second at the least, however slow its pace. Looks are counted, and not time:
-//! threads do not hang where the whole process was stopped for a while (Ctrl-Z, a suspended machine).
+//! threads do not hang where the whole process was stopped for a while (Ctrl-Z, a suspended machine). One that is given no core
+//! while others of its process are looks the same, and that is said.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ impl Hangs {
 /// What is said of one of so many.
 pub(crate) fn in_words(what: &str, number: usize, of: usize) -> String {
     format!(
-        "{what} {} of {of} hangs: a call of it has not returned for {} s",
+        "{what} {} of {of} hangs: a call of it has not returned for {} s, or it is given no core",
         number + 1,
         LOOK_EVERY.as_secs() * u64::from(LOOKS_MAX)
     )
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(found, Some(2));
         assert_eq!(
             in_words("generator", 2, 3),
-            "generator 3 of 3 hangs: a call of it has not returned for 5 s"
+            "generator 3 of 3 hangs: a call of it has not returned for 5 s, or it is given no core"
         );
     }
 

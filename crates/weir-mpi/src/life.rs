@@ -7,6 +7,9 @@
 //! give theirs to one another directly for the rest of the run: nothing is to go by a rank in between that may be lost itself.
 //! Rank 0 alone judges the others then, and they judge rank 0. Whoever notices says so to all neighbours and to rank 0, and
 //! they pass it on. A silence that turns out to be none costs nothing but that.
+//!
+//! A silent rank is lost after 5 s. It takes up to 7 s for rank 0, which is no neighbour of most, and for a rank that falls
+//! silent together with another one.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,8 @@ use crate::wire::NOBODY;
 
 /// How often a link says that it and its rank are alive.
 pub const BEAT_EVERY: Duration = Duration::from_millis(500);
+/// The same once all are asked to end: who is asked may be given 350 ms, and may have been asked by another rank before.
+const BEAT_EVERY_AT_THE_END: Duration = Duration::from_millis(100);
 /// After such a silence of a neighbour in the tree all speak to rank 0 directly.
 const SUSPECT: Duration = Duration::from_secs(2);
 /// A rank that has given no sign for so long is lost.
@@ -38,8 +43,8 @@ pub struct Beat {
     is_unguarded: bool,
     /// How long ago the process said that it is alive, in ms.
     still_ms: u32,
-    /// The fewest collective calls that any of the ranks has begun that it speaks for, and which: upwards in the tree itself
-    /// and all below, downwards rank 0, directly itself.
+    /// How many collective calls the rank has begun that is the farthest behind, and which one that is, of those that this link
+    /// speaks for: upwards in the tree its own and all below, downwards rank 0, directly its own.
     begun: u32,
     of: u32,
     /// Whose silence it noticed.
@@ -215,7 +220,7 @@ impl Life {
         self.asked_to_end = true;
         self.go_direct(NOBODY, now);
         self.ending = Some((now, until));
-        self.all_are_due();
+        self.beat_at = now;
     }
 
     /// Whether the run is to be over soon.
@@ -252,7 +257,8 @@ impl Life {
         mut can_take: impl FnMut(usize) -> bool,
     ) -> Vec<(usize, Beat)> {
         if now >= self.beat_at {
-            self.beat_at = now + BEAT_EVERY;
+            let every = if self.asked_to_end { BEAT_EVERY_AT_THE_END } else { BEAT_EVERY };
+            self.beat_at = now + every;
             self.all_are_due();
         }
         let mut due = vec![];
@@ -311,7 +317,7 @@ impl Life {
             self.asked_to_end = true;
             // Rank 0 carries it on to all, and the others answer.
             self.go_direct(NOBODY, now);
-            self.all_are_due();
+            self.beat_at = now;
             news.push(News::AskedToEnd);
         }
         news
@@ -589,6 +595,23 @@ mod tests {
         ranks.run(Duration::from_millis(400));
         let (lost, _, why) = ranks.lost_at_0(BEFORE);
         assert!(lost == 3 && why.contains("within 350ms of being asked to end"), "{lost} {why}");
+    }
+
+    #[test]
+    fn who_asked_all_to_end_just_before_another_did_lives_for_both() {
+        // A sign of every half a second would come too late from here on.
+        let before = Duration::from_millis(3_540);
+        for first in 1..9 {
+            let mut ranks = Ranks::new(9);
+            ranks.run(before);
+            let now = ranks.now;
+            ranks.all[first].ask_to_end(now, now + Duration::from_millis(350));
+            ranks.run(2 * STEP);
+            let now = ranks.now;
+            ranks.all[0].ask_to_end(now, now + Duration::from_millis(350));
+            ranks.run(Duration::from_millis(400));
+            assert!(ranks.lost.is_empty(), "{first}: {:?}", ranks.lost);
+        }
     }
 
     #[test]

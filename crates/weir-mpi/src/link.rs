@@ -60,7 +60,9 @@ const NAME_BYTES: usize = 256;
 const HOST_VARIABLE: &str = "WEIR_HOST";
 
 const TAG_MESSAGE: c_int = 1;
-const TAG_BEAT: c_int = 2;
+/// Those of protocol 2 are shorter, and come with 2: so no link fails over one of them before rank 0 has told which ranks are
+/// another weir.
+const TAG_BEAT: c_int = 3;
 
 /// Speaks MPI for the process that started this one, which gives orders and hears on the socket that is the standard input;
 /// the standard output is that to the guard. Gives the exit code.
@@ -730,11 +732,12 @@ impl Link {
                         let news = self.life.hear(from, beat, Instant::now());
                         self.tell(news);
                     }
-                    _ => {
+                    TAG_MESSAGE => {
                         self.waiting = self.collective.as_ref().and(self.waiting);
                         self.spoken = Instant::now();
                         self.say(Frame::new(Kind::Message, from as u32).with(came.into_memory()));
                     }
+                    _ => {}
                 }
             }
         }

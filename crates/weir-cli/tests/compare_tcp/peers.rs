@@ -301,7 +301,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
     std::thread::spawn(move || lines.for_each(drop));
     common::interrupt(child.id());
     let ended = common::ends(child);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(130));
     let document = document(&ended);
     assert_eq!(document["interrupted"], true);
     let rows = document["results"].as_array().unwrap();

@@ -2,8 +2,8 @@
 //! set side by side.
 //!
 //! A row is simulated under the load that was sent, on the cores that the server had, with its threads, its buffer and
-//! its work. If the generators ran on some of the server's cores, the model has as many threads that compete for these,
-//! and never leave them.
+//! its work. If generators ran on some of the server's cores, the model has as many threads that compete for these, and
+//! never leave them; those on other cores are no part of it.
 
 use super::{Copies, Course, Design, costs::Costs, simulate};
 use serde::{Deserialize, Serialize};
@@ -103,7 +103,7 @@ pub fn check(document: &Value, costs: &Costs, seed: u64) -> Result<Check, String
     let mut check = Check::default();
     for result in value["results"].as_array().into_iter().flatten() {
         let shared = server.intersection(&generators).count();
-        let row = Measured { result, cores: server.len(), shared };
+        let row = Measured { result, cores: server.len(), shared, of_generators: generators.len() };
         match row.checked(costs, seed) {
             Ok(checked) => check.rows.push(checked),
             Err(reason) => {
@@ -136,6 +136,8 @@ struct Measured<'a> {
     cores: usize,
     /// How many of them the generators had, too.
     shared: usize,
+    /// Cores of the generators, which take them in turn.
+    of_generators: usize,
 }
 
 impl Measured<'_> {
@@ -226,7 +228,10 @@ impl Measured<'_> {
             cores: self.cores,
             threads: if threads == 0 && design == Design::Blocking { 1 } else { threads },
             competitors: match saturated && self.shared > 0 {
-                true => load["generators"].as_u64().unwrap_or(1) as usize,
+                true => {
+                    let all = load["generators"].as_u64().unwrap_or(1) as usize;
+                    all.saturating_mul(self.shared).div_ceil(self.of_generators)
+                }
                 false => 0,
             },
             shared_cores: self.shared,
@@ -344,6 +349,21 @@ mod tests {
         };
         let share = model(json!([0, 1])) / model(json!([0]));
         assert!(share > 0.9, "{share} of what one core receives");
+    }
+
+    #[test]
+    fn generators_on_other_cores_compete_for_none() {
+        let model = |generators: u64, cores: Value| {
+            let mut port = result("port", "sockets", 1.7e6, 1e6);
+            port["options"]["threads"] = json!("2");
+            port["load"]["generators"] = json!(generators);
+            let mut document = document(vec![port]);
+            document["server_cores"] = json!([0, 1]);
+            document["generator_cores"] = cores;
+            check(&document, &ROUND, 1).unwrap().rows[0].model_per_s
+        };
+        let (two, one) = (model(2, json!([1, 2])), model(1, json!([1])));
+        assert!((two - one).abs() < 1.0, "{two}, {one}");
     }
 
     #[test]

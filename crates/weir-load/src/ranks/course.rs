@@ -143,7 +143,7 @@ pub struct RankReport<F> {
     pub clock_offset_ns: i64,
     /// How long after the common start it began, in ns; none if it did not.
     pub started_after_ns: Option<i64>,
-    /// Why nothing, or nothing right, is known of it.
+    /// Why nothing, or nothing right, is known of it; with figures what went wrong with its part.
     pub failure: Option<String>,
     /// What it did, as far as it said so.
     #[serde(flatten)]

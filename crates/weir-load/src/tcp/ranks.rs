@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Event, LoadError, LoadFigures, LoadReport, LoadSpec, Part, assemble, part::Holds,
-    run::load_rank,
+    report::failure_of_share, run::load_rank,
 };
 use crate::{
     control::nonce,
     pacing::wait::Waiter,
     ranks::{
         Lost, Ranks,
-        course::{Course, Failed},
+        course::{Course, Failed, RanksReport},
     },
 };
 
@@ -39,6 +39,8 @@ const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 struct Said {
     part: Box<Part>,
     figures: LoadFigures,
+    /// What makes it a failure, if anything does.
+    failure: Option<String>,
 }
 
 /// How long a connection to the rank that speaks for the server may take, and how often that one looks for them.
@@ -182,7 +184,8 @@ pub fn load_of_ranks(
             let latencies = part.take_latencies();
             part.on_clock(|own_ns| course.at_rank_0(own_ns));
             let figures = figures(spec, &part);
-            (Ok(Some(Said { part: Box::new(part), figures })), latencies)
+            let failure = failure_of_share(spec, &part, asked(spec));
+            (Ok(Some(Said { part: Box::new(part), figures, failure })), latencies)
         }
         Err(error) => (Err(Failed { message: error.to_string() }), nothing()),
     };
@@ -198,8 +201,10 @@ pub fn load_of_ranks(
         .map(|(rank, said)| Some((course.ranks().host(rank), said.part.holds?)))
         .collect();
     let holds = holds.and_then(Holds::of_hosts);
+    let own_failures: Vec<Option<String>> =
+        gathered.each.iter().map(|said| said.as_ref().ok()?.as_ref()?.failure.clone()).collect();
     let mut whole: Option<Part> = None;
-    let report = course.report(gathered.map(|Said { part, figures }| {
+    let mut report = course.report(gathered.map(|Said { part, figures, .. }| {
         match &mut whole {
             Some(whole) => whole.merge(*part),
             None => whole = Some(*part),
@@ -216,22 +221,48 @@ pub fn load_of_ranks(
     if summed {
         whole.put_latencies(&latencies);
     }
-    let mut load = assemble(spec, whole);
-    load.ranks = Some(report);
-    if failure.is_some() {
-        load.failure = failure;
+    for (of_rank, own) in report.each.iter_mut().zip(own_failures) {
+        of_rank.failure = of_rank.failure.take().or(own);
     }
+    let mut load = assemble(spec, whole);
+    load.failure = failure.or_else(|| Some(with_ranks(load.failure.take()?, &report)));
+    load.ranks = Some(report);
     Ok(Some(load))
 }
 
+/// Why the whole failed, with the ranks whose own part did, where those are not all of them.
+fn with_ranks(whole: String, ranks: &RanksReport<LoadFigures>) -> String {
+    const NAMED: usize = 3;
+    let load = ranks.each.iter().filter(|rank| rank.figures.is_some()).count();
+    let failed = ranks.each.iter().filter_map(|rank| Some((rank, rank.failure.as_deref()?)));
+    let failed: Vec<_> = failed.collect();
+    match failed.as_slice() {
+        [(rank, why)] => format!("rank {} on {}: {why}", rank.rank, rank.host),
+        some if !some.is_empty() && some.len() < load => {
+            let named = some.iter().take(NAMED);
+            let named: Vec<_> =
+                named.map(|(rank, _)| format!("rank {} on {}", rank.rank, rank.host)).collect();
+            let others = match some.len() - named.len() {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            format!("{whole}; at {}{others}", named.join(", "))
+        }
+        _ => whole,
+    }
+}
+
+/// How many connections a rank is to make.
+fn asked(spec: &LoadSpec) -> u64 {
+    (0..spec.threads).map(|own| spec.dealt_in_all(spec.number_of_thread(own))).sum()
+}
+
 fn figures(spec: &LoadSpec, part: &Part) -> LoadFigures {
-    let asked: u64 =
-        (0..spec.threads).map(|own| spec.dealt_in_all(spec.number_of_thread(own))).sum();
     let ended_well = part.counts.finished;
     let window = part.window.as_ref();
     LoadFigures {
         connected: part.counts.connected,
-        failed: asked.saturating_sub(ended_well),
+        failed: asked(spec).saturating_sub(ended_well),
         messages: window.map_or(0, |window| window.messages),
         messages_per_s: window.map_or(0.0, |window| window.messages_per_s),
         began_ns: part.began_ns,
@@ -334,6 +365,53 @@ mod tests {
         for why in why("192.0.2.1") {
             assert!(why.unwrap().contains("no address of rank 1 on b"));
         }
+    }
+
+    #[test]
+    fn a_rank_whose_connections_fail_is_named_with_why() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let echoes = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+            }
+        });
+        // Nobody listens there. It is kept bound, or another process might by then.
+        let bound =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let refuses = bound.local_addr().unwrap().as_socket().unwrap();
+        let load = thread::scope(|scope| {
+            let all = crate::ranks::memory::ranks(["a", "b"]).into_iter().zip([echoes, refuses]);
+            let all = all.map(|(rank, target)| {
+                scope.spawn(move || {
+                    let share = crate::tcp::Share { index: rank.rank() as u32, of: 2 };
+                    let spec =
+                        LoadSpec { connections: 4, sends: Some(1), share, ..LoadSpec::new(target) };
+                    let course = Arc::new(Course::begin(Arc::new(rank), Arc::default()).unwrap());
+                    load_of_ranks(&spec, true, &course, |_| {}).unwrap()
+                })
+            });
+            let all: Vec<_> = all.collect();
+            all.into_iter().find_map(|rank| rank.join().unwrap()).expect("rank 0 has a report")
+        });
+        let why = "2 connections were refused; does anyone listen there?";
+        assert_eq!((load.counts.connected, load.counts.refused), (2, 2));
+        assert_eq!(load.failure, Some(format!("rank 1 on b: {why}")));
+        let ranks = load.ranks.expect("it was theirs");
+        let each: Vec<_> = ranks.each.iter().map(|rank| rank.failure.as_deref()).collect();
+        assert_eq!((each, ranks.complete), (vec![None, Some(why)], true));
+        // Where several fail, and others do not, the counts are those of all.
+        let mut of_some = ranks.clone();
+        let more = (2..7).map(|rank| {
+            let failed = &ranks.each[usize::from(rank < 6)];
+            crate::ranks::course::RankReport { rank, ..failed.clone() }
+        });
+        of_some.each.extend(more);
+        let said = with_ranks("5 of 9 failed".into(), &of_some);
+        assert_eq!(said, "5 of 9 failed; at rank 1 on b, rank 2 on b, rank 3 on b and 2 more");
+        of_some.each.retain(|rank| rank.failure.is_some());
+        assert_eq!(with_ranks("5 of 5 failed".into(), &of_some), "5 of 5 failed");
     }
 
     #[test]

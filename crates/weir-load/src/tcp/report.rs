@@ -228,6 +228,16 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
     report
 }
 
+/// What makes the share of one process a failure, of which so many connections were asked, if anything does.
+pub(super) fn failure_of_share(spec: &LoadSpec, part: &Part, asked: u64) -> Option<String> {
+    if asked == 0 {
+        return None;
+    }
+    let mut report = assemble(spec, part.clone());
+    report.not_attempted = asked.saturating_sub(part.counts.attempted);
+    report.why_failed(spec.refusals_expected)
+}
+
 impl LoadReport {
     /// Why nothing may be concluded from it, if so: bytes were wrong or lost, or its own counts are.
     pub fn invalid(&self) -> Option<String> {

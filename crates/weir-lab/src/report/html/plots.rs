@@ -175,7 +175,8 @@ fn frontier(study: &Study, load: &Load) -> Option<Picture> {
         title: format!("CPU time against the 99th percentile of the latency: {}", load.name),
         about: "A point for each design: the share of the server's cores that it used, and the 99th percentile of its \
                 latency, both medians over the rounds. The farther down and to the left, the better; a design that has \
-                another one below and to the left of it costs more and is slower."
+                another one below and to the left of it costs more and is slower by these medians, whose noise is not \
+                drawn: the ranking says which differences are real."
             .into(),
         drawing: Drawing::Lines(Lines { across, up, series, diagonal: false }),
         keys: vec![],
