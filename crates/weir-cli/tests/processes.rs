@@ -24,7 +24,10 @@ fn flood(server: &Server, more: &[&str]) -> Value {
 fn what_is_no_address_or_number_is_said_in_words() {
     for (words, said) in [
         (&["serve", "udp", "--bind", "localhost:80"][..], "give an address and a port, such as"),
-        (&["serve", "tcp", "--control", "localhost:5200"], "give an address and a port, such as"),
+        (
+            &["serve", "tcp", "--control", "localhost:5200"],
+            "give a port, or an address with a port",
+        ),
         (&["set", "127.0.0.1"], "give an address and a port, such as"),
         (
             &["load", "tcp", "::1", "--sources", "1", "--first-source", "x"],
