@@ -320,7 +320,7 @@ fn an_interrupt_leaves_what_there_is() {
     let results = experiment(&mut bench, loads, settings);
     assert!(results.interrupted && results.has_figures());
     assert_eq!(results.cells.iter().flatten().map(|cell| cell.samples.len()).sum::<usize>(), 9);
-    assert_eq!(results.exit_code(), exit::FAILED);
+    assert_eq!(results.exit_code(), exit::INTERRUPTED);
 }
 
 #[test]
