@@ -483,14 +483,21 @@ fn failure_of(report: &FloodReport) -> Option<String> {
     // second one is refused.
     let refused = report.refusals.connection_refused;
     let nobody = report.offered > 0 && (report.sent == 0 || refused >= report.offered.div_ceil(3));
-    report.failure.clone().or_else(|| {
-        nobody.then(|| {
-            format!(
-                "{} of {} datagrams were refused; does anyone listen there?",
-                report.refused, report.offered
-            )
-        })
-    })
+    let refused = || {
+        format!(
+            "{} of {} datagrams were refused; does anyone listen there?",
+            report.refused, report.offered
+        )
+    };
+    let unanswered = report.answers.as_ref().is_some_and(|answers| answers.received == 0);
+    let none = || {
+        format!(
+            "none of {} requests was answered; does anyone listen there, and does it answer (weir serve udp --echo)?",
+            report.sent
+        )
+    };
+    let unanswered = || (report.sent > 0 && unanswered).then(none);
+    report.failure.clone().or_else(|| nobody.then(refused)).or_else(unanswered)
 }
 
 /// The document of a flood that was not even tried.

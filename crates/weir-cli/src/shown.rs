@@ -114,7 +114,7 @@ pub struct TellArgs {
     #[arg(long, visible_alias = "json-stream", conflicts_with = "json")]
     pub ndjson: bool,
 
-    /// Print every setting in effect, behind the result. All are in the document, and --dry-run prints them alone.
+    /// Print every setting in effect, behind the result. All are in the document (--json).
     #[arg(long)]
     pub details: bool,
 }

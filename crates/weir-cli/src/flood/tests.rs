@@ -112,6 +112,18 @@ fn ending(report: &FloodReport) -> Ending {
 }
 
 #[test]
+fn a_flood_of_requests_that_nobody_answers_is_no_success() {
+    let sink = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    let port = sink.local_addr().expect("it has an address").port();
+    let spec = spec(&format!("127.0.0.1 -p {port} -k 10 --reply"));
+    let report = weir_load::flood(&spec, &Arc::default(), |_| {}).expect("it can begin");
+    assert!(report.sent > 0);
+    let ending = ending(&report);
+    assert_eq!(ending.code(), FAILED);
+    assert!(matches!(ending, Ending::Failed(why) if why.contains("requests was answered")));
+}
+
+#[test]
 fn a_load_that_was_not_made_is_no_success_unless_any_may_be() {
     let mut report = report();
     (report.windows, report.windows_within) = (Some(100), Some(98));
