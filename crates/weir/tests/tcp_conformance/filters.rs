@@ -183,7 +183,9 @@ fn limits_the_rate(subject: &Subject) -> Result<(), Skipped> {
         let since = Instant::now();
         client.exchange(rate / 2, &mut Random(3));
         let took = since.elapsed();
-        assert!(took >= Duration::from_millis(500) - BURST - TICK, "it took only {took:?}");
+        // What is received before a pause is known may go beyond the burst, and a tick may come early.
+        let least = Duration::from_millis(500) - BURST - 2 * TICK;
+        assert!(took >= least, "it took only {took:?}");
         let mut other = Client::connect(to, 2);
         other.ping();
         drop((client, other));
