@@ -329,14 +329,19 @@ mod ranks {
         (child, all)
     }
 
+    /// The report of a run that lost a rank: MPICH's mpiexec says behind it, on the same output, that a process which it started
+    /// was killed.
+    fn report_in(output: &Output) -> Value {
+        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let report = documents.next().and_then(Result::ok);
+        report.unwrap_or_else(|| panic!("no report: {}", errors(output)))
+    }
+
     /// That a flood of which rank 1 was lost has told so, with what the others did, and has left nobody; gives the exit code.
     fn told_of_the_loss(child: Child, all: &BTreeSet<u32>, how: &str) -> Option<i32> {
         let output = ends(child);
         let said = errors(&output);
-        // MPICH's mpiexec says on the same output that a process which it started was killed.
-        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-        let document: Value =
-            documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("no report: {said}"));
+        let document = report_in(&output);
         let reason = document["reason"].as_str().unwrap_or_default();
         assert!(reason.starts_with("rank 1 on ") && reason.contains(how), "{reason}\n{said}");
         assert_eq!(document["status"], "failed");
@@ -509,9 +514,7 @@ mod ranks {
         kill(process_of_rank(&all, 2, true).expect("rank 2 runs"));
         let output = ends(child);
         let said = errors(&output);
-        let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-        let document: Value =
-            documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("no report: {said}"));
+        let document = report_in(&output);
         let reason = document["error"].as_str().unwrap_or_default();
         assert!(reason.contains("rank 2 on ") && reason.contains("is gone"), "{reason}\n{said}");
         let rows = document["results"].as_array().expect("rows");
