@@ -10,6 +10,7 @@ use super::{
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr},
+    sync::{Arc, Barrier},
     thread,
 };
 use weir::tcp::{Handler, Output};
@@ -17,6 +18,7 @@ use weir::tcp::{Handler, Output};
 pub const CHECKS: &[Check] = &[
     ("half_close", half_close),
     ("half_close_of_many", half_close_of_many),
+    ("half_close_while_the_thread_is_busy", half_close_while_the_thread_is_busy),
     ("end_that_the_handler_passes_over", end_that_the_handler_passes_over),
     ("last_words", last_words),
     ("finished_by_the_handler", finished_by_the_handler),
@@ -68,6 +70,40 @@ fn half_close_of_many(subject: &Subject) -> Result<(), Skipped> {
     }
     drop(clients);
     assert_eq!(stop(server, &log).closed_finished, 200);
+    Ok(())
+}
+
+/// Echoes, but is held up within its first receive: it meets another there when that begins, and when it may go on.
+struct HeldUp {
+    meets: Option<Arc<Barrier>>,
+}
+
+impl Handler for HeldUp {
+    fn on_receive(&mut self, _: &mut [u8], output: &mut Output<'_>) {
+        if let Some(other) = self.meets.take() {
+            other.wait();
+            other.wait();
+        }
+        output.echo().expect("nothing was sent before");
+    }
+}
+
+/// Bytes and the end behind them come while the thread is busy, so it hears of both at once: neither is lost.
+fn half_close_while_the_thread_is_busy(subject: &Subject) -> Result<(), Skipped> {
+    let other = Arc::new(Barrier::new(2));
+    let meets = Arc::clone(&other);
+    let (server, log) = subject.start(&server(), move |_| HeldUp { meets: Some(meets.clone()) });
+    for seed in 0..3 {
+        let mut client = Client::connect(server.local_addresses()[0], seed);
+        client.send(1);
+        other.wait();
+        client.send(100);
+        client.end_sending();
+        other.wait();
+        client.expect(101);
+        client.expect_end();
+    }
+    assert_eq!(stop(server, &log).closed_finished, 3);
     Ok(())
 }
 

@@ -66,6 +66,7 @@ const UNIX: &[&str] = &[
     "sends_what_goes_when_something_went",
     "half_close",
     "half_close_of_many",
+    "half_close_while_the_thread_is_busy",
     "finished_by_the_handler",
     "aborted_by_the_handler",
     "reset_in_mid_stream",

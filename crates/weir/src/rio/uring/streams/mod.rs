@@ -25,6 +25,10 @@
 //! Of several receives posted for one connection the kernel holds one at a time, the others follow: several
 //! at once would complete in any order.
 //!
+//! A connection of a Unix socket asks for each receive by itself: where the peer ends it right behind what it sends, a
+//! multishot receive can bring the bytes and never the end (liburing issue 1549; on 6.18.44 still, under load and behind
+//! much data). TCP is not concerned: its sockets say that more is to be read once the end is there.
+//!
 //! Since Linux 6.7: options of a socket and its count of waiting bytes as requests (IORING_OP_URING_CMD).
 
 #[cfg(target_os = "linux")]

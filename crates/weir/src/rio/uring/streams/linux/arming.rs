@@ -22,16 +22,20 @@ impl UringStreamQueue {
             return;
         }
         known.state |= state::RECEIVING;
-        let posted = known.posted;
+        let (posted, is_local) = (known.posted, known.is(state::LOCAL));
         let token = self.token(class::RECEIVE, at, place);
+        let layout = self.slices.region.layout();
         let entry = match self.needs.receiving {
+            // One that goes on can miss the end of a Unix stream: see the module `streams`.
+            Receiving::Shared { idle: Idle::Receive, .. } if is_local => {
+                requests::receive_next(place, token, layout.payload as u32)
+            }
             Receiving::Shared { idle: Idle::Receive, .. } => requests::receive_many(place, token),
             Receiving::Shared { idle: Idle::Poll, .. } => {
                 self.place(at, place).state |= state::POLLING;
                 requests::wait_to_receive(place, token)
             }
             Receiving::Posted { .. } => {
-                let layout = self.slices.region.layout();
                 let (first, _) = self.slices.region.extent();
                 let offset = posted as usize * layout.stride + layout.headroom;
                 let address = first.as_ptr().wrapping_add(offset);

@@ -63,10 +63,19 @@ pub(super) fn wait_to_receive(place: u32, token: Token) -> Entry {
     opcode::PollAdd::new(Fixed(place), events).build().user_data(token.user_data())
 }
 
+/// A receive of what comes next, into a buffer of the group.
+pub(super) fn receive_next(place: u32, token: Token, len: u32) -> Entry {
+    receive_into_group(place, token, len, 0)
+}
+
 /// A receive of what is there, into a buffer of the group.
 pub(super) fn receive_what_came(place: u32, token: Token, len: u32) -> Entry {
+    receive_into_group(place, token, len, libc::MSG_DONTWAIT)
+}
+
+fn receive_into_group(place: u32, token: Token, len: u32, flags: i32) -> Entry {
     opcode::Recv::new(Fixed(place), std::ptr::null_mut(), len)
-        .flags(libc::MSG_DONTWAIT)
+        .flags(flags)
         .buf_group(GROUP)
         .build()
         .flags(Flags::BUFFER_SELECT)
