@@ -138,7 +138,7 @@ fn counts(shown: &Shown, report: &Report) {
     shown.tell("completed", counts.completed);
     for (name, count) in [
         ("failed", counts.failed - counts.cancelled.min(counts.failed)),
-        ("called back", counts.cancelled),
+        ("cancelled", counts.cancelled),
         ("short", counts.short),
         ("empty", counts.empty),
     ] {

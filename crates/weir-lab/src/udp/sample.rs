@@ -181,28 +181,7 @@ impl Sample {
                 flood.elapsed_ns as f64 * flood.generators.max(1) as f64,
             )
         });
-        let ledger = Ledger {
-            offered: flood.offered,
-            sent: flood.sent,
-            refused: flood.refused,
-            received: server.audit.received,
-            dropped_device: server.system.dropped_device,
-            dropped_cpu_queue: server.system.dropped_cpu_queue,
-            dropped_socket: server.system.dropped_socket,
-            dropped_socket_source: server.system.dropped_socket_source.clone(),
-            dropped_sender: None,
-            lost_network: None,
-            strangers: server.audit.strangers,
-        };
-        let ledger = ledger.with_drops_of_the_machine();
-        let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
-        let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
-        let ledger = match &flood.together {
-            Some(together) if together.over_network => {
-                ledger.over_network(together.send_dropped, server.system.delivered)
-            }
-            _ => ledger,
-        };
+        let ledger = ledger_of(server, flood);
         let pace_kept = flood
             .windows
             .zip(flood.windows_within)
@@ -233,14 +212,11 @@ impl Sample {
         });
         // The clocks of two hosts have nothing in common.
         let one_clock = !flood.together.is_some_and(|together| together.over_network);
-        let latency_ns = match answers {
-            None => server.audit.latency_ns.filter(|_| one_clock),
-            Some(answers) => answers.round_trip_ns,
-        };
-        let latency_histogram = match answers {
-            None if !one_clock => vec![],
-            None => server.audit.latency_histogram.clone(),
-            Some(answers) => answers.round_trip_histogram.clone(),
+        let one_way_ns = server.audit.latency_ns.filter(|_| one_clock);
+        let (latency_ns, latency_histogram) = match answers {
+            Some(answers) => (answers.round_trip_ns, answers.round_trip_histogram.clone()),
+            None if one_clock => (one_way_ns, server.audit.latency_histogram.clone()),
+            None => (None, vec![]),
         };
         Self {
             when: at.when,
@@ -281,7 +257,7 @@ impl Sample {
             wrong_answers: answers.and_then(wrong_answers),
             audit: Audit {
                 latency_histogram: vec![],
-                latency_ns: server.audit.latency_ns.filter(|_| one_clock),
+                latency_ns: one_way_ns,
                 ..server.audit.clone()
             },
             slices_missing: server.slices_missing,
@@ -314,18 +290,12 @@ impl Sample {
     /// What is wrong with the datagrams that arrived, if anything.
     pub fn data_error(&self) -> Option<String> {
         let audit = &self.audit;
-        let counts = [
+        let found = listed(&[
             (audit.corrupt, "damaged"),
             (audit.wrong_size, "of a wrong size"),
             (audit.duplicates, "arrived twice"),
-        ];
-        let found: Vec<String> = counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
-            .collect();
-        let of_requests = (!found.is_empty())
-            .then(|| format!("{} of {} datagrams", found.join(", "), audit.received));
+        ]);
+        let of_requests = found.map(|found| format!("{found} of {} datagrams", audit.received));
         of_requests.or_else(|| self.wrong_answers.clone())
     }
 
@@ -413,21 +383,49 @@ impl Measured for Sample {
     }
 }
 
+/// Where every datagram of a run went, by what both sides and the system counted.
+fn ledger_of(server: &ServerReport, flood: &FloodReport) -> Ledger {
+    let ledger = Ledger {
+        offered: flood.offered,
+        sent: flood.sent,
+        refused: flood.refused,
+        received: server.audit.received,
+        dropped_device: server.system.dropped_device,
+        dropped_cpu_queue: server.system.dropped_cpu_queue,
+        dropped_socket: server.system.dropped_socket,
+        dropped_socket_source: server.system.dropped_socket_source.clone(),
+        dropped_sender: None,
+        lost_network: None,
+        strangers: server.audit.strangers,
+    };
+    let ledger = ledger.with_drops_of_the_machine();
+    let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
+    let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
+    match &flood.together {
+        Some(together) if together.over_network => {
+            ledger.over_network(together.send_dropped, server.system.delivered)
+        }
+        _ => ledger,
+    }
+}
+
 /// What was wrong with the answers, if anything was: all that came must be what was sent, once.
 fn wrong_answers(answers: &Answers) -> Option<String> {
-    let counts = [
+    let found = listed(&[
         (answers.corrupt, "damaged"),
         (answers.wrong_size, "of a wrong size"),
         (answers.duplicates, "given twice"),
         (answers.forged, "to what was not sent on their flow"),
         (answers.strangers, "of no run"),
-    ];
-    let found: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    (!found.is_empty()).then(|| format!("of the answers, {}", found.join(", ")))
+    ]);
+    found.map(|found| format!("of the answers, {found}"))
+}
+
+/// The counts that are not 0, each with what it counts; `None` if all are.
+fn listed(counts: &[(u64, &str)]) -> Option<String> {
+    let found = counts.iter().filter(|(count, _)| *count > 0);
+    let found: Vec<String> = found.map(|(count, what)| format!("{count} {what}")).collect();
+    (!found.is_empty()).then(|| found.join(", "))
 }
 
 /// The quotient, where there is one.

@@ -31,7 +31,7 @@ mod report;
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -44,6 +44,7 @@ pub use report::{AuditReport, FlowReport};
 use crate::{
     clock::now_ns,
     control::{AgreedRun, Arrived},
+    lock::lock,
     stamp::{FLOWS_MAX, STAMP_BYTES},
     sys,
 };
@@ -218,7 +219,7 @@ impl Audit {
 
     fn lock(&self) -> MutexGuard<'_, AuditState> {
         // Nothing in here panics half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// An auditor for one thread.

@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -21,7 +21,7 @@ use super::{
     proof::{Key, Nonces, Secret, Side, is_nonce, nonce},
     wire::{Handle, Wire},
 };
-use crate::{clock::now_ns, stamp::STAMP_BYTES, sys};
+use crate::{clock::now_ns, lock::lock, stamp::STAMP_BYTES, sys};
 
 /// What the control channel needs of the server under test. Called from the threads of the
 /// control connections, several at once if there are several generators.
@@ -248,10 +248,6 @@ struct Notes {
 
 /// Notes of strangers in a second: whoever connects could fill a disk otherwise.
 const STRANGERS_NOTES_PER_S: u32 = 5;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl ControlShared {
     fn peers(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {

@@ -14,12 +14,13 @@ use super::{
 use crate::{
     clock::now_ns,
     hangs::{self, Hangs},
+    lock::lock,
     stop::{Stop, StopReason},
     sys,
 };
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
@@ -410,12 +411,7 @@ impl<'a> Leader<'a> {
         let seen = Seen {
             began_ns: self.began_ns,
             open_max: self.open_max,
-            source_addresses: self
-                .shared
-                .sources
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .used(),
+            source_addresses: lock(&self.shared.sources).used(),
             window: self.from.zip(self.to).map(|(from, to)| Window::between(&from, &to)),
             holds: self.holds,
             file_bytes: self.shared.file.as_ref().map(SentFile::bytes),

@@ -204,7 +204,7 @@ fn borrowed(at: &At<Udp>) -> String {
 
 const DROPS: &str = "drops\ndev/cpu/sock";
 
-/// The same over hosts, where datagrams pass two places more.
+/// Drops between hosts, where datagrams pass two places more.
 fn drops_over_network() -> Column<Udp> {
     let about = "percent of sent, at the senders' devices, in the network between the hosts, at the server's device, at \
                  the queue of the CPU, at the socket; ? not visible, ~ by the machine's count";
