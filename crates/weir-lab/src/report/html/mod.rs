@@ -322,7 +322,8 @@ fn schedule(load: &Load) -> String {
     let of = |name: &str| load.value[name].as_u64();
     let Some(rounds) = of("rounds") else { return String::new() };
     let blocks = load.rows().flat_map(|row| items(&row.value["runs"]));
-    let made = blocks.filter_map(|run| run["block"].as_u64()).max().map(|block| block.saturating_add(1));
+    let made =
+        blocks.filter_map(|run| run["block"].as_u64()).max().map(|block| block.saturating_add(1));
     let rounds = match made.filter(|made| *made < rounds) {
         Some(made) => format!("{made} of {rounds} rounds"),
         None => number_of(rounds as usize, "round"),
