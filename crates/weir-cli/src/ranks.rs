@@ -98,9 +98,12 @@ impl Together {
             return Err(Usage(text.into()).into());
         }
         if !weir_mpi::is_started() {
-            let text = "--mpi is for ranks that MPI starts, and it did not start this one: put mpirun before the command, as in \
-                        `mpirun -n 3 weir flood …  --mpi`; or leave --mpi out";
-            return Err(Usage(text.into()).into());
+            let text = format!(
+                "--mpi is for ranks that MPI starts, and it did not start this one: put mpirun before the command, as in \
+                 `mpirun -n 3 {}`; or leave --mpi out",
+                crate::shell_words(&crate::arguments())
+            );
+            return Err(Usage(text).into());
         }
         let program = std::env::current_exe().context("cannot find the executable itself")?;
         if !weir_mpi::is_worker() {

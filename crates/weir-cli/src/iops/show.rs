@@ -32,7 +32,7 @@ pub(super) fn interval(shown: &mut Shown, progress: &Progress) {
         progress.per_s(),
         progress.failed,
     );
-    shown.interval(head, &line, *progress);
+    shown.interval(head, Some(&line), *progress);
 }
 
 impl Finding for Found {

@@ -1,9 +1,11 @@
 //! Linux: clocks, affinity, timer slack, identity.
 
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read as _},
     net::TcpStream,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
     time::Duration,
 };
 
@@ -34,6 +36,13 @@ pub(crate) fn read_within(
 ) -> io::Result<usize> {
     stream.set_read_timeout(within)?;
     stream.read(bytes)
+}
+
+/// Whether other users may read a file, by its mode.
+pub(crate) fn others_can_read(path: &Path) -> bool {
+    const GROUP_AND_OTHERS: u32 = 0o044;
+    let is_open = |of: Metadata| of.is_file() && of.mode() & GROUP_AND_OTHERS != 0;
+    path.metadata().is_ok_and(is_open)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {

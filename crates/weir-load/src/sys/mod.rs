@@ -13,6 +13,7 @@
 //! - `read_within`: a read of a connection that waits for a limited time;
 //! - `READ_SLICE`: the longest that a read may wait in one go, where shutting a connection
 //!   down does not end a read of it on another thread; `None` where it does;
+//! - `others_can_read`: whether other users may read a file, as far as that is known;
 //! - `NO_BUFFERS`: the error code for "no buffer space".
 //!
 //! Not guaranteed: that sleeping is precise, and that a clock step is finer than 1 µs.
