@@ -159,3 +159,7 @@ pub(crate) fn open_own_executable() -> io::Result<File> {
 pub(crate) fn host_id() -> Option<String> {
     None
 }
+
+pub(crate) fn clock_id() -> Option<String> {
+    None
+}
