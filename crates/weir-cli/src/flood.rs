@@ -197,6 +197,11 @@ pub struct FloodArgs {
     #[arg(long, hide = true, requires = "json")]
     wait_for_start: bool,
 
+    /// What the clock here and that of the server showed at one moment, as OWN:SERVER in ns: with it the server tells one-way
+    /// latencies although its clock is another one.
+    #[arg(long, hide = true, requires = "control", value_parser = parse_clocks)]
+    clocks: Option<i64>,
+
     /// One flood of all ranks that mpirun started: the rate and the number of datagrams are divided among them, flows and
     /// generators are those of each. They start together, and rank 0 reports.
     #[arg(long, conflicts_with = "dry_run")]
@@ -352,7 +357,18 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         run: args.run_id.unwrap_or_else(random_run),
         max_loss: args.max_loss,
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
+        clock_offset_ns: args.clocks,
     })
+}
+
+/// What one clock shows more than another, by what they showed at one moment.
+fn parse_clocks(text: &str) -> Result<i64, String> {
+    let both = text
+        .split_once(':')
+        .and_then(|(own, server)| Some((own.parse::<u64>().ok()?, server.parse::<u64>().ok()?)));
+    let offset =
+        both.and_then(|(own, server)| i64::try_from(i128::from(own) - i128::from(server)).ok());
+    offset.ok_or_else(|| format!("{text:?} is not what two clocks showed in ns, such as 1000:2000"))
 }
 
 /// A share that may be nothing.

@@ -22,6 +22,11 @@ pub fn heed(end: impl Fn() + Send + 'static) -> Result<(), Failure> {
     .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))
 }
 
+/// Notes that it was asked to end in another way, such as by the end of another rank.
+pub fn hear() {
+    ASKED.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Whether it was asked to end.
 pub fn heard() -> bool {
     ASKED.load(Ordering::Relaxed) > 0

@@ -25,6 +25,7 @@ use weir_mpi::Mpi;
 use crate::{
     Cli,
     exit::{FAILED, OK, Usage},
+    interrupts,
     shown::{self, Finding, Shown, TellArgs},
 };
 
@@ -59,6 +60,10 @@ pub fn run<F: Finding>(
         let code = shown::run(tell, |shown| {
             joined?;
             let found = lead(&together, shown);
+            if together.signals.is_requested() || together.ranks.is_asked_to_end() {
+                // Whichever rank the signal came to. What failed is told as that.
+                interrupts::hear();
+            }
             if found.is_err() {
                 // Those that wait for a plan are not to wait longer.
                 together.withdraw();

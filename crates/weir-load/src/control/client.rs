@@ -235,7 +235,7 @@ fn introduce(wire: &mut Wire, settings: &ClientSettings) -> Result<(), ControlEr
     wire.write(&Message::Proof(Proof {
         key: key.map(prove),
         build: build.map(prove),
-        host: sys::host_id(),
+        host: sys::clock_id(),
     }))?;
     let proof = match wire.read("proof", within)? {
         Message::Proof(proof) => proof,

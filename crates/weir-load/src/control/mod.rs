@@ -75,6 +75,11 @@ pub fn host_id() -> Option<String> {
     sys::host_id()
 }
 
+/// The same of the clock that [`now_ns`](crate::clock::now_ns) reads: processes of one machine may be given several.
+pub fn clock_id() -> Option<String> {
+    sys::clock_id()
+}
+
 /// What can go wrong on a control connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {

@@ -106,6 +106,13 @@ pub struct AgreedRun {
     pub same_host: bool,
 }
 
+impl AgreedRun {
+    /// Whether one-way latencies can be told: both have one clock, or it is known how the two stand to one another.
+    pub fn tells_latency(&self) -> bool {
+        self.same_host || self.ask.clock_offset_ns.is_some()
+    }
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
@@ -605,7 +612,7 @@ impl Conversation {
         self.known = true;
         self.wire.trust();
         let prove = |secret| nonces.proof(Side::Server, secret);
-        let host = sys::host_id();
+        let host = sys::clock_id();
         let same_host =
             is_same_host(host.as_deref(), proof.host.as_deref(), self.wire.peer, self.wire.local);
         self.wire.write(&Message::Proof(Proof {

@@ -115,6 +115,7 @@ fn ask() -> RunAsk {
         duration_ms: 1000,
         datagrams: None,
         reply_bytes: None,
+        clock_offset_ns: None,
     }
 }
 

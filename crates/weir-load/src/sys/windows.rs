@@ -165,3 +165,7 @@ pub(crate) fn host_id() -> Option<String> {
 pub(crate) fn others_can_read(_: &Path) -> bool {
     false
 }
+
+pub(crate) fn clock_id() -> Option<String> {
+    None
+}
