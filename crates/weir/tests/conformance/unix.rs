@@ -391,9 +391,6 @@ mod there {
     /// A socket that is bound already, which one server takes after the other. What comes in between waits.
     fn unix_that_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped> {
         has_them(subject)?;
-        if subject.is_of("rio-sharded") {
-            return Err(Skipped("it has a socket for each thread".into()));
-        }
         let name = UnixAddress::from(any_path());
         let path = name.path().expect("a path");
         let socket = UnixDatagram::bind(path).expect("a path that is free");
@@ -425,9 +422,6 @@ mod there {
     /// waits until it is stopped.
     fn unix_that_another_shuts(subject: &Subject) -> Result<(), Skipped> {
         has_them(subject)?;
-        if subject.is_of("rio-sharded") {
-            return Err(Skipped("it has a socket for each thread".into()));
-        }
         let name = UnixAddress::from(any_path());
         let path = name.path().expect("a path");
         let socket = UnixDatagram::bind(path).expect("a path that is free");
