@@ -30,13 +30,14 @@ use hosts::AtRoot;
 use part::Part;
 use run::Asked;
 
+use crate::designs;
 use crate::exit::Failure;
 
 /// What a caller may rely on.
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 it failed, or nothing could be judged against the baseline; 2 wrong usage; 3 complete, but a row \
 failed its check, a run failed, or its data or ledger are wrong; 4 a figure is worse than the \
-baseline's; 5 no design can run here; 130 it was ended by Ctrl-C, with what was measured until then.";
+baseline's; 5 no design can run here; 130 it was ended by Ctrl-C or a signal, with what was measured until then.";
 
 /// Compare every design that can run here, under the same load.
 ///
@@ -111,6 +112,14 @@ impl CompareArgs {
         Asked { name, kind, output, dry_run: *dry_run }
     }
 
+    /// The same where nothing is heeded yet: without a word it is not said what is compared.
+    fn asked_so_far(&self) -> Asked<'_> {
+        match self.kind {
+            None => Asked { name: "weir compare", ..self.asked() },
+            Some(_) => self.asked(),
+        }
+    }
+
     /// Where no word says what is compared: refuses options that several kinds have, and says that it is UDP alone where
     /// only UDP has one.
     fn heed_what_is_meant(&self, words: &[OsString]) -> Result<(), Failure> {
@@ -126,22 +135,54 @@ impl CompareArgs {
         }
         let has_all = |kind: &&str| options.iter().all(|option| option.kinds.contains(kind));
         let mut kinds: Vec<&str> = KINDS.into_iter().filter(has_all).collect();
-        // A design that none has is told of by the comparison that is meant.
-        let has_designs = |kind: &&str| self.udp.design.iter().all(|spec| has_design(kind, spec));
-        if kinds.iter().any(has_designs) {
-            kinds.retain(has_designs);
-        }
+        self.heed_designs()?;
+        kinds.retain(|kind| self.udp.design.iter().all(|spec| has_design(kind, spec)));
         let names: Vec<&str> = options.iter().map(|option| option.name.as_str()).collect();
         let names = names.join(" and ");
+        if kinds.is_empty() {
+            return Err(Failure::usage(format!(
+                "{names} do not go together here: no comparison has both such a design and these options; weir compare udp \
+                 --help, tcp --help and iops --help show the options of each"
+            )));
+        }
         let given: Vec<String> =
             words.iter().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
         let given = crate::shell_words(&given);
+        let by = if self.udp.hosts.mpi { "mpirun -n 3 " } else { "" };
         let commands: Vec<String> =
-            kinds.iter().map(|kind| format!("weir compare {kind} {given}")).collect();
+            kinds.iter().map(|kind| format!("{by}weir compare {kind} {given}")).collect();
         Err(Failure::usage(format!(
             "{names} {} options of several comparisons, and no word says which is meant; write {}",
             if options.len() == 1 { "is among the" } else { "are" },
             commands.join(", or ")
+        )))
+    }
+
+    /// Where no word says what is compared: refuses designs that there are not, or not in one comparison.
+    fn heed_designs(&self) -> Result<(), Failure> {
+        let all: Vec<(&str, Vec<&str>)> = self
+            .udp
+            .design
+            .iter()
+            .map(|spec| {
+                let kinds = KINDS.into_iter().filter(|kind| has_design(kind, spec)).collect();
+                (name_of_design(spec), kinds)
+            })
+            .collect();
+        if let Some((name, _)) = all.iter().find(|(_, kinds)| kinds.is_empty()) {
+            return Err(weir::Error::unknown_name("design", *name, designs::names()).into());
+        }
+        if all.is_empty() || KINDS.iter().any(|kind| all.iter().all(|(_, of)| of.contains(kind))) {
+            return Ok(());
+        }
+        let each: Vec<String> =
+            all.iter().map(|(name, kinds)| format!("{name} of {}", kinds.join(" and "))).collect();
+        Err(Failure::usage(format!(
+            "no comparison has all of these designs ({}); compare those of each kind by themselves, as in weir compare {} \
+             --design {}",
+            each.join(", "),
+            all[0].1[0],
+            all[0].0
         )))
     }
 
@@ -161,6 +202,13 @@ impl CompareArgs {
 pub fn run(args: CompareArgs) -> ExitCode {
     if !args.is_over_hosts() {
         return run_here(&args, None);
+    }
+    if !weir_mpi::is_started() && args.common().plan.plan.is_none() {
+        // What is wrong with the command is told before that nobody has started ranks.
+        let words: Vec<OsString> = std::env::args_os().collect();
+        if let Err(failed) = args.heed_what_is_meant(&words) {
+            return run::refuse(&args.asked_so_far(), &crate::arguments(), &failed);
+        }
     }
     let ran = hosts::run(|root| run_here(&args, Some(root)));
     ran.unwrap_or_else(|failed| run::refuse(&args.asked(), &crate::arguments(), &failed))
@@ -185,25 +233,23 @@ fn run_here(args: &CompareArgs, root: Option<Arc<AtRoot>>) -> ExitCode {
             let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             run::run(&args.asked(), command, root, |context| args.compare(context))
         }
-        Err(failed) => {
-            // Without a word it is not said yet what is compared.
-            let asked = match args.kind {
-                None => Asked { name: "weir compare", ..args.asked() },
-                Some(_) => args.asked(),
-            };
-            run::refuse(&asked, &crate::arguments(), &failed)
-        }
+        Err(failed) => run::refuse(&args.asked_so_far(), &crate::arguments(), &failed),
     }
 }
 
 /// Whether a kind of comparison has the design that a row begins with.
 fn has_design(kind: &str, spec: &str) -> bool {
-    let name = spec.split_whitespace().next().unwrap_or_default();
+    let name = name_of_design(spec);
     match kind {
         "udp" => weir::udp::AnyDesign::parse(name).is_ok(),
         "tcp" => weir::tcp::AnyDesign::parse(name).is_ok(),
         _ => weir::device::AnyDesign::parse(name).is_ok(),
     }
+}
+
+/// The name with which a row begins.
+fn name_of_design(spec: &str) -> &str {
+    spec.split_whitespace().next().unwrap_or_default()
 }
 
 /// An interrupt that Ctrl-C raises.

@@ -15,6 +15,7 @@ use weir::{
 };
 
 use crate::exit;
+use crate::width::fitted_lines;
 
 /// Options of `weir designs`.
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ struct Listed {
 
 /// Runs `weir designs`.
 pub fn run(args: &DesignsArgs) -> ExitCode {
-    let mut listed = Listed { udp: udp::designs(), tcp: tcp::designs(), device: device::designs() };
+    let mut listed = Listed::all();
     if let Some(name) = &args.name {
         let all = listed.names();
         listed.udp.retain(|design| design.about().name == name);
@@ -56,6 +57,7 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
         (false, Some(_)) => in_full(&listed),
         (false, None) => list(&listed),
     };
+    let text = if args.json { text } else { fitted_lines(&text) };
     if let Err(failure) = crate::print_results(&text) {
         say!("weir designs: {}", failure.message);
         return ExitCode::from(failure.code);
@@ -63,7 +65,16 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
     ExitCode::from(exit::OK)
 }
 
+/// The names of all designs.
+pub fn names() -> Vec<&'static str> {
+    Listed::all().names()
+}
+
 impl Listed {
+    fn all() -> Self {
+        Self { udp: udp::designs(), tcp: tcp::designs(), device: device::designs() }
+    }
+
     /// Each name once: a mechanism may have a design of each kind.
     fn names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.udp.iter().map(|design| design.about().name).collect();

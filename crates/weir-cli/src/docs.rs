@@ -1,13 +1,14 @@
 //! `weir completions`, `weir manual` and `weir schema`: what a shell, `man` and programs that read documents want to
 //! know.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
+use crate::compare::output::write_all;
 use crate::exit::{self, Failure};
 
 /// Print the completions for a shell.
@@ -55,7 +56,10 @@ pub fn manual(args: &ManualArgs, mut command: Command) -> ExitCode {
     let mut pages = vec![];
     collect(&command, &mut pages);
     let given = match &args.folder {
-        Some(folder) => pages.iter().try_for_each(|page| write(folder, page)),
+        Some(folder) => {
+            let pages = pages.into_iter().map(|(name, page)| (format!("{name}.1"), page));
+            write_all(folder, &pages.collect::<Vec<_>>())
+        }
         None => {
             let asked =
                 args.command.as_deref().map(|name| name.strip_prefix("weir-").unwrap_or(name));
@@ -88,13 +92,6 @@ fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
     below
         .filter(|of| !of.is_hide_set() && of.get_name() != "help")
         .for_each(|of| collect(of, pages));
-}
-
-fn write(folder: &Path, (name, page): &(String, String)) -> Result<(), Failure> {
-    let path = folder.join(format!("{name}.1"));
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&path, page))
-        .map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
 }
 
 fn ended(name: &str, given: Result<(), Failure>) -> ExitCode {

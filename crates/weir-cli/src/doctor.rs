@@ -1,7 +1,6 @@
 //! `weir doctor`: what on this machine distorts or limits results, and what to do about it.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -139,8 +138,7 @@ fn entry(text: &mut String, check: &Check) {
 
 /// Columns of the terminal; more are hard to read.
 fn width() -> usize {
-    let terminal = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-    terminal.map_or(WIDEST, |(width, _)| usize::from(width.0).clamp(NARROWEST, WIDEST))
+    crate::width::width().clamp(NARROWEST, WIDEST)
 }
 
 /// Columns of text, at least and at most.

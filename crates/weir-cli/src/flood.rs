@@ -15,7 +15,6 @@ use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
-    control::Key,
     engine::Head,
     flood::{
         Event, FloodFigures, OUTSTANDING_MAX, Replies, flood_from, flood_of_ranks, random_run,
@@ -32,7 +31,7 @@ use crate::{
     Command,
     cores::permitted,
     exit::{FAILED, UNAVAILABLE, USAGE, Usage},
-    interrupts,
+    interrupts, keys,
     ranks::{self, Together},
     shown::{self, Shown, TellArgs},
 };
@@ -50,7 +49,7 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 #[command(
     after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong \
                   usage; 3 data or counts are wrong, more was lost than --max-loss, or the pace was not held (see \
-                  --any-pace); 5 it cannot run here; 130 it was ended by Ctrl-C, with a report of what was sent until \
+                  --any-pace); 5 it cannot run here; 130 it was ended by Ctrl-C or a signal, with a report of what was sent until \
                   then."
 )]
 pub struct FloodArgs {
@@ -198,6 +197,11 @@ pub struct FloodArgs {
     #[arg(long, hide = true, requires = "json")]
     wait_for_start: bool,
 
+    /// What the clock here and that of the server showed at one moment, as OWN:SERVER in ns: with it the server tells one-way
+    /// latencies although its clock is another one.
+    #[arg(long, hide = true, requires = "control", value_parser = parse_clocks)]
+    clocks: Option<i64>,
+
     /// One flood of all ranks that mpirun started: the rate and the number of datagrams are divided among them, flows and
     /// generators are those of each. They start together, and rank 0 reports.
     #[arg(long, conflicts_with = "dry_run")]
@@ -236,7 +240,9 @@ fn attempt(args: &FloodArgs, shown: &mut Shown<Flooded>) -> anyhow::Result<Optio
     heed_interrupts(&stop)?;
     let watch = |event: Event<'_>| match event {
         Event::Ready(settings) => shown.settings(settings),
-        Event::Interval(progress) => show::interval(shown, &progress, spec.size_bytes),
+        Event::Interval(progress) => {
+            show::interval(shown, &progress, spec.size_bytes, args.interval);
+        }
     };
     let report = if args.wait_for_start {
         let starts = together::starts(&stop);
@@ -328,7 +334,7 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         control,
         any_build: args.any_build,
         key: match control {
-            Some(_) => Key::find(args.key_file.as_deref()).map_err(Usage)?,
+            Some(_) => keys::find("flood", args.key_file.as_deref()).map_err(Usage)?,
             None => None,
         },
         engine: args.engine.clone(),
@@ -351,7 +357,18 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         run: args.run_id.unwrap_or_else(random_run),
         max_loss: args.max_loss,
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
+        clock_offset_ns: args.clocks,
     })
+}
+
+/// What one clock shows more than another, by what they showed at one moment.
+fn parse_clocks(text: &str) -> Result<i64, String> {
+    let both = text
+        .split_once(':')
+        .and_then(|(own, server)| Some((own.parse::<u64>().ok()?, server.parse::<u64>().ok()?)));
+    let offset =
+        both.and_then(|(own, server)| i64::try_from(i128::from(own) - i128::from(server)).ok());
+    offset.ok_or_else(|| format!("{text:?} is not what two clocks showed in ns, such as 1000:2000"))
 }
 
 /// A share that may be nothing.
@@ -378,7 +395,7 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     if let Ok(address) = target.parse() {
         return Ok(address);
     }
-    if let Some(path) = target.strip_prefix("unix:") {
+    if let Some(path) = target.strip_prefix("unix:").or_else(|| names_a_file(target)) {
         return Err(Usage(format!(
             "{target} is a Unix socket, and datagrams are sent to an address and a port; give an address, such as 127.0.0.1; \
              a Unix socket of streams takes `weir load tcp unix:{path}`, one of datagrams what other programs send, such as \
@@ -400,6 +417,12 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     })?;
     let first = addresses.map(|address| address.ip()).next();
     first.ok_or_else(|| Usage(format!("the name {target:?} has no address")).into())
+}
+
+/// The target where it names a file, or an abstract name, and no host: a Unix socket, whose `unix:` was left out.
+pub fn names_a_file(target: &str) -> Option<&str> {
+    let is_file = target.contains('/') || target.starts_with('@') || target.ends_with(".sock");
+    is_file.then_some(target)
 }
 
 pub fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAddr> {

@@ -4,6 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::exit::{Failure, INTERRUPTED};
 
+/// What ends a run so, in words: nobody tells one of these from another (Ctrl-C is SIGINT; there are SIGTERM and SIGHUP,
+/// on Windows Ctrl-Break and the end of the console).
+pub const WAYS: &str = "Ctrl-C or a signal";
+
 /// How often it was asked to end.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
@@ -16,6 +20,11 @@ pub fn heed(end: impl Fn() + Send + 'static) -> Result<(), Failure> {
         end();
     })
     .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))
+}
+
+/// Notes that it was asked to end in another way, such as by the end of another rank.
+pub fn hear() {
+    ASKED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Whether it was asked to end.

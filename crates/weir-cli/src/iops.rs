@@ -55,7 +55,7 @@ threads, the number is preceded by ≥, and kernel_entries_source says so.
 fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
 
 Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path that must not be read or \
-written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended by Ctrl-C, with the figures so far.";
+written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended by Ctrl-C or a signal, with the figures so far.";
 
 /// Read a device as fast as one design can, or write to one, and report I/Os per second.
 ///
@@ -284,17 +284,22 @@ fn asked(args: &IopsArgs, spec: &Spec, unbound: Option<String>) -> Vec<(String, 
 
 fn code_of_error(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<weir::Error>() {
-        Some(
-            weir::Error::Option { .. }
-            | weir::Error::UnknownName { .. }
-            | weir::Error::Refused { .. },
-        ) => USAGE,
-        Some(weir::Error::Unavailable(_)) => UNAVAILABLE,
-        // Of the path: nothing else is looked for by a name.
-        Some(weir::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => USAGE,
-        Some(_) => FAILED,
+        Some(error) => code_of(error),
         None if error.is::<Usage>() => USAGE,
         None => FAILED,
+    }
+}
+
+/// The exit code that says the same as an error of a device, or of its path.
+pub fn code_of(error: &weir::Error) -> u8 {
+    match error {
+        weir::Error::Option { .. }
+        | weir::Error::UnknownName { .. }
+        | weir::Error::Refused { .. } => USAGE,
+        weir::Error::Unavailable(_) => UNAVAILABLE,
+        // Of the path: nothing else is looked for by a name.
+        weir::Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => USAGE,
+        _ => FAILED,
     }
 }
 

@@ -31,7 +31,8 @@ use crate::{
     Command,
     cores::{Cores, permitted},
     exit::{FAILED, OK, UNAVAILABLE, USAGE, Usage, text_of_error},
-    flood::{heed_interrupts, resolve, resolve_control, together},
+    flood::{names_a_file, resolve, resolve_control, together},
+    interrupts, keys,
     ranks::{self, Together},
     shown::{self, Shown, TellArgs},
 };
@@ -67,7 +68,7 @@ and addresses follow from the number.
 
 Exit codes: 0 success; 1 it failed, or nothing listens there, or connections were not made, were refused, \
 broken off, ended early or left without an answer; 2 wrong usage; 3 bytes were wrong or lost; 5 it cannot \
-run here; 130 it was ended by Ctrl-C, with a report of what was done until then.";
+run here; 130 it was ended by Ctrl-C or a signal, with a report of what was done until then.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
@@ -349,6 +350,12 @@ impl FromStr for Range {
     fn from_str(text: &str) -> Result<Self, String> {
         let (least, most) = text.split_once('-').unwrap_or((text, text));
         let bytes = |text: &str| {
+            if is_bit_rate(text) {
+                return Err(format!(
+                    "{text:?} is a bit rate, and this the length of a message in bytes; a rate is --messages-per-s, or --rate \
+                     in bytes per second of each block"
+                ));
+            }
             let bytes = parse_size(text)?;
             u32::try_from(bytes).map_err(|_| {
                 format!(
@@ -358,6 +365,12 @@ impl FromStr for Range {
         };
         Ok(Self(Sizes { least: bytes(least)?, most: bytes(most)? }))
     }
+}
+
+/// Whether it is written as bits, as iperf3's -b is: 10Mbit, 10Mb, 10Mbps.
+fn is_bit_rate(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    lower.contains("bit") || lower.ends_with("bps") || text.ends_with("Mb") || text.ends_with("Gb")
 }
 
 fn parse_whole(text: &str) -> Result<u32, String> {
@@ -381,7 +394,15 @@ fn parse_every(text: &str) -> Result<Duration, String> {
 
 /// The Unix socket that the target names, which is on this machine: so nothing that is about others goes with it.
 fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
-    let Some(path) = args.target.strip_prefix("unix:") else { return Ok(None) };
+    let Some(path) = args.target.strip_prefix("unix:") else {
+        return match names_a_file(&args.target) {
+            Some(path) => Err(Usage(format!(
+                "{path} is no address or name of a server; for a Unix socket write unix:{path}"
+            ))
+            .into()),
+            None => Ok(None),
+        };
+    };
     let given = [
         ("--port", args.port.is_some()),
         ("--control", args.control.is_some()),
@@ -393,6 +414,12 @@ fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
     }
     if path.is_empty() {
         return Err(Usage("the target names no path behind unix:".into()).into());
+    }
+    // A socket has no content, on any system.
+    if std::fs::metadata(path).is_ok_and(|of| of.is_dir() || of.is_file() && of.len() > 0) {
+        let text =
+            format!("{path} is a file or a folder, and no Unix socket; name that of a server");
+        return Err(Usage(text).into());
     }
     Ok(Some(path.into()))
 }
@@ -545,12 +572,12 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
-    heed_interrupts(&stop)?;
+    heed(&stop, Some(spec.drain))?;
     if args.end_with_input {
         end_with_input(&stop);
     }
     let tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
-        show::event(shown, args.tell_phases, event)
+        show::event(shown, args.tell_phases, args.interval, event)
     };
     let _consent = consent(args, spec.target.ip(), &stop)?;
     let starts = args.wait_for_start.then(|| together::starts(&stop));
@@ -578,6 +605,29 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     Ok(Some(report))
 }
 
+/// How long a load that was asked to end goes on before it says what it waits for.
+const WAITS_UNTOLD: Duration = Duration::from_secs(1);
+
+/// The first Ctrl-C ends the load with its report, the second everything. If the former takes time, `drain` at most, that
+/// is told, unless somebody else tells it.
+fn heed(stop: &Arc<Stop>, drain: Option<Duration>) -> anyhow::Result<()> {
+    let stop = Arc::clone(stop);
+    let heeded = interrupts::heed(move || {
+        stop.request(StopReason::Asked);
+        let Some(drain) = drain else { return };
+        // Where it is over before, this thread is, too.
+        std::thread::spawn(move || {
+            std::thread::sleep(WAITS_UNTOLD);
+            say!(
+                "weir load tcp: waiting for answers and for the ends of connections, up to {:.1} s in all (--drain); \
+                 Ctrl-C again ends it at once",
+                drain.as_secs_f64()
+            );
+        });
+    });
+    heeded.map_err(|failure| anyhow::anyhow!(failure.message))
+}
+
 /// The server's consent to be loaded, where it is asked for it: it holds as long as this is kept.
 fn consent(
     args: &LoadTcp,
@@ -593,7 +643,10 @@ fn consent(
         );
         return Err(Usage(text).into());
     }
-    let key = Key::find(args.key_file.as_deref()).map_err(Usage)?;
+    let file = args.key_file.as_deref();
+    // Of several processes the one that leads them says what there is to say.
+    let key = if args.part.is_none() { keys::find("load tcp", file) } else { Key::find(file) };
+    let key = key.map_err(Usage)?;
     let settings = ClientSettings { any_build: args.any_build, key, ..ClientSettings::default() };
     Ok(Some(ControlClient::connect(address, &settings, Arc::clone(stop))?))
 }
@@ -612,7 +665,7 @@ fn run_part(args: &LoadTcp, share: Share) -> u8 {
     let stop = Arc::new(Stop::new());
     let outcome = specify(args, args.control.is_some()).and_then(|mut spec| {
         take_share(&mut spec, share, args.threads)?;
-        heed_interrupts(&stop)?;
+        heed(&stop, None)?;
         let _consent = consent(args, spec.target.ip(), &stop)?;
         Ok(parts::serve(&spec, &stop)?)
     });

@@ -31,6 +31,7 @@ mod interrupts;
 mod interval;
 mod intervals;
 mod iops;
+mod keys;
 mod load;
 mod memory;
 mod ranks;

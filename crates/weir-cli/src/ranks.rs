@@ -25,6 +25,7 @@ use weir_mpi::Mpi;
 use crate::{
     Cli,
     exit::{FAILED, OK, Usage},
+    interrupts,
     shown::{self, Finding, Shown, TellArgs},
 };
 
@@ -59,6 +60,10 @@ pub fn run<F: Finding>(
         let code = shown::run(tell, |shown| {
             joined?;
             let found = lead(&together, shown);
+            if together.signals.is_requested() || together.ranks.is_asked_to_end() {
+                // Whichever rank the signal came to. What failed is told as that.
+                interrupts::hear();
+            }
             if found.is_err() {
                 // Those that wait for a plan are not to wait longer.
                 together.withdraw();
@@ -98,9 +103,12 @@ impl Together {
             return Err(Usage(text.into()).into());
         }
         if !weir_mpi::is_started() {
-            let text = "--mpi is for ranks that MPI starts, and it did not start this one: put mpirun before the command, as in \
-                        `mpirun -n 3 weir flood …  --mpi`; or leave --mpi out";
-            return Err(Usage(text.into()).into());
+            let text = format!(
+                "--mpi is for ranks that MPI starts, and it did not start this one: put mpirun before the command, as in \
+                 `mpirun -n 3 {}`; or leave --mpi out",
+                crate::shell_words(&crate::arguments())
+            );
+            return Err(Usage(text).into());
         }
         let program = std::env::current_exe().context("cannot find the executable itself")?;
         if !weir_mpi::is_worker() {

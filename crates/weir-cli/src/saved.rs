@@ -196,19 +196,31 @@ fn headlines(saved: &Saved) -> Vec<String> {
 
 fn listed(all: &[(PathBuf, Vec<String>)]) -> String {
     let width = width();
+    let names = || all.iter().map(|(path, _)| path.display().to_string());
+    let left = width.saturating_sub(names().map(|name| chars(&name)).max().unwrap_or(0) + 4);
+    let cut = |line: &String, most: usize| match chars(line) > most {
+        true => line.chars().take(most.saturating_sub(1)).collect::<String>() + "…",
+        false => line.clone(),
+    };
+    if left < LEAST_FOUND {
+        // What is to be copied stays whole, on a line of its own.
+        let entry = |(name, found): (String, &Vec<String>)| {
+            let found = found.iter().map(|line| format!("  {}\n", cut(line, width.max(3) - 2)));
+            format!("{name}\n{}", found.collect::<String>())
+        };
+        return names().zip(all.iter().map(|(_, found)| found)).map(entry).collect();
+    }
     let mut table = table_of_width(width);
     table.set_header(["result", "what was found"]);
-    for (path, found) in all {
-        let name = path.display().to_string();
-        let left = width.saturating_sub(chars(&name) + 4).max(20);
-        let cut = |line: &String| match chars(line) > left {
-            true => line.chars().take(left - 1).collect::<String>() + "…",
-            false => line.clone(),
-        };
-        table.add_row([name, found.iter().map(cut).collect::<Vec<_>>().join("\n")]);
+    for (name, (_, found)) in names().zip(all) {
+        let found: Vec<String> = found.iter().map(|line| cut(line, left)).collect();
+        table.add_row([name, found.join("\n")]);
     }
     figures(table, &[1]) + "\n"
 }
+
+/// Fewest characters of what was found that are worth a column.
+const LEAST_FOUND: usize = 60;
 
 fn ended(name: &str, result: Result<u8, Failure>) -> ExitCode {
     result.map(ExitCode::from).unwrap_or_else(|failed| {

@@ -9,10 +9,12 @@ use clap::Args;
 use serde_json::json;
 use weir_load::Stop;
 use weir_load::control::{
-    CHANGES_MAX, Change, ClientSettings, ControlClient, ControlError, InForce, Key,
+    CHANGES_MAX, Change, ClientSettings, ControlClient, ControlError, InForce,
 };
 
 use crate::exit::{self, Failure};
+use crate::keys;
+use crate::serve::parse_address;
 
 /// Show the settings of a running server that may be changed while it runs, and change them.
 ///
@@ -24,7 +26,8 @@ use crate::exit::{self, Failure};
 /// was refused, and nothing was changed.
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// Address and port of the server's control channel.
+    /// Address and port of the server's control channel, or a port of 127.0.0.1.
+    #[arg(value_parser = parse_address)]
     control: SocketAddr,
 
     /// What to change, such as spin=20us threshold=64: all of it or, if one is refused, nothing. Without any, the settings
@@ -79,7 +82,7 @@ fn attempt(args: &SetArgs) -> Result<Vec<InForce>, Failure> {
     if args.changes.len() > CHANGES_MAX {
         return Err(Failure::usage(format!("at most {CHANGES_MAX} changes are made at a time")));
     }
-    let key = Key::find(args.key_file.as_deref()).map_err(Failure::usage)?;
+    let key = keys::find("set", args.key_file.as_deref()).map_err(Failure::usage)?;
     let settings = ClientSettings { any_build: args.any_build, key, ..ClientSettings::default() };
     let client = ControlClient::connect(args.control, &settings, Arc::new(Stop::default()))
         .map_err(Failure::failed)?;

@@ -16,13 +16,14 @@ use crate::{
     exit::{DATA_ERRORS, FAILED, Failure, INTERRUPTED, OK},
     interrupts,
     intervals::{Interval, Intervals},
-    width::width,
+    width::fitted,
 };
 
 /// Version of the JSON documents.
 ///
 /// 2: the rate asked for is `asked_per_s`, where it was `offered_per_s` as what was offered; percentiles are fields of a latency,
-/// `p50` to `p99_99`, where they were under `percentile` by the names `50` to `99.99`; the status `interrupted`.
+/// `p50` to `p99_99`, where they were under `percentile` by the names `50` to `99.99`; the status `interrupted`; intervals of
+/// floods and servers are `from_ns` to `to_ns`, as those of loads, where they were `from_s` to `to_s`.
 const SCHEMA_VERSION: u32 = 2;
 
 /// What such a command finds.
@@ -66,7 +67,7 @@ pub enum Ending {
     Invalid(String),
     /// Before it was done, and why.
     Failed(String),
-    /// By Ctrl-C before it was done, and after how much; what it found until then is whole.
+    /// By Ctrl-C or a signal before it was done, and after how much; what it found until then is whole.
     Interrupted(String),
 }
 
@@ -236,12 +237,14 @@ impl<F: Finding> Shown<F> {
         settings.map(|(name, value)| json!({ "name": name, "value": value })).collect()
     }
 
-    /// An interval as a line, below a head if it is the first.
-    pub fn interval(&mut self, head: &str, line: &str, interval: F::Interval) {
-        if !std::mem::replace(&mut self.has_head, true) {
-            self.say(head);
+    /// An interval as a line, below a head if it is the first; one that is worth no line is in the document alone.
+    pub fn interval(&mut self, head: &str, line: Option<&str>, interval: F::Interval) {
+        if let Some(line) = line {
+            if !std::mem::replace(&mut self.has_head, true) {
+                self.say(head);
+            }
+            self.say(line);
         }
-        self.say(line);
         if !self.args.ndjson {
             self.intervals.push(interval);
         } else if let Ok(fields) = F::interval(&interval) {
@@ -292,13 +295,23 @@ impl<F: Finding> Shown<F> {
     }
 }
 
-/// How it ended: what is wrong with it is told first.
+/// How it ended: that somebody ended it is told in any case, and decides, unless it failed besides.
 fn ending<F: Finding>(found: &F) -> Ending {
-    match (found.ending(), found.asked_to_end()) {
-        (Ending::Ok, Some(after)) if interrupts::heard() => {
-            Ending::Interrupted(format!("ended by Ctrl-C {after}"))
+    match found.asked_to_end().filter(|_| interrupts::heard()) {
+        Some(after) => interrupted(found.ending(), &after),
+        None => found.ending(),
+    }
+}
+
+/// How a run ended that somebody ended after so much of it.
+fn interrupted(ending: Ending, after: &str) -> Ending {
+    let ended = format!("ended by {} {after}", interrupts::WAYS);
+    match ending {
+        Ending::Failed(reason) => Ending::Failed(format!("{reason}; {ended}")),
+        Ending::Invalid(reason) | Ending::LimitExceeded(reason) => {
+            Ending::Interrupted(format!("{ended}; until then: {reason}"))
         }
-        (ending, _) => ending,
+        Ending::Ok | Ending::Interrupted(_) => Ending::Interrupted(ended),
     }
 }
 
@@ -375,17 +388,6 @@ pub fn ranks<F: Finding, G: Figures>(
     }
 }
 
-/// A line on as many as a terminal needs, all but the first behind an indent: whoever reads from elsewhere gets one.
-fn fitted(line: &str, indent: &str, is_on_terminal: bool) -> String {
-    if !is_on_terminal {
-        return line.to_owned();
-    }
-    // An option or a path that is to be copied stays whole.
-    let whole = textwrap::WordSplitter::NoHyphenation;
-    let options = textwrap::Options::new(width()).subsequent_indent(indent).word_splitter(whole);
-    textwrap::fill(line, options)
-}
-
 /// Latencies in one line, each written by `us`, in µs.
 pub fn latency(summary: &Summary, us: impl Fn(u64) -> String) -> String {
     let of = |name: &str| summary.percentile.get(name).copied().map_or_else(|| "-".into(), &us);
@@ -397,4 +399,26 @@ pub fn latency(summary: &Summary, us: impl Fn(u64) -> String) -> String {
         of("99.9"),
         us(summary.max)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_ends_a_run_hears_so_and_what_was_wrong_with_it() {
+        let of = |ending| {
+            let ending = interrupted(ending, "after 1.0 s");
+            (ending.code(), ending.reason().expect("a reason").to_owned())
+        };
+        let ended = "ended by Ctrl-C or a signal after 1.0 s";
+        assert_eq!(of(Ending::Ok), (INTERRUPTED, ended.to_owned()));
+        for wrong in [Ending::Invalid, Ending::LimitExceeded] {
+            let (code, reason) = of(wrong("the pace was not held".into()));
+            assert_eq!(code, INTERRUPTED);
+            assert_eq!(reason, format!("{ended}; until then: the pace was not held"));
+        }
+        let (code, reason) = of(Ending::Failed("nobody listens".into()));
+        assert_eq!((code, reason), (FAILED, format!("nobody listens; {ended}")));
+    }
 }

@@ -164,7 +164,17 @@ fn an_option_that_several_kinds_have_needs_the_word() {
             "weir compare: --design is among the options of several comparisons, and no word says which is meant; write weir \
              compare udp --design 'rio-hybrid --threads 2'\n",
         ),
-        (&["--design", "nonsense"], "or weir compare iops --design nonsense\n"),
+        (&["--design", "nosuch"], "weir compare: there is no design \"nosuch\""),
+        (
+            &["--design", "rio-hybrid", "--design", "sync --errors"],
+            "no comparison has all of these designs (rio-hybrid of udp, sync of iops); compare those of each kind by \
+             themselves, as in weir compare udp --design rio-hybrid\n",
+        ),
+        (&["--design", "sync", "--on", "veth"], "--design and --on do not go together here: no"),
+        (
+            &["--mpi"],
+            "write mpirun -n 3 weir compare udp --mpi, or mpirun -n 3 weir compare tcp --mpi\n",
+        ),
         (&["--design", "epoll", "-l", "64", "--on", "veth"], "--design and --length and --on are"),
     ] {
         let run = output(&[&["compare"], words].concat());

@@ -351,7 +351,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["/dev"][..], 2, "directory"),
         (&["/proc/self/comm"][..], 2, "--device"),
         (&["/proc/self/ns/net"][..], 2, "(nsfs)"),
-        (&["/dev/weir-has-no-such"][..], 1, "os error 2"),
+        (&["/dev/weir-has-no-such"][..], 2, "check the path"),
         (&["-l", "1g"][..], 2, "allowed: 0 to"),
         (&["--delay", "2s"][..], 2, "allowed: 0 to 200ms"),
         (&["timer:2s"][..], 2, "allowed: 0 to 200ms"),

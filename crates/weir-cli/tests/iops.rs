@@ -339,7 +339,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
         let rest = rest.join().expect("it reads to the end").join("\n");
         assert_eq!(ended.status.code(), Some(130), "{design}: {rest}");
         assert!(
-            rest.contains("ended by Ctrl-C after") && rest.contains(" of 60 s"),
+            rest.contains("ended by Ctrl-C or a signal after") && rest.contains(" of 60 s"),
             "{design}: {rest}"
         );
         let found = document(&ended);
@@ -438,5 +438,5 @@ fn what_ends_in_the_warm_up_says_so() {
     interrupt(child.id());
     let ended = ends(child);
     assert_eq!(ended.status.code(), Some(130));
-    assert!(errors_of(&document(&ended)).contains("Ctrl-C in the warm-up"));
+    assert!(errors_of(&document(&ended)).contains("Ctrl-C or a signal in the warm-up"));
 }

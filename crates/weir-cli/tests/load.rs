@@ -292,6 +292,25 @@ fn a_file_is_sent_and_comes_back() {
     }
 }
 
+/// Also what was done behind the last whole one, and of all processes.
+#[test]
+fn intervals_add_up_to_the_load() {
+    let server = Served::start(&["--design", POLL, "--echo"]);
+    for processes in ["1", "2"] {
+        let words = ["load", "tcp", "127.0.0.1", "--json", "-i", "10ms", "-p", &server.port];
+        let load =
+            output(&[&words[..], &["-c", "4", "-x", "99", "--processes", processes]].concat());
+        assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
+        let load = document(&load);
+        let intervals = load["intervals"].as_array().expect("a list");
+        let sum = |name: &str| -> u64 {
+            intervals.iter().map(|one| one[name].as_u64().expect("a count")).sum()
+        };
+        assert_eq!(sum("messages"), 4 * 99, "{processes}: {load}");
+        assert_eq!((sum("bytes_sent"), sum("bytes_received")), (4 * 99 * 64, 4 * 99 * 64));
+    }
+}
+
 #[test]
 fn what_fails_in_a_process_of_several_fails_the_load() {
     let (_kept, port) = nobody();
@@ -366,6 +385,16 @@ fn a_unix_socket_that_takes_no_load_is_told_with_what_to_do() {
         let last = errors(&load).lines().last().unwrap_or_default().to_owned();
         assert!(last.contains(said), "{target}: {last}");
     }
+    // What is none: of a file that has content that is known beforehand.
+    let file = folder.join("file");
+    std::fs::write(&file, "content").expect("it can be written");
+    let none = output(&["load", "tcp", &format!("unix:{}", file.display())]);
+    assert_eq!(none.status.code(), Some(2), "{}", errors(&none));
+    assert!(
+        errors(&none).contains("is a file or a folder, and no Unix socket"),
+        "{}",
+        errors(&none)
+    );
     drop((datagrams, full));
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
@@ -405,6 +434,27 @@ mod signals {
         let load = ends(load);
         rest.join().expect("it does not panic");
         load
+    }
+
+    /// Of a server that takes everything and never answers: the second Ctrl-C ends it.
+    #[test]
+    fn a_load_that_waits_for_answers_in_vain_says_so_and_ends_at_the_second_interrupt() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let port = server.local_addr().expect("it is bound").port().to_string();
+        let mut load = weir(&["load", "tcp", "127.0.0.1", "-p", &port, "--drain", "1h", "-i", "0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weir can be started");
+        let (mut connection, _) = server.accept().expect("a connection");
+        connection.read_exact(&mut [0; 64]).expect("a message");
+        interrupt(load.id());
+        let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
+        let told = "waiting for answers and for the ends of connections, up to 3600.0 s";
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains(told))), "it is told");
+        interrupt(load.id());
+        assert_eq!(ends(load).status.code(), Some(130));
     }
 
     /// Whether it is killed or ends in order while messages are on their way.

@@ -106,6 +106,25 @@ fn what_is_said_beside_the_results_costs_none_of_them_where_nobody_hears_it() {
 }
 
 #[test]
+fn what_cannot_be_written_into_a_folder_is_told_with_what_to_do() {
+    let of_pages =
+        weir(&["manual", "--folder", "/dev/full"]).output().expect("weir can be started");
+    let said = errors(&of_pages);
+    assert_eq!(of_pages.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot make the folder /dev/full: "), "{said}");
+    assert!(said.contains("is no folder; name another one"), "{said}");
+    let folder = std::env::temp_dir().join(format!("weir-lost-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::os::unix::fs::symlink("/dev/full", folder.join("weir.1")).expect("a link");
+    let words = ["manual", "--folder", folder.to_str().expect("text")];
+    let full = weir(&words).output().expect("weir can be started");
+    std::fs::remove_dir_all(&folder).expect("it is there");
+    let said = errors(&full);
+    assert_eq!(full.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left") && said.contains("make room there"), "{said}");
+}
+
+#[test]
 fn a_reader_that_has_gone_had_enough() {
     let (server, port) = server();
     for words in commands(&port) {

@@ -140,6 +140,15 @@ mod ranks {
             document["ranks"]["start_skew_ns"].is_u64() && document["ranks"]["slowest"].is_u64()
         );
         assert_ne!(all[0]["run"], all[1]["run"], "each has a run of its own at the server");
+        // All are on the server's host, so one-way latencies of all are told, in one histogram.
+        if all.iter().all(|rank| number(&rank["received"]) > 0) {
+            let audit = &document["report"]["audit"];
+            let buckets = audit["latency_histogram"].as_array().expect("buckets");
+            let count: u64 = buckets.iter().map(|bucket| number(&bucket[1])).sum();
+            assert_eq!(count, number(&audit["latency_ns"]["n"]));
+            let of_one = |rank: &Value| number(&rank["report"]["audit"]["latency_ns"]["n"]);
+            assert_eq!(count, all.iter().map(of_one).sum::<u64>());
+        }
     }
 
     #[test]
@@ -542,14 +551,28 @@ mod ranks {
         freeze(process_of_rank(&all, 1, false).expect("rank 1 was started"));
         crate::common::interrupt(process_of_rank(&all, 0, true).expect("rank 0 runs"));
         let output = ends(child);
-        let document = document(&output);
-        assert_eq!(
-            (&document["status"], &document["ended_by"]),
-            (&"ok".into(), &"asked".into()),
-            "{}",
-            errors(&output)
-        );
-        assert!(each(&document).iter().all(|rank| number(&rank["sent"]) > 0), "{document:#}");
+        let (document, code) = (report_in(&output), output.status.code());
+        let reason = document["reason"].as_str().unwrap_or_default();
+        // Ranks have little time for a sign of life then, as mpirun may end them; whoever has no core meanwhile is lost.
+        let late = [
+            "of being asked to end",
+            "is given no core",
+            "did not come in time",
+            "did not end in time",
+        ];
+        if document["status"] == "failed" && late.iter().any(|late| reason.contains(late)) {
+            assert_ne!(code, Some(0), "{document:#}");
+        } else {
+            assert_eq!(
+                (&document["status"], &document["ended_by"]),
+                (&"interrupted".into(), &"asked".into()),
+                "{reason}\n{}",
+                errors(&output)
+            );
+            assert!(reason.starts_with("ended by Ctrl-C after"), "{reason}");
+            assert!(code == Some(130) || may_kill(), "{code:?}");
+            assert!(each(&document).iter().all(|rank| number(&rank["sent"]) > 0), "{document:#}");
+        }
         until("the end of all processes", || !all.iter().any(is_running));
     }
 
@@ -799,6 +822,36 @@ mod ranks {
         }
     }
 
+    /// The script makes hosts, has mpirun start a rank on each, and removes them.
+    #[test]
+    fn a_comparison_over_hosts_of_one_machine_takes_one_line() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        drop(hosts);
+        let words = ["compare", "udp", "--mpi", "--quick", "--design", "epoll"];
+        let words = [&words[..], &["--rounds", "1", "--no-save", "--json"]].concat();
+        let child = Command::new(MAKER)
+            .env("MPIRUN", mpirun().join(" "))
+            .args(["run", "4", WEIR])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the script can be started");
+        let made = format!("weir-{}", child.id());
+        let output = ends(child);
+        crate::common::assert_compared(&output);
+        let document = document(&output);
+        let rows = document["results"].as_array().expect("rows");
+        assert!(!rows.is_empty() && rows.iter().all(crate::common::is_ranked_or_says_why));
+        assert_eq!(document["hosts"]["generators"].as_array().map(Vec::len), Some(3));
+        let left = Command::new("ip").args(["netns", "list"]).output().expect("ip runs").stdout;
+        assert!(!String::from_utf8_lossy(&left).contains(&made), "{made} is left");
+    }
+
     /// What became of every datagram in all runs of a comparison: the counts of each row, and what is not explained.
     fn ledgers(value: &Value, found: &mut Vec<(Value, i64)>) {
         match value {
@@ -816,12 +869,65 @@ mod ranks {
         }
     }
 
+    /// How many seconds the clocks of hosts 0 to 3 are ahead, if hosts of one machine can have clocks of their own.
+    const AHEAD_S: [i64; 4] = [0, 7_000, 90_000, 500];
+
+    fn can_have_clocks() -> bool {
+        let words = ["--time", "--monotonic", "1", "true"];
+        let output = Command::new("unshare").args(words).output();
+        let can = output.is_ok_and(|output| output.status.success());
+        if !can {
+            eprintln!("skipped: no time namespaces, so all hosts have one clock");
+        }
+        can
+    }
+
+    /// That the runs of a comparison whose server is on host 1 have compared the clocks of the generators on hosts 0, 2 and 3
+    /// with its own, and have told of latencies, or why not.
+    fn compared_clocks(document: &Value, ahead_s: [i64; 4]) {
+        let rows = document["results"].as_array().into_iter().flatten();
+        let runs: Vec<&Value> = rows.filter_map(|row| row["runs"].as_array()).flatten().collect();
+        assert!(!runs.is_empty(), "{document:#}");
+        for run in runs {
+            let clocks = run["clocks"].as_array().unwrap_or_else(|| panic!("no clocks: {run:#}"));
+            let of: Vec<u64> = clocks.iter().map(|clock| number(&clock["rank"])).collect();
+            assert_eq!(of, [0, 2, 3]);
+            for clock in clocks {
+                let host = number(&clock["rank"]) as usize;
+                let truly_ns = (ahead_s[host] - ahead_s[1]) * 1_000_000_000;
+                let told_ns = clock["offset_ns"].as_i64().expect("a number");
+                let wrong_ns = told_ns.abs_diff(truly_ns);
+                assert!(wrong_ns <= number(&clock["uncertainty_ns"]), "{clock:#}");
+            }
+            let most = clocks.iter().map(|clock| number(&clock["uncertainty_ns"])).max();
+            match (&run["latency_withheld"], &run["latency_ns"]) {
+                (Value::Null, Value::Null) => {
+                    assert!(run["ledger"]["received"] == 0, "{run:#}");
+                }
+                (Value::Null, latency) => {
+                    let wrong_ns = number(&run["latency_uncertainty_ns"]);
+                    assert_eq!(Some(wrong_ns), most);
+                    let median_ns = number(&latency["p50"]);
+                    assert!(wrong_ns <= median_ns / 5, "{latency:#}");
+                    // By clocks that were not compared it would be more than an hour, or less than nothing.
+                    assert!(number(&latency["p99_9"]) < 60_000_000_000, "{latency:#}");
+                }
+                (why, latency) => {
+                    assert!(latency.is_null(), "{run:#}");
+                    let why = why.as_str().expect("a reason");
+                    assert!(why.contains("clocks are known within"), "{why}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_comparison_over_hosts_accounts_for_every_datagram_and_says_what_the_network_lost() {
         if !is_here() {
             return;
         }
         let Some(hosts) = Hosts::make() else { return };
+        let ahead_s = if can_have_clocks() { AHEAD_S } else { [0; 4] };
         let words = [
             "compare",
             "udp",
@@ -836,8 +942,13 @@ mod ranks {
             "--json",
         ];
         let compared = || {
-            let output = run(hosts.ranks(4, &words));
+            let mut command = hosts.ranks(4, &words);
+            if ahead_s == AHEAD_S {
+                command.env("CLOCKS", ahead_s.map(|ahead| ahead.to_string()).join(" "));
+            }
+            let output = run(command);
             let document = document(&output);
+            compared_clocks(&document, ahead_s);
             let mut all = vec![];
             ledgers(&document, &mut all);
             assert!(!all.is_empty(), "{document:#} {}", errors(&output));

@@ -28,7 +28,7 @@ fn what_is_no_address_or_number_is_said_in_words() {
             &["serve", "tcp", "--control", "localhost:5200"],
             "give a port, or an address with a port",
         ),
-        (&["set", "127.0.0.1"], "give an address and a port, such as"),
+        (&["set", "127.0.0.1"], "give a port, or an address with a port"),
         (
             &["load", "tcp", "::1", "--sources", "1", "--first-source", "x"],
             "give an address, such as",
@@ -36,6 +36,12 @@ fn what_is_no_address_or_number_is_said_in_words() {
         (&["flood", "127.0.0.1", "-p", "x"], "'x' for '--port <PORT>': give a whole number"),
         (&["compare", "udp", "--seed", "99999999999999999999"], "the number is too large"),
         (&["flood", ""], "the target is empty"),
+        (&["flood", "/run/x.sock"], "is a Unix socket, and datagrams are sent to an address"),
+        (&["load", "tcp", "x.sock"], "for a Unix socket write unix:x.sock"),
+        (
+            &["load", "tcp", "127.0.0.1", "-b", "10Mbit"],
+            "is a bit rate, and this the length of a message",
+        ),
         (&["load", "tcp", ""], "the target is empty"),
         (&["iops", "/dev/null", "--design", "sync --x 1"], "there are none here"),
     ] {
@@ -141,6 +147,46 @@ fn end_early(long: std::process::Child) {
     assert_nothing_vanished(&long);
 }
 
+/// A pace that no machine keeps, so that there is something wrong with it besides.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_flood_that_misses_its_pace_with_130_and_says_both() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = socket.local_addr().expect("it is bound").port().to_string();
+    let flood = common::under_way(&["-p", &port, "--pps", "1G", "--engine", "send"]);
+    common::interrupt(flood.id());
+    let ended = ends(flood);
+    let document = document(&ended);
+    assert_eq!((ended.status.code(), &document["status"]), (Some(130), &"interrupted".into()));
+    let reason = document["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("ended by Ctrl-C or a signal after "), "{reason}");
+    assert!(reason.contains("; until then: the pace was not held"), "{reason}");
+    // What is left behind the last whole interval is one, too.
+    let intervals = document["intervals"].as_array().expect("a list");
+    let sum: u64 = intervals.iter().map(|one| one["sent"].as_u64().expect("a count")).sum();
+    assert_eq!(document["sent"], sum, "{document}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_in_the_warm_up_of_a_flood_says_so() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = socket.local_addr().expect("it is bound").port().to_string();
+    let words = ["flood", "127.0.0.1", "-p", &port, "-O", "60", "--pps", "10k", "--json"];
+    let mut flood = weir(&words);
+    flood.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let flood = flood.stderr(std::process::Stdio::null()).spawn().expect("weir can be started");
+    // The first datagram of the warm-up.
+    socket.set_read_timeout(Some(common::SOON)).expect("a time");
+    socket.recv(&mut [0; 64]).expect("it has begun");
+    common::interrupt(flood.id());
+    let ended = ends(flood);
+    let document = document(&ended);
+    assert_eq!(ended.status.code(), Some(130), "{document}");
+    let said = "ended by Ctrl-C or a signal in the warm-up, before anything was counted";
+    assert_eq!(document["reason"], said);
+}
+
 #[cfg(not(unix))]
 fn end_early(mut long: std::process::Child) {
     long.kill().unwrap();
@@ -189,6 +235,14 @@ fn generator_and_server_share_a_key_or_have_none() {
     let server = Server::start(&["--design", "blocking", "--key-file", &right]);
     let within = flood(&server, &["-k", "5", "--pps", "1k", "--key-file", &right]);
     assert_eq!(within["sent"], 5);
+    #[cfg(unix)]
+    for (mode, is_told) in [(0o644, true), (0o600, false)] {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&right, std::fs::Permissions::from_mode(mode)).unwrap();
+        let set = output(&["set", &server.control, "--key-file", &right]);
+        assert_eq!(set.status.code(), Some(0), "{}", errors(&set));
+        assert_eq!(errors(&set).contains(&format!("chmod 600 {right}")), is_told, "{mode:o}");
+    }
     for (more, said) in [(&["--key-file", &wrong][..], "key"), (&[], "--key-file")] {
         let mut words = vec!["flood", "127.0.0.1", "-k", "5", "--control", &server.control];
         words.extend_from_slice(more);

@@ -270,6 +270,16 @@ fn the_end_of_its_input_ends_a_server_with_its_report() {
     assert_eq!((code, &report["design"]), (Some(0), &"blocking".into()));
 }
 
+#[test]
+fn that_json_of_a_server_is_two_documents_is_said() {
+    for kind in ["udp", "tcp"] {
+        let help = String::from_utf8(output(&["serve", kind, "--help"]).stdout).expect("text");
+        let words: Vec<&str> = help.split_whitespace().collect();
+        assert!(words.join(" ").contains("Two JSON documents on stdout, a line each"), "{help}");
+        assert!(!help.contains("One JSON document on stdout"), "{help}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_server_with_its_report() {

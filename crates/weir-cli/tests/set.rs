@@ -72,7 +72,9 @@ fn a_change_is_in_force_in_the_next_interval_and_the_counters_show_it() {
         stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
 
-    let shown = output(&["set", control, "--json"]);
+    // A port alone is one of this machine.
+    let (_, port_of_control) = control.rsplit_once(':').expect("a port");
+    let shown = output(&["set", port_of_control, "--json"]);
     assert_eq!(shown.status.code(), Some(0), "{}", errors(&shown));
     let shown = document(&shown);
     let names: Vec<&str> =

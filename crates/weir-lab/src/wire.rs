@@ -406,7 +406,7 @@ pub struct FloodReport {
 }
 
 /// How generators at several hosts were together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Together {
     /// From the start of the first to that of the last, in ns.
     pub skew_ns: u64,
@@ -416,6 +416,38 @@ pub struct Together {
     pub over_network: bool,
     /// Packets that their devices were to send and dropped, where all tell.
     pub send_dropped: Option<u64>,
+    /// One-way latencies, where they were looked for.
+    pub one_way: Option<OneWay>,
+}
+
+/// One-way latencies of generators at several hosts, by clocks that were compared.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OneWay {
+    /// Those of all datagrams whose time was taken, where they are known well enough.
+    pub latency_ns: Option<Latency>,
+    /// The same as pairs: the middle of a bucket in nanoseconds, and how many lay in it.
+    pub histogram: Vec<(u64, u64)>,
+    /// How wrong they may be, in nanoseconds either way.
+    pub uncertainty_ns: Option<u64>,
+    /// Why they are not told, where they were taken.
+    pub withheld: Option<String>,
+    /// The clock of each generator.
+    pub clocks: Vec<GeneratorClock>,
+}
+
+/// How the clock of a generator at another host stood to that of the server in a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GeneratorClock {
+    /// The generator's rank.
+    pub rank: usize,
+    /// What its clock showed more than that of the server's host before the run, in nanoseconds; 0 where it is the same clock.
+    pub offset_ns: i64,
+    /// By how much more it went until the end of the run, in nanoseconds.
+    pub drift_ns: i64,
+    /// How wrong the middle between the two is, in nanoseconds either way: half of the fastest round trip between the two
+    /// ranks, before or after the run, and half the drift.
+    pub uncertainty_ns: u64,
 }
 
 /// A line by which a child says that it has come so far.

@@ -22,6 +22,7 @@ pub mod flood;
 mod hangs;
 pub mod latency;
 pub mod lease;
+mod lock;
 pub mod pacing;
 pub mod peer;
 pub mod proof;

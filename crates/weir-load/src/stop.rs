@@ -1,9 +1,11 @@
 //! The one flag that ends a flood, whoever raises it.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicBool, Ordering},
 };
+
+use crate::lock::lock;
 
 /// Why a flood was ended before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl Stop {
 
     /// Raises the flag. The first reason given is kept.
     pub fn request(&self, reason: StopReason) {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        lock(&self.reason).get_or_insert(reason);
         self.raised.store(true, Ordering::Release);
     }
 
@@ -47,7 +49,7 @@ impl Stop {
 
     /// Why, if it is raised.
     pub fn reason(&self) -> Option<StopReason> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.reason).clone()
     }
 }
 

@@ -10,6 +10,9 @@
 //!
 //! A silent rank is lost after 5 s. It takes up to 7 s for rank 0, which is no neighbour of most, and for a rank that falls
 //! silent together with another one.
+//!
+//! A link that had no core for a while, as where its virtual machine stood, has heard nobody meanwhile, whatever others said:
+//! that time is no silence of theirs.
 
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,9 @@ const SUSPECT: Duration = Duration::from_secs(2);
 pub const SILENT_MAX: Duration = Duration::from_secs(5);
 /// The same once all are asked to end: a living rank says something four times a second.
 const STILL_MAX: Duration = Duration::from_secs(1);
+
+/// A link that looks at others less often had no core itself: it does so every 50 ms.
+const PAUSED: Duration = Duration::from_millis(250);
 
 /// What is said of a rank whose guard was killed.
 const UNGUARDED: &str = "was ended: the process that mpirun started is gone";
@@ -93,9 +99,32 @@ pub enum News {
     AskedToEnd,
 }
 
+/// When somebody was heard, as far as silence is counted from then on.
+#[derive(Clone, Copy)]
+struct Heard {
+    at: Instant,
+    /// Pauses of the own link since then, which are not counted.
+    forgiven: Duration,
+}
+
+impl Heard {
+    fn new(at: Instant) -> Self {
+        Self { at, forgiven: Duration::ZERO }
+    }
+
+    /// Whoever listens had no core for a while. That is an excuse for one long time, and for short ones as long as a silence is
+    /// borne: a link that never has a core for long notices a loss late, but does.
+    fn forgive(&mut self, pause: Duration, now: Instant) {
+        if self.forgiven < SILENT_MAX {
+            self.forgiven += pause;
+            self.at = (self.at + pause).min(now);
+        }
+    }
+}
+
 /// Another rank.
 struct Peer {
-    heard: Instant,
+    heard: Heard,
     beat: Option<Beat>,
     /// Whether it is to be given a sign.
     is_due: bool,
@@ -116,13 +145,15 @@ pub struct Life {
     /// Collective calls begun.
     begun: u32,
     /// When the process last said that it is alive.
-    ticked: Instant,
+    ticked: Heard,
     beat_at: Instant,
+    /// When it was looked whether all are there.
+    looked: Instant,
 }
 
 impl Life {
     pub fn new(rank: usize, count: usize, now: Instant) -> Self {
-        let peer = |_| Peer { heard: now, beat: None, is_due: false };
+        let peer = |_| Peer { heard: Heard::new(now), beat: None, is_due: false };
         Self {
             rank,
             peers: (0..count).map(peer).collect(),
@@ -134,8 +165,9 @@ impl Life {
             ending: None,
             is_lost_told: false,
             begun: 0,
-            ticked: now,
+            ticked: Heard::new(now),
             beat_at: now,
+            looked: now,
         }
     }
 
@@ -166,12 +198,18 @@ impl Life {
         (self.is_direct, self.silent) = (true, silent);
         match tree::parent(self.rank) {
             // What was known of rank 0 was known by the one above.
-            Some(above) => self.peers[0].heard = self.peers[0].heard.max(self.peers[above].heard),
+            Some(above) => {
+                let known = [self.peers[0].heard, self.peers[above].heard];
+                self.peers[0].heard =
+                    known.into_iter().max_by_key(|heard| heard.at).unwrap_or(known[0]);
+            }
             None => {
                 for rank in (1..self.peers.len()).filter(|rank| !before.contains(rank)) {
                     let since = if rank as u32 == silent { SUSPECT } else { Duration::ZERO };
-                    let heard = now.checked_sub(since).unwrap_or(now);
-                    self.peers[rank].heard = self.peers[rank].heard.max(heard);
+                    let at = now.checked_sub(since).unwrap_or(now);
+                    if at > self.peers[rank].heard.at {
+                        self.peers[rank].heard = Heard::new(at);
+                    }
                 }
             }
         }
@@ -182,12 +220,12 @@ impl Life {
 
     /// Its process is alive.
     pub fn tick(&mut self, now: Instant) {
-        self.ticked = now;
+        self.ticked = Heard::new(now);
     }
 
     /// How long ago its process last said that it is alive.
     pub fn still(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.ticked)
+        now.saturating_duration_since(self.ticked.at)
     }
 
     /// It begins a collective call.
@@ -232,7 +270,7 @@ impl Life {
 
     /// Something came from another rank.
     pub fn heard(&mut self, from: usize, now: Instant) {
-        self.peers[from].heard = now;
+        self.peers[from].heard = Heard::new(now);
     }
 
     /// Whether the process of rank 0 has gone, as far as its link has said so.
@@ -325,9 +363,13 @@ impl Life {
 
     /// Looks whether those that are to give signs do, and whether the own process does.
     pub fn look(&mut self, now: Instant) -> Option<News> {
+        let pause = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        if pause >= PAUSED {
+            self.forgive(pause, now);
+        }
         let partners = self.partners();
         if !self.is_direct {
-            let silence = |rank: &usize| now.saturating_duration_since(self.peers[*rank].heard);
+            let silence = |rank: &usize| now.saturating_duration_since(self.peers[*rank].heard.at);
             let silent = partners.iter().find(|rank| silence(rank) >= SUSPECT);
             if silent.is_some() || self.still(now) >= SUSPECT {
                 self.go_direct(silent.map_or(NOBODY, |rank| *rank as u32), now);
@@ -338,9 +380,9 @@ impl Life {
             let peer = &self.peers[rank];
             let still = peer.beat.map_or(0, |beat| beat.still_ms);
             let still = Duration::from_millis(still.into());
-            let silent = now.saturating_duration_since(peer.heard);
+            let silent = now.saturating_duration_since(peer.heard.at);
             let why = match self.ending {
-                Some((asked, by)) if now >= by && peer.heard <= asked => Some(format!(
+                Some((asked, by)) if now >= by && peer.heard.at <= asked => Some(format!(
                     "gave no sign of life within {:?} of being asked to end",
                     by - asked
                 )),
@@ -360,6 +402,20 @@ impl Life {
             }
         }
         None
+    }
+
+    /// The own link had no core for so long.
+    fn forgive(&mut self, pause: Duration, now: Instant) {
+        let asked = self.ending.map(|(asked, _)| asked);
+        for peer in &mut self.peers {
+            // Who has not answered has until another time.
+            if asked.is_none_or(|asked| peer.heard.at > asked) {
+                peer.heard.forgive(pause, now);
+            }
+        }
+        self.ticked.forgive(pause, now);
+        self.ending =
+            self.ending.map(|(asked, by)| (asked, by.max((by + pause).min(asked + SILENT_MAX))));
     }
 
     fn lose(&mut self, rank: usize, why: String) -> Option<News> {
@@ -623,6 +679,51 @@ mod tests {
         ranks.stopped_links.clear();
         ranks.run(Duration::from_secs(20));
         assert!(ranks.lost.is_empty() && ranks.all.iter().all(|life| life.is_direct));
+    }
+
+    #[test]
+    fn where_nobody_has_a_core_for_a_while_nobody_is_silent() {
+        for pause in [300, 4_900, 6_000, 60_000].map(Duration::from_millis) {
+            for count in [2, 9] {
+                let mut ranks = Ranks::new(count);
+                ranks.run(BEFORE);
+                ranks.now += pause;
+                ranks.run(Duration::from_secs(20));
+                assert!(ranks.lost.is_empty(), "{pause:?}: {:?}", ranks.lost);
+                // Whoever is lost after that is noticed as soon as ever.
+                let before = ranks.now - ranks.began;
+                ranks.stopped_links.push(1);
+                ranks.run(Duration::from_secs(9));
+                let (lost, after, _) = ranks.lost_at_0(before);
+                assert!(lost == 1 && after <= NOTICED, "{pause:?}: {lost} after {after:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_that_never_has_a_core_for_long_notices_a_loss() {
+        let mut ranks = Ranks::new(2);
+        ranks.run(BEFORE);
+        ranks.stopped_links.push(1);
+        let mut looks = 0;
+        while ranks.lost.is_empty() && looks < 100 {
+            ranks.now += PAUSED;
+            ranks.run(STEP);
+            looks += 1;
+        }
+        let (lost, after, _) = ranks.lost_at_0(BEFORE);
+        assert!(lost == 1 && after <= 2 * SILENT_MAX + 2 * PAUSED, "{lost} after {after:?}");
+    }
+
+    #[test]
+    fn an_answer_to_the_wish_to_end_has_as_much_more_time_as_the_own_link_had_no_core() {
+        let mut ranks = Ranks::new(3);
+        ranks.run(BEFORE);
+        let now = ranks.now;
+        ranks.all[0].ask_to_end(now, now + Duration::from_millis(350));
+        ranks.now += Duration::from_millis(400);
+        ranks.run(Duration::from_secs(1));
+        assert!(ranks.lost.is_empty(), "{:?}", ranks.lost);
     }
 
     #[test]

@@ -92,6 +92,31 @@ fn messages(design: tcp::AnyDesign, count: usize, cores: &[usize]) -> tcp::Final
     running.stop()
 }
 
+/// Has every design of a kind that is wanted and can run here do `$run`, with those of the options that it has, and
+/// prints what each of so many took.
+macro_rules! measure {
+    ($kind:ident, $wanted:expr, $options:expr, $run:expr, $count:expr) => {
+        for mut design in $kind::designs() {
+            let (kind, name) = (stringify!($kind), design.about().name);
+            if !$wanted(name) {
+                continue;
+            }
+            if let Err(why) = design.availability() {
+                println!("{kind} {name:<18}cannot run here: {why}");
+                continue;
+            }
+            for (option, value) in $options {
+                if design.known_options().iter().any(|known| known.name == option) {
+                    design.set(option, value).expect("every design runs with that");
+                }
+            }
+            let report = $run(design);
+            assert!(report.failure.is_none(), "{name}: {:?}", report.failure);
+            print(kind, name, report.threads.iter().map(|thread| thread.usage), $count);
+        }
+    };
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let measures = arguments.iter().any(|argument| argument == "--bench");
@@ -105,34 +130,10 @@ fn main() {
     };
     let cores = allowed_cores();
     println!("in user mode, ns for each datagram (udp) or message (tcp)");
-    for mut design in udp::designs().into_iter().filter(|design| wanted(design.about().name)) {
-        let name = design.about().name;
-        if let Err(why) = design.availability() {
-            println!("udp {name:<18}cannot run here: {why}");
-            continue;
-        }
-        if design.known_options().iter().any(|option| option.name == "threads") {
-            design.set("threads", "1").expect("every design runs with one");
-        }
-        // By default they take up to 256 MiB.
-        if !measures && design.known_options().iter().any(|option| option.name == "outstanding") {
-            design.set("outstanding", "256").expect("every design runs with that");
-        }
-        let report = datagrams(design, windows, &cores);
-        assert!(report.failure.is_none(), "{name}: {:?}", report.failure);
-        print("udp", name, report.threads.iter().map(|thread| thread.usage), windows * WINDOW);
-    }
-    for mut design in tcp::designs().into_iter().filter(|design| wanted(design.about().name)) {
-        let name = design.about().name;
-        if let Err(why) = design.availability() {
-            println!("tcp {name:<18}cannot run here: {why}");
-            continue;
-        }
-        if design.known_options().iter().any(|option| option.name == "threads") {
-            design.set("threads", "1").expect("every design runs with one");
-        }
-        let report = messages(design, count, &cores);
-        assert!(report.failure.is_none(), "{name}: {:?}", report.failure);
-        print("tcp", name, report.threads.iter().map(|thread| thread.usage), count);
-    }
+    let one = [("threads", "1")];
+    // By default they take up to 256 MiB.
+    let few = (!measures).then_some(("outstanding", "256"));
+    let of_windows = |design| datagrams(design, windows, &cores);
+    measure!(udp, wanted, one.into_iter().chain(few), of_windows, windows * WINDOW);
+    measure!(tcp, wanted, one, |design| messages(design, count, &cores), count);
 }

@@ -149,7 +149,7 @@ impl<P: Port> Lines<P> {
                     self.close(stream, key, worker, counters);
                 }
             }
-            // What failed, or was called back.
+            // What failed, or was cancelled.
             Completion::Receive { stream, key, .. } | Completion::Send { stream, key, .. } => {
                 self.close(stream, key, worker, counters);
             }

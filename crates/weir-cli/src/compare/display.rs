@@ -12,11 +12,10 @@ use weir_lab::report::number::percent;
 use super::context::Context;
 use super::live::Live;
 use super::stream::Stream;
+use crate::width::{fitted, of_terminal};
 
 /// Characters of the bar.
 const BAR: u32 = 20;
-/// Widest line of progress, where nobody knows the terminal's width.
-const WIDTH_OF_PROGRESS: usize = 80;
 
 /// Progress on standard error: one line that changes on a terminal, else only what is worth keeping in a log.
 pub struct Display {
@@ -65,7 +64,7 @@ impl Display {
             return live.say(line);
         }
         self.clear();
-        say!("{line}");
+        say!("{}", fitted(line, "  ", self.terminal));
     }
 
     /// A line that the next one takes the place of, behind how much of the time is over.
@@ -81,8 +80,7 @@ impl Display {
         }
         if self.terminal {
             self.clear();
-            let most = terminal_size::terminal_size_of(std::io::stderr())
-                .map_or(WIDTH_OF_PROGRESS, |(width, _)| usize::from(width.0));
+            let most = of_terminal(terminal_size::terminal_size_of(std::io::stderr()));
             let (bar, left) = progress(self.begun.elapsed(), self.planned);
             let line = laid_out([&bar, &left], line, besides, most.saturating_sub(1));
             say_on!("{line}");
@@ -188,7 +186,10 @@ fn about(seconds: f64) -> String {
 
 /// A line for each warning that is told before anything runs.
 pub fn warned(warnings: &[String]) -> String {
-    warnings.iter().map(|warning| format!("  warning: {warning}\n")).collect()
+    let is_on_terminal = std::io::stderr().is_terminal();
+    let line =
+        |warning: &String| fitted(&format!("  warning: {warning}"), "    ", is_on_terminal) + "\n";
+    warnings.iter().map(line).collect()
 }
 
 /// Says what is about to run, in a line; where all is asked for, each load with its part of the time and each row, with
@@ -203,17 +204,18 @@ pub fn say_plan<K: Reported>(
     let (rows, loads) = (results.rows.len(), results.loads.len());
     let many =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    say!(
-        "comparing {} under {} in about {}; {places}target interval ±{}, seed {}",
+    let text = format!(
+        "comparing {} under {} in about {}; {places}target interval ±{}, seed {}\n",
         many(rows, "row"),
         many(loads, "load"),
         about(planned_s(results, settings)),
         percent(results.asked_half_width),
         results.seed
     );
-    if all {
-        say_on!("{}", planned_loads(results, settings));
-        say_on!("{}", planned_rows(&results.rows, title));
+    let all = all.then(|| planned_loads(results, settings) + &planned_rows(&results.rows, title));
+    let is_on_terminal = std::io::stderr().is_terminal();
+    for line in (text + &all.unwrap_or_default()).lines() {
+        say!("{}", fitted(line, "    ", is_on_terminal));
     }
 }
 

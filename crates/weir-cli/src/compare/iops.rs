@@ -23,6 +23,7 @@ use super::context::Context;
 use super::part::Part;
 use crate::cores::Cores;
 use crate::exit::Failure;
+use crate::iops::code_of;
 
 /// Options of `weir compare iops`.
 #[derive(Debug, Clone, Args)]
@@ -191,10 +192,8 @@ fn can_be_opened(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
     if weir::device::availability().is_err() {
         return Ok(());
     }
-    let device = match iops::open(load.device.as_ref(), named, load.direction) {
-        Err(error @ weir::Error::Refused { .. }) => return Err(Failure::usage(error)),
-        other => other?,
-    };
+    let device = iops::open(load.device.as_ref(), named, load.direction)
+        .map_err(|error| Failure { code: code_of(&error), message: error.to_string() })?;
     // One that the kernel makes up, which was named, tells no size.
     let made_up = named.iter().any(|name| name == device.path());
     if device.kind() == Kind::File && device.bytes() == 0 && !made_up {

@@ -105,7 +105,8 @@ impl Output {
         let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
         for (what, path) in document.into_iter().chain(reports) {
             opened(path).map_err(|error| {
-                Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
+                let (path, advice) = (path.display(), advice(&error));
+                Failure::failed(format!("cannot write the {what} to {path}: {error}; {advice}"))
             })?;
         }
         if !output.asked.no_save && !is_dry {
@@ -317,8 +318,10 @@ pub fn can_be_written(path: &Path) -> Result<(), Failure> {
 
 /// Writes files of these names and contents into a folder, which is made if it is not there.
 pub fn write_all(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
-    fs::create_dir_all(folder)
-        .map_err(|error| Failure::failed(format!("cannot make {}: {error}", folder.display())))?;
+    fs::create_dir_all(folder).map_err(|error| {
+        let (path, advice) = (folder.display(), advice(&error));
+        Failure::failed(format!("cannot make the folder {path}: {error}; {advice}"))
+    })?;
     files.iter().try_for_each(|(name, text)| write(&folder.join(name), text))
 }
 
@@ -361,7 +364,23 @@ fn beside(path: &Path) -> Option<(PathBuf, fs::File, PathBuf)> {
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}", path.display()))
+    let (path, advice) = (path.display(), advice(error));
+    Failure::failed(format!("cannot write {path}: {error}; {advice}"))
+}
+
+/// What to do where something cannot be written.
+pub fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room there, or name another place"
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a part of that path is no folder; name another one"
+        }
+        io::ErrorKind::NotFound => "make the folder first, or name another one",
+        io::ErrorKind::IsADirectory => "that is a folder; name a file in it",
+        _ => "name another place, where this user may write",
+    }
 }
 
 #[cfg(test)]

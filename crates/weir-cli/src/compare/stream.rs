@@ -13,6 +13,7 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Reported;
 use weir_lab::report::document::SCHEMA_VERSION;
 
+use super::output::advice;
 use crate::exit::Failure;
 
 /// Whether this stands for standard output.
@@ -39,7 +40,8 @@ impl Stream {
             false => {
                 let name = path.display().to_string();
                 let file = File::create(path).map_err(|error| {
-                    Failure::failed(format!("cannot write events to {name}: {error}"))
+                    let advice = advice(&error);
+                    Failure::failed(format!("cannot write events to {name}: {error}; {advice}"))
                 })?;
                 (Box::new(file), name)
             }

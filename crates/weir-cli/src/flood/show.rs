@@ -1,5 +1,7 @@
 //! What `weir flood` prints: text, or one JSON document.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 use weir_load::{
     FloodReport,
@@ -9,12 +11,13 @@ use weir_load::{
 use super::{Flooded, code_of_error, failure_of, invalid, late};
 use crate::{
     exit::text_of_error,
+    interval::has_line,
     shown::{self, Ending, Finding},
 };
 
 type Shown = shown::Shown<Flooded>;
 
-pub(super) fn interval(shown: &mut Shown, progress: &Progress, size_bytes: usize) {
+pub(super) fn interval(shown: &mut Shown, progress: &Progress, size_bytes: usize, every: Duration) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
     let sent_per_s = progress.sent as f64 / (to_s - from_s);
     let head = "\n  from    to s    sent/s   Mbit/s of payload   refused   skipped";
@@ -24,7 +27,8 @@ pub(super) fn interval(shown: &mut Shown, progress: &Progress, size_bytes: usize
         progress.refused,
         progress.late_skipped,
     );
-    shown.interval(head, &line, *progress);
+    let has_line = has_line(progress.from_ns, progress.to_ns, every);
+    shown.interval(head, has_line.then_some(line.as_str()), *progress);
 }
 
 /// How a flood ended.
@@ -54,8 +58,11 @@ impl Finding for Flooded {
     }
 
     fn asked_to_end(&self) -> Option<String> {
-        let FloodReport { ended_by, elapsed_ns, .. } = &self.report;
-        (*ended_by == EndedBy::Asked).then(|| format!("after {:.1} s", *elapsed_ns as f64 / 1e9))
+        let FloodReport { ended_by, elapsed_ns, offered, warm_up_sent, .. } = &self.report;
+        (*ended_by == EndedBy::Asked).then(|| match (offered, warm_up_sent) {
+            (0, 1..) => "in the warm-up, before anything was counted".into(),
+            _ => format!("after {:.1} s", *elapsed_ns as f64 / 1e9),
+        })
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
@@ -119,8 +126,8 @@ impl Finding for Flooded {
 
     fn interval(interval: &Progress) -> serde_json::Result<Value> {
         Ok(json!({
-            "from_s": interval.from_ns as f64 / 1e9,
-            "to_s": interval.to_ns as f64 / 1e9,
+            "from_ns": interval.from_ns,
+            "to_ns": interval.to_ns,
             "offered": interval.offered,
             "sent": interval.sent,
             "refused": interval.refused,
@@ -201,17 +208,17 @@ fn lost(shown: &Shown, flood: &FloodReport) {
 fn account(shown: &Shown, report: &Value) {
     let account = report.get("audit").unwrap_or(report);
     shown.say(&format!("{:>18}", "the server's count"));
-    for (name, text) in [
+    for (name, field) in [
         ("duplicates", "duplicates"),
         ("reordered", "reordered"),
-        ("wrong_size", "of wrong size"),
-        ("corrupt", "damaged"),
-        ("corrupt_headers", "corrupt stamps"),
-        ("corrupt_bodies", "corrupt bodies"),
-        ("strangers", "not of this run"),
+        ("of wrong size", "wrong_size"),
+        ("damaged", "corrupt"),
+        ("corrupt stamps", "corrupt_headers"),
+        ("corrupt bodies", "corrupt_bodies"),
+        ("not of this run", "strangers"),
     ] {
-        if let Some(count) = account[name].as_u64() {
-            shown.tell(text, count);
+        if let Some(count) = account[field].as_u64() {
+            shown.tell(name, count);
         }
     }
     let latency = &account["latency_ns"];

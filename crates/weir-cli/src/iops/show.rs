@@ -32,7 +32,7 @@ pub(super) fn interval(shown: &mut Shown, progress: &Progress) {
         progress.per_s(),
         progress.failed,
     );
-    shown.interval(head, &line, *progress);
+    shown.interval(head, Some(&line), *progress);
 }
 
 impl Finding for Found {
@@ -138,7 +138,7 @@ fn counts(shown: &Shown, report: &Report) {
     shown.tell("completed", counts.completed);
     for (name, count) in [
         ("failed", counts.failed - counts.cancelled.min(counts.failed)),
-        ("called back", counts.cancelled),
+        ("cancelled", counts.cancelled),
         ("short", counts.short),
         ("empty", counts.empty),
     ] {

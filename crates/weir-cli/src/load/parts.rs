@@ -267,14 +267,14 @@ pub(super) fn load(
                 gathered.add(index, progress, &mut |progress| watch(Event::Interval(progress)));
             }
             Ok((index, FromPart::Done(part))) => {
-                gathered.end(index);
+                gathered.end(index, &mut |progress| watch(Event::Interval(progress)));
                 match &mut whole {
                     Some(whole) => whole.merge(*part),
                     None => whole = Some(*part),
                 }
             }
             Ok((index, FromPart::Failed { message, code })) => {
-                gathered.end(index);
+                gathered.end(index, &mut |progress| watch(Event::Interval(progress)));
                 failed.get_or_insert(PartFailed { message, code });
                 // Without it the others' figures are of another load.
                 stop.request(StopReason::Failed);
@@ -317,18 +317,30 @@ impl Gathered {
         self.ended.iter().filter(|ended| !**ended).count()
     }
 
-    fn end(&mut self, index: usize) {
+    /// A part says nothing more: what waited for it is told.
+    fn end(&mut self, index: usize, watch: &mut impl FnMut(Progress)) {
         self.ended[index] = true;
+        while self.is_complete() {
+            self.tell(watch);
+        }
+    }
+
+    /// Whether there is an interval of which every part has said its own.
+    fn is_complete(&self) -> bool {
+        let mut all = self.waiting.iter().zip(&self.ended);
+        all.all(|(waiting, ended)| *ended || !waiting.is_empty())
+            && self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
     /// Adds what a part says, and tells of the interval when every one has said its own.
     fn add(&mut self, index: usize, progress: Progress, watch: &mut impl FnMut(Progress)) {
         self.waiting[index].push_back(progress);
-        let mut all = self.waiting.iter().zip(&self.ended);
-        let complete = all.all(|(waiting, ended)| *ended || !waiting.is_empty());
-        if !complete && self.waiting[index].len() < WAITING_MAX {
-            return;
+        if self.is_complete() || self.waiting[index].len() >= WAITING_MAX {
+            self.tell(watch);
         }
+    }
+
+    fn tell(&mut self, watch: &mut impl FnMut(Progress)) {
         let mut whole: Option<Progress> = None;
         for (waiting, last) in self.waiting.iter_mut().zip(&mut self.last) {
             let Some(progress) = waiting.pop_front().or_else(|| last.map(silent)) else { continue };
@@ -396,12 +408,13 @@ mod tests {
         assert!(seen.is_empty());
         gathered.add(1, progress(0, 8, 7), &mut |progress| seen.push(progress));
         assert_eq!((seen.len(), seen[0].open, seen[0].messages), (1, 17, 12));
-        gathered.end(1);
-        assert_eq!(gathered.left(), 1);
-        gathered.add(0, progress(2, 9, 1), &mut |progress| seen.push(progress));
+        gathered.end(1, &mut |progress| seen.push(progress));
+        assert_eq!((gathered.left(), seen.len()), (1, 2), "what waited for it is told");
         let last = seen[1];
         assert_eq!((last.open, last.connected, last.messages), (9, 20, 6), "the other has ended");
         assert_eq!((last.from_ns, last.to_ns), (1_000_000_000, 2_000_000_000));
+        gathered.add(0, progress(2, 9, 1), &mut |progress| seen.push(progress));
+        assert_eq!(seen.iter().map(|progress| progress.messages).sum::<u64>(), 12 + 6 + 1);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What `weir load tcp` prints: text, or one JSON document.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, si};
 use weir_load::{
@@ -10,6 +12,7 @@ use weir_load::{
 use super::code_of_error;
 use crate::{
     exit::text_of_error,
+    interval::has_line,
     shown::{self, Ending, Finding},
 };
 
@@ -19,7 +22,7 @@ type Shown = shown::Shown<LoadReport>;
 const CAUSES_SHOWN: usize = 5;
 
 /// Shows what happened.
-pub(super) fn event(shown: &mut Shown, tells_phases: bool, event: Event<'_>) {
+pub(super) fn event(shown: &mut Shown, tells_phases: bool, every: Duration, event: Event<'_>) {
     // Whoever started this may wait for it.
     let phase = |phase: Value| {
         if tells_phases {
@@ -31,11 +34,11 @@ pub(super) fn event(shown: &mut Shown, tells_phases: bool, event: Event<'_>) {
         Event::Settled => phase(json!({ "phase": "settled" })),
         Event::Began => phase(json!({ "phase": "began" })),
         Event::Ended(at_ns) => phase(json!({ "phase": "ended", "at_ns": at_ns })),
-        Event::Interval(progress) => interval(shown, &progress),
+        Event::Interval(progress) => interval(shown, &progress, every),
     }
 }
 
-fn interval(shown: &mut Shown, progress: &Progress) {
+fn interval(shown: &mut Shown, progress: &Progress, every: Duration) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
     let per_s = |count: u64| count as f64 / (to_s - from_s);
     let head = "\n  from    to s  attempted  connected     open  messages/s Mbit/s sent  received";
@@ -48,7 +51,8 @@ fn interval(shown: &mut Shown, progress: &Progress) {
         per_s(progress.bytes_sent) * 8.0 / 1e6,
         per_s(progress.bytes_received) * 8.0 / 1e6,
     );
-    shown.interval(head, &line, *progress);
+    let has_line = has_line(progress.from_ns, progress.to_ns, every);
+    shown.interval(head, has_line.then_some(line.as_str()), *progress);
 }
 
 impl Finding for LoadReport {
@@ -68,8 +72,11 @@ impl Finding for LoadReport {
     }
 
     fn asked_to_end(&self) -> Option<String> {
-        (self.ended_by == EndedBy::Asked)
-            .then(|| format!("after {:.1} s", self.elapsed_ns as f64 / 1e9))
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        (self.ended_by == EndedBy::Asked).then(|| match self.window {
+            None => format!("after {seconds:.1} s, before anything was measured"),
+            Some(_) => format!("after {seconds:.1} s"),
+        })
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {

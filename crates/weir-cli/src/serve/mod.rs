@@ -46,7 +46,9 @@ use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, p
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use crate::interrupts;
+use crate::keys;
 use crate::shown::{self, TellArgs};
+use crate::width::fitted_lines;
 use event::Event;
 use handler::Reply;
 use hold::Hold;
@@ -71,12 +73,17 @@ pub enum Serve {
 
 /// What a caller of a UDP server may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success, which is also how Ctrl-C ends it; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
+Exit codes: 0 success, which is also how Ctrl-C or a signal ends it; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
 run are wrong, or a run was not ended by its generator; 5 it cannot run here.";
+
+/// What --json gives of servers: whoever starts one must know where it listens before it ends.
+const JSON: &str = "Two JSON documents on stdout, a line each, everything else on stderr: {\"ready\": …}, where it listens, as soon as \
+                    it does, and at the end its report, or alone why it could not begin. --ndjson has the same two as its first and \
+                    last event";
 
 /// Options of `weir serve udp`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = EXIT_CODES, mut_arg("json", |arg| arg.help(JSON)))]
 pub struct ServeUdp {
     /// Design with its options, as `weir designs` lists them.
     #[arg(long, default_value = "rio-hybrid --threads 1")]
@@ -332,7 +339,7 @@ fn parse_replies(text: &str) -> Result<Most, String> {
 }
 
 /// An address with a port, or a port of 127.0.0.1.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
@@ -357,7 +364,7 @@ fn limits(args: &ServeUdp) -> Limits {
 
 /// The key that generators must have, if one is given.
 fn key(file: Option<&Path>) -> Result<Option<Key>, Failure> {
-    Key::find(file).map_err(Failure::usage)
+    keys::find("serve", file).map_err(Failure::usage)
 }
 
 fn parse_limit(text: &str) -> Result<Duration, String> {
@@ -674,7 +681,7 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
     })
 }
 
-/// Ctrl-C, and where asked for the end of the input, end the server with its report; the second
+/// Ctrl-C or a signal, and where asked for the end of the input, end the server with its report; the second
 /// Ctrl-C ends everything.
 fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), Failure> {
     let sender = events.clone();
@@ -724,7 +731,7 @@ fn announce_in_words(
     settings: &BTreeMap<String, String>,
     control: Option<SocketAddr>,
 ) {
-    crate::print(&text::first_settings(settings));
+    crate::print(&fitted_lines(&text::first_settings(settings)));
     for address in watch.addresses() {
         crate::print(&format!("receives on: {address}\n"));
     }
@@ -739,7 +746,8 @@ fn announce_in_words(
         let datagrams = most(args.max_pps, "datagrams/s");
         let bits = most(args.max_bitrate, "bits of payload/s");
         let longest = args.max_time.map_or(String::new(), |time| format!(", at most {time:?}"));
-        crate::print(&format!("control channel: {control}{datagrams}{bits}{longest}\n"));
+        let line = format!("control channel: {control}{datagrams}{bits}{longest}\n");
+        crate::print(&fitted_lines(&line));
     }
 }
 
@@ -839,7 +847,7 @@ fn conclude(
         }
         if let Some(error) = failure {
             if !args.tell.is_for_programs() {
-                crate::print(&text::report(&report, args.work));
+                crate::print(&fitted_lines(&text::report(&report, args.work)));
             }
             let mut failure = Failure::from(error);
             failure.message = format!("{design} stopped with an error: {}", failure.message);
@@ -857,7 +865,8 @@ fn conclude(
             let (table, _) = any_port.unzip();
             let text = text::report(&report, args.work);
             let details = text::details(&report.settings, args.tell);
-            crate::print_report(&format!("{}{text}{details}", table.unwrap_or_default()))?;
+            let text = fitted_lines(&format!("{text}{details}"));
+            crate::print_report(&format!("{}{text}", table.unwrap_or_default()))?;
         }
     }
     Ok(end.code("udp"))

@@ -12,6 +12,7 @@ use weir_lab::performance::{
 };
 use weir_load::quantity::parse_time;
 
+use crate::compare::output::advice;
 use crate::exit::Failure;
 
 /// Most bytes of a file: what would be more goes on in a new one, and the file before is kept as FILE.1.
@@ -81,7 +82,8 @@ impl PerformanceArgs {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write the performance log to {}: {error}", path.display()))
+    let (path, advice) = (path.display(), advice(error));
+    Failure::failed(format!("cannot write the performance log to {path}: {error}; {advice}"))
 }
 
 /// The performance log of a server, written as it goes.

@@ -37,12 +37,15 @@ use super::{bound, stop_on_request, text, unix};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use crate::shown::{self, TellArgs};
+use crate::width::fitted_lines;
 use report::{Report, Totals};
 
 /// Options of `weir serve tcp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 success, which is also how Ctrl-C ends it; 1 it failed; 2 wrong usage; 5 it cannot run here."
+    after_help = "Exit codes: 0 success, which is also how Ctrl-C or a signal ends it; 1 it failed; 2 wrong usage; 5 it \
+                  cannot run here.",
+    mut_arg("json", |arg| arg.help(super::JSON))
 )]
 pub struct ServeTcp {
     /// Design with its options, as `weir designs` lists them [default: the first of epoll, port and blocking that
@@ -286,7 +289,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         (true, None) => super::print_concluded(&report, left_open.as_deref(), args.tell),
         (false, _) => {
             let details = text::details(&report.settings, args.tell);
-            crate::print_report(&format!("{}{details}", report.text()))
+            crate::print_report(&fitted_lines(&format!("{}{details}", report.text())))
         }
     };
     match (failure, left_open) {
@@ -491,7 +494,7 @@ fn announce(
         let unix = running.unix_addresses().iter().map(ToString::to_string).collect();
         super::print_ready(wire::Ready { addresses, unix, control, settings }, args.tell)?;
     } else {
-        crate::print(&text::first_settings(&settings));
+        crate::print(&fitted_lines(&text::first_settings(&settings)));
         for address in addresses {
             crate::print(&format!("listens on: {address}\n"));
         }
@@ -651,7 +654,7 @@ impl Watched<'_> {
     ) {
         let every = Some(self.args.interval).filter(|every| !every.is_zero());
         let mut next_line = every.map(|every| Instant::now() + every);
-        let (mut then, mut from_s) = (before.clone(), 0.0);
+        let (mut then, mut from) = (before.clone(), Duration::ZERO);
         loop {
             // Without lines to print nothing wakes this thread: a server at rest costs nothing.
             let logged = log.as_ref().and_then(PerformanceLog::due);
@@ -685,13 +688,12 @@ impl Watched<'_> {
                 let now = Totals::read(self.running, &mut self.sampler);
                 let elapsed = self.began.elapsed();
                 self::line(self.args, &report::interval(elapsed, &then, &now));
-                let to_s = elapsed.as_secs_f64();
                 if self.args.tell.ndjson {
-                    let fields = report::fields(from_s, to_s, &then, &now);
+                    let fields = report::fields([from, elapsed], &then, &now);
                     let event = shown::event("interval", fields);
                     super::print_lost(super::print_document(&event));
                 }
-                (then, from_s) = (now, to_s);
+                (then, from) = (now, elapsed);
                 next_line = Some(at + every);
             }
         }

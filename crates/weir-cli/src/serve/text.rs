@@ -40,8 +40,8 @@ pub fn details(all: &BTreeMap<String, String>, tell: TellArgs) -> String {
 pub fn fields(then: &Now, now: &Now) -> Value {
     let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
     json!({
-        "from_s": then.elapsed_ns as f64 / 1e9,
-        "to_s": now.elapsed_ns as f64 / 1e9,
+        "from_ns": then.elapsed_ns,
+        "to_ns": now.elapsed_ns,
         "datagrams": now.datagrams.saturating_sub(then.datagrams),
         "cpu_ns": since(now.cpu_ns, then.cpu_ns),
         "dropped_socket": since(now.dropped_socket, then.dropped_socket),

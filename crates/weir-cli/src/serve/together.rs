@@ -23,8 +23,8 @@ struct Part {
     has_ended: bool,
     /// Whether its end was signalled.
     signalled: bool,
-    /// Whether its clock is the server's.
-    same_host: bool,
+    /// Whether its clock is the server's, or it is known how the two stand to one another.
+    tells_latency: bool,
     cut_short: Option<String>,
     /// What had arrived at the last reading.
     seen: u64,
@@ -76,7 +76,7 @@ pub struct Ended {
     pub window: Window,
     pub audit: Option<AuditReport>,
     pub signalled: bool,
-    pub same_host: bool,
+    pub tells_latency: bool,
     pub cut_short: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl Together {
     ///
     /// # Errors
     /// If there are as many as there are to be.
-    pub fn begin(&mut self, run: u32, same_host: bool) -> Result<(), String> {
+    pub fn begin(&mut self, run: u32, tells_latency: bool) -> Result<(), String> {
         if self.parts.len() == self.of {
             return Err(format!("{} generators are here already, as many as are to be", self.of));
         }
@@ -102,7 +102,7 @@ impl Together {
             audit: None,
             has_ended: false,
             signalled: false,
-            same_host,
+            tells_latency,
             cut_short: None,
             seen: 0,
         });
@@ -208,12 +208,12 @@ impl Together {
             course: whole.course,
             audit: None,
             signalled: true,
-            same_host: true,
+            tells_latency: true,
             cut_short: None,
         };
         for part in whole.parts {
             ended.signalled &= part.signalled;
-            ended.same_host &= part.same_host;
+            ended.tells_latency &= part.tells_latency;
             ended.cut_short = ended.cut_short.or(part.cut_short);
             match (&mut ended.audit, part.audit) {
                 (Some(all), Some(one)) => all.merge(one),
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(together.received(|run| u64::from(run) * 100), 300);
         assert!(together.end(1, None, true, None).is_none());
         let ended = together.end(2, None, false, Some("cut".into())).expect("both have ended");
-        assert!(!ended.signalled && !ended.same_host);
+        assert!(!ended.signalled && !ended.tells_latency);
         assert_eq!(ended.cut_short.as_deref(), Some("cut"));
         assert_eq!(together.begin(4, true), Ok(()), "the next ones are another run");
     }

@@ -418,7 +418,7 @@ impl Watch {
             cut_short: ended.cut_short,
             ..report
         };
-        if !ended.same_host {
+        if !ended.tells_latency {
             forget_latency(&mut report);
         }
         report
@@ -457,7 +457,7 @@ impl Receiver for Watch {
         self.audit.begin(settings)?;
         let mut state = self.lock();
         if let Some(Err(reason)) =
-            state.together.as_mut().map(|together| together.begin(ask.run, run.same_host))
+            state.together.as_mut().map(|together| together.begin(ask.run, run.tells_latency()))
         {
             drop(state);
             self.audit.end(ask.run, None);
@@ -584,7 +584,7 @@ impl Receiver for Watch {
             audit.as_ref(),
             sent.is_some(),
         );
-        if !run.same_host {
+        if !run.tells_latency() {
             forget_latency(&mut report);
         }
         let stopped = *ending == Ending::Stopped;
@@ -811,7 +811,7 @@ impl Dropped {
     }
 }
 
-/// The clocks of two machines, or systems, have nothing in common.
+/// The clocks of two machines, or systems, have nothing in common, and it is not known how they stand to one another.
 fn forget_latency(report: &mut wire::ServerReport) {
     report.audit.latency_ns = None;
     report.audit.latency_histogram.clear();

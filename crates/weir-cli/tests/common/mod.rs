@@ -172,9 +172,14 @@ pub fn ends(child: Child) -> Output {
     ended.recv_timeout(SOON).expect("it ends in time").expect("it can be waited for")
 }
 
-/// A flood that would last a minute, once it is on; with `more` words.
+/// A flood of any pace that would last a minute, once it is on; with `more` words.
 pub fn flood_under_way(more: &[&str]) -> Child {
-    let mut child = weir(&["flood", "127.0.0.1", "-t", "60", "-i", "20ms", "--json", "--any-pace"])
+    under_way(&[&["--any-pace"], more].concat())
+}
+
+/// The same whose pace counts.
+pub fn under_way(more: &[&str]) -> Child {
+    let mut child = weir(&["flood", "127.0.0.1", "-t", "60", "-i", "20ms", "--json"])
         .args(more)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

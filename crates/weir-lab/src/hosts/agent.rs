@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_load::ranks::clocks::offsets;
 use weir_load::ranks::{Lost, Ranks};
 
 use super::meet::{Met, meet};
-use super::message::{Agreed, Order, Said, read, write};
+use super::message::{Agreed, Order, Said, compare_clocks, read, write};
 use super::meter::Meter;
 use super::permit::may_start;
 use crate::child::{CommandLine, Event, Exit, keep_end, read_each, text_of};
@@ -174,9 +173,9 @@ impl Agent<'_> {
                 self.children.get_mut(&child).into_iter().for_each(|running| running.stdin = None);
             }
             Order::End { child } => drop(self.children.remove(&child)),
-            Order::Clock => {
+            Order::Clock { from } => {
                 self.say(&Said::Clock)?;
-                offsets(self.ranks, Instant::now() + CLOCKS_WITHIN)?;
+                compare_clocks(self.ranks, from, Instant::now() + CLOCKS_WITHIN)?;
             }
             Order::Begin => {
                 self.meter = Some(Meter::begin(self.agreed.own[self.ranks.rank()]));

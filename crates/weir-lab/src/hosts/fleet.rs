@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_load::clock::now_ns;
-use weir_load::ranks::clocks::{Offset, offsets};
+use weir_load::ranks::clocks::Offset;
 use weir_load::ranks::{Lost, Ranks};
 
-use super::meet::{Asked, Met, meet};
-use super::message::{Agreed, Order, Said, read, write};
+use super::meet::{Asked, Ids, Met, meet};
+use super::message::{Agreed, Order, Said, compare_clocks, read, write};
 use super::meter::{Meter, Reading};
 use super::{Host, Hosts};
 use crate::child::{Child, ChildError, CommandLine, Event, Exit, Interrupt, Remote};
@@ -41,8 +41,9 @@ const FIRST_CHILD: u32 = 1 << 31;
 /// The ranks of a comparison, seen from rank 0. Dropped, it ends all children and agents.
 pub struct Fleet {
     hosts: Hosts,
-    /// What tells the ranks' hosts apart.
+    /// What tells the ranks' hosts apart, and their clocks where that is known.
     host_ids: Vec<String>,
+    clock_ids: Vec<Option<String>>,
     agreed: Agreed,
     orders: Sender<Work>,
     shared: Arc<Shared>,
@@ -55,7 +56,8 @@ pub struct Fleet {
 /// What the thread is to do.
 enum Work {
     Order(usize, Order),
-    Clocks(SyncSender<Result<Clocks, String>>),
+    /// To compare the clocks of all with that of rank 0, or of another one.
+    Clocks(Option<usize>, SyncSender<Result<Clocks, String>>),
     /// To look what came from the ranks, which it does anyway.
     News,
     Goodbye,
@@ -138,7 +140,8 @@ impl Fleet {
         interrupt: &Interrupt,
     ) -> Result<Self, String> {
         let Met { agreed, hosts } = meet(ranks.as_ref(), Some(asked))?;
-        let (hosts, host_ids) = hosts.ok_or("only rank 0 has a fleet")?;
+        let (hosts, ids) = hosts.ok_or("only rank 0 has a fleet")?;
+        let Ids { hosts: host_ids, clocks: clock_ids } = ids;
         let (orders, work) = channel();
         let state = Mutex::default();
         let shared = Arc::new(Shared { state, interrupt: interrupt.clone() });
@@ -161,6 +164,7 @@ impl Fleet {
         Ok(Self {
             hosts,
             host_ids,
+            clock_ids,
             agreed,
             orders,
             shared,
@@ -246,8 +250,31 @@ impl Fleet {
     /// # Errors
     /// If a rank is lost.
     pub(crate) fn clocks(&self) -> Result<Clocks, ChildError> {
+        self.compare_clocks(None)
+    }
+
+    /// How far they are from that of the server's rank, in the same way: 0 where it is the same clock.
+    ///
+    /// # Errors
+    /// If a rank is lost.
+    pub(crate) fn clocks_from_server(&self) -> Result<Vec<Offset>, ChildError> {
+        let server = self.agreed.server;
+        let is_its = |id: &Option<String>| id.is_some() && *id == self.clock_ids[server];
+        let mut offsets = vec![Offset::default(); self.clock_ids.len()];
+        if !self.clock_ids.iter().all(is_its) {
+            let measured = self.compare_clocks(Some(server))?.offsets;
+            for ((offset, measured), id) in offsets.iter_mut().zip(measured).zip(&self.clock_ids) {
+                if !is_its(id) {
+                    *offset = measured;
+                }
+            }
+        }
+        Ok(offsets)
+    }
+
+    pub(super) fn compare_clocks(&self, from: Option<usize>) -> Result<Clocks, ChildError> {
         let (sender, answer) = sync_channel(1);
-        let _ = self.orders.send(Work::Clocks(sender));
+        let _ = self.orders.send(Work::Clocks(from, sender));
         match answer.recv_timeout(2 * ANSWER_WITHIN) {
             Ok(Ok(clocks)) => Ok(clocks),
             Ok(Err(why)) => Err(failed(why)),
@@ -381,8 +408,8 @@ fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, is_told: &AtomicBool, shared:
             match now {
                 Work::News => is_told.store(false, Ordering::SeqCst),
                 Work::Order(rank, order) => went = ranks.send(rank, &write(&order)),
-                Work::Clocks(answer) => {
-                    went = compare_clocks(ranks, shared, &answer);
+                Work::Clocks(from, answer) => {
+                    went = compare_all(ranks, shared, from, &answer);
                     if let Err(lost) = &went {
                         // Before whoever waits for the answer sees that there is none.
                         shared.lose(lost.clone());
@@ -469,15 +496,16 @@ fn end(ended: &Mutex<Option<(Exit, String)>>, exit: Exit, stderr: String) {
 }
 
 /// Compares the clocks of all, who must be silent meanwhile: each says that it is from now on.
-fn compare_clocks(
+fn compare_all(
     ranks: &dyn Ranks,
     shared: &Shared,
+    from: Option<usize>,
     answer: &SyncSender<Result<Clocks, String>>,
 ) -> Result<(), Lost> {
     let asked = Instant::now();
     let until = asked + ANSWER_WITHIN;
     for rank in 1..ranks.count() {
-        ranks.send(rank, &write(&Order::Clock))?;
+        ranks.send(rank, &write(&Order::Clock { from }))?;
     }
     for rank in 1..ranks.count() {
         loop {
@@ -488,7 +516,7 @@ fn compare_clocks(
         }
     }
     let lead = (LEAD_TIMES * asked.elapsed()).clamp(LEAD.0, LEAD.1);
-    let clocks = offsets(ranks, until)?.map(|offsets| Clocks { offsets, lead });
+    let clocks = compare_clocks(ranks, from, until)?.map(|offsets| Clocks { offsets, lead });
     let _ = answer.try_send(clocks.ok_or_else(|| "only rank 0 can compare clocks".into()));
     Ok(())
 }

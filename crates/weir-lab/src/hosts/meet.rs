@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weir::machine::Machine;
-use weir_load::control::{host_id, nonce};
+use weir_load::control::{clock_id, host_id, nonce};
 use weir_load::ranks::{Lost, Ranks};
 
 use super::cores::{Place, share_out};
@@ -69,7 +69,15 @@ struct Reach {
 pub(super) struct Met {
     pub agreed: Agreed,
     /// At rank 0: where everything runs, and what tells the hosts apart.
-    pub hosts: Option<(Hosts, Vec<String>)>,
+    pub hosts: Option<(Hosts, Ids)>,
+}
+
+/// What tells the hosts of the ranks and their clocks apart.
+pub(super) struct Ids {
+    /// Of each host.
+    pub hosts: Vec<String>,
+    /// Of each clock, where it is known.
+    pub clocks: Vec<Option<String>>,
 }
 
 /// Meets the others. `asked` is what rank 0 was asked for; what other ranks pass is ignored.
@@ -126,6 +134,7 @@ fn hello() -> Hello {
         [machine.cpu_model, machine.kernel.map(|kernel| format!("{} {kernel}", machine.os))];
     Hello {
         host_id: host_id(),
+        clock_id: clock_id(),
         machine: words.into_iter().flatten().collect::<Vec<_>>().join(", "),
         cores: machine.cores.into_iter().map(|core| core.number).collect(),
     }
@@ -391,7 +400,8 @@ fn met(
         generators: (0..ranks.count()).filter(|rank| *rank != agreed.server).map(host).collect(),
         address: Some(agreed.address),
     };
-    Ok(Met { agreed, hosts: Some((hosts, ids)) })
+    let clocks = hellos.into_iter().map(|hello| hello.clock_id).collect();
+    Ok(Met { agreed, hosts: Some((hosts, Ids { hosts: ids, clocks })) })
 }
 
 #[cfg(test)]

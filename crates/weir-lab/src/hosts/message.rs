@@ -1,9 +1,12 @@
 //! What the laboratory and an agent say to each other, as JSON: one document a message.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use weir_load::ranks::clocks::{Offset, offsets, offsets_from};
+use weir_load::ranks::{Lost, Ranks};
 
 use super::meter::Reading;
 use crate::child::Exit;
@@ -13,6 +16,8 @@ use crate::child::Exit;
 pub struct Hello {
     /// What tells hosts apart, where the system has it.
     pub host_id: Option<String>,
+    /// The same of clocks.
+    pub clock_id: Option<String>,
     /// Its processor and kernel.
     pub machine: String,
     /// Cores that it may use.
@@ -60,9 +65,11 @@ pub enum Order {
         /// Which.
         child: u32,
     },
-    /// To say [`Said::Clock`], and then nothing until its clock has been compared
-    /// ([`weir_load::ranks::clocks::offsets`]).
-    Clock,
+    /// To say [`Said::Clock`], and then nothing until its clock has been compared.
+    Clock {
+        /// With that of which rank, which asks itself; none with that of rank 0, along the tree of the ranks.
+        from: Option<usize>,
+    },
     /// To begin a measurement of what the host does.
     Begin,
     /// To read it: [`Said::Reading`].
@@ -105,6 +112,21 @@ pub enum Said {
     Clock,
     /// What the host did.
     Reading(Reading),
+}
+
+/// Compares the clocks of all ranks with that of one, or along their tree with that of rank 0; it is a collective call.
+///
+/// # Errors
+/// Who did not answer until then.
+pub fn compare_clocks(
+    ranks: &dyn Ranks,
+    from: Option<usize>,
+    until: Instant,
+) -> Result<Option<Vec<Offset>>, Lost> {
+    match from {
+        None => offsets(ranks, until),
+        Some(rank) => offsets_from(ranks, rank, until),
+    }
 }
 
 /// A document as a message.

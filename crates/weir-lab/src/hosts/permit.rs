@@ -54,6 +54,7 @@ const GENERATOR_OPTIONS: &[&str] = &[
     "--arrivals",
     "--block-interval",
     "--blocks",
+    "--clocks",
     "--connect-timeout",
     "--control",
     "--cpu",
@@ -162,6 +163,7 @@ mod tests {
             ),
             ("serve tcp --design port --echo --bind 192.0.2.1:0 --end-with-input", true),
             ("flood 192.0.2.1 -p 7,8 --control 192.0.2.1:9 -l 64 --wait-for-start --json", false),
+            ("flood 192.0.2.1 --control 192.0.2.1:9 --clocks 70:5", false),
             ("load tcp 192.0.2.1 -p 7 -c 3 --tell-phases", false),
         ] {
             assert_eq!(may(words, serves), Ok(()), "{words}");

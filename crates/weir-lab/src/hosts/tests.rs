@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_load::ranks::clocks::Offset;
 use weir_load::ranks::memory::{self, InMemory};
 
 use super::*;
@@ -141,8 +142,18 @@ fn clocks_are_compared_and_hosts_measured_while_children_run() {
     for clock in clocks.iter() {
         assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "one machine: {clock:?}");
     }
+    let of_server = run.fleet.compare_clocks(Some(1)).unwrap();
+    assert_eq!(of_server[1], Offset::default());
+    for clock in of_server.iter() {
+        assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "one machine: {clock:?}");
+    }
     child.say("1");
     assert_eq!(child.document::<u64>("number", soon()).unwrap(), 1, "it is still heard");
+    // All have the server's clock, where that can be told.
+    for clock in run.fleet.clocks_from_server().unwrap() {
+        let is_known = weir_load::control::clock_id().is_some();
+        assert!(!is_known || clock == Offset::default(), "{clock:?}");
+    }
     run.fleet.begin_meters();
     let readings = run.fleet.read_meters(&[(1, 0), (0, 0)]).unwrap();
     assert!(readings.others.is_none_or(|share| (0.0..=1.0).contains(&share)), "{readings:?}");

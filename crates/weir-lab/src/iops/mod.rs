@@ -138,7 +138,7 @@ pub struct Counts {
     pub completed: u64,
     /// Not completed.
     pub failed: u64,
-    /// Of those that failed: called back when the run ended.
+    /// Of those that failed: cancelled when the run ended.
     pub cancelled: u64,
     /// Completed with nothing, though something was asked for.
     pub empty: u64,

@@ -158,6 +158,8 @@ fn nothing<K: Reported>(results: &Results<K>) -> String {
 struct Found<'a, K: Reported> {
     results: &'a Results<K>,
     load: usize,
+    /// The group, where there are several; else all rows are meant.
+    group: Option<K::Group>,
     ranking: &'a Ranking,
     /// The rows that are ranked here, where others are ranked apart.
     among: &'static str,
@@ -175,8 +177,9 @@ impl<'a, K: Reported> Found<'a, K> {
         busy: Option<f64>,
     ) -> Self {
         let (group, ranking) = &groups[index];
-        let among = if groups.len() > 1 { K::beside(*group).trim_start_matches(", ") } else { "" };
-        Self { results, load, ranking, among, busy }
+        let group = (groups.len() > 1).then_some(*group);
+        let among = group.map_or("", |group| K::beside(group).trim_start_matches(", "));
+        Self { results, load, group, ranking, among, busy }
     }
 
     fn name(&self, row: usize) -> String {
@@ -287,11 +290,16 @@ impl<'a, K: Reported> Found<'a, K> {
         )
     }
 
-    /// How many designs take part under this load and have no rank.
+    /// How many designs take part under this load, in this group where there are several, and have no rank. A second name
+    /// is no design.
     fn unranked(&self) -> usize {
-        let takes_part =
-            (0..self.results.rows.len()).filter(|row| self.results.takes_part(self.load, *row));
-        takes_part.filter(|row| self.results.unranked(self.load, *row).is_some()).count()
+        let is_one = |row: &usize| {
+            self.results.takes_part(self.load, *row)
+                && self.results.first_of(*row).is_none()
+                && self.group.is_none_or(|group| self.results.group_of(*row) == group)
+        };
+        let designs = (0..self.results.rows.len()).filter(is_one);
+        designs.filter(|row| self.results.unranked(self.load, *row).is_some()).count()
     }
 
     /// Why it is undecided, if it is.
@@ -356,14 +364,28 @@ impl<'a, K: Reported> Found<'a, K> {
     /// How sure the ranking is.
     fn sure(&self) -> Option<String> {
         self.ranking.lead().filter(|_| self.of(Place::is_unclear).is_empty())?;
-        let rounds = self.results.rounds_made(self.load);
         let floor = self.ranking.noise_floor.filter(|_| self.ranking.comparisons > 0)?;
         Some(format!(
             "Based on {}, at 95 % confidence{}; differences below the noise floor of {} count as ties.",
-            number_of(rounds, "round"),
+            self.rounds(),
             together(self.ranking.comparisons),
             percent(floor)
         ))
+    }
+
+    /// The rounds in which rows are compared with the winner: where it is fewer than were made, of how many.
+    fn rounds(&self) -> String {
+        let made = self.results.rounds_made(self.load);
+        let pairs = |place: &Place| Some(place.winner_to_it?.ratio()?.samples);
+        let least = self.ranking.places.iter().filter_map(pairs).min();
+        match least.filter(|least| *least < made) {
+            Some(least) => format!(
+                "{}, of which {least} or more count for each comparison with {}",
+                number_of(made, "round"),
+                self.ranking.winner().map_or_else(String::new, |winner| self.name(winner.row))
+            ),
+            None => number_of(made, "round"),
+        }
     }
 
     /// Why most rows have no rank.

@@ -137,25 +137,44 @@ fn rank(row: &Row) -> String {
     }
 }
 
+/// A word beside a name, and what it means.
+type Mark = (&'static str, &'static str);
+
+/// Of one of the best.
+const TIED: Mark = ("tied", "one of the best, which are alike within the noise");
+const OPEN: Mark =
+    ("undecided", "too few comparable rounds, or too much noise, to tell it from the best");
+const AGAIN: Mark = ("second name", "the same row under a second name, which shows the noise");
+const UNAVAILABLE: Mark =
+    ("cannot run here", "the system lacks something; the reason is below, under what was left out");
+const FAILED: Mark =
+    ("failed", "its check or its runs failed; the reason is below, under what was left out");
+const NOT_MEASURED: Mark = (
+    "not measured",
+    "there was no time for it, or nothing to measure; the reason is below, under what was left out",
+);
+const NOT_RANKED: Mark = (
+    "not ranked",
+    "its figures cannot be held against the others'; the reason is below, under what was left out",
+);
+
+/// All of them.
+pub const MARKS: [Mark; 7] = [TIED, OPEN, AGAIN, UNAVAILABLE, FAILED, NOT_MEASURED, NOT_RANKED];
+
 /// The word beside a name, and what it means.
-fn mark(group: &Group, row: &Row) -> Option<(&'static str, &'static str)> {
-    const REASON: &str = "the reason is below, under what was left out";
+fn mark(group: &Group, row: &Row) -> Option<Mark> {
     Some(match row.standing {
-        Standing::Tied => ("tied", "one of the best, which are alike within the noise"),
-        Standing::Open => {
-            ("undecided", "too few comparable rounds, or too much noise, to tell it from the best")
-        }
-        Standing::Again => {
-            ("second name", "the same row under a second name, which shows the noise")
-        }
+        Standing::Tied => TIED,
+        Standing::Open => OPEN,
+        Standing::Again => AGAIN,
         Standing::Unranked => match row.value["status"].as_str() {
-            Some("unavailable") => ("cannot run here", REASON),
-            Some("failed") => ("failed", REASON),
-            Some("not_measured") => ("not measured", REASON),
-            _ => ("not ranked", REASON),
+            Some("unavailable") => UNAVAILABLE,
+            Some("failed") => FAILED,
+            Some("not_measured") => NOT_MEASURED,
+            _ => NOT_RANKED,
         },
         Standing::Behind if group.shares_rank(row) => {
-            ("tied", "as good as the others of its rank, within the noise")
+            (TIED.0, "as good as the others of its rank, within the noise")
         }
         Standing::Best | Standing::Behind => return None,
     })

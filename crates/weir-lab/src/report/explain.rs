@@ -2,6 +2,7 @@
 
 use crate::report::Reported;
 use crate::report::columns::{ABOUT_SPREAD, ABOUT_TO_BEST};
+use crate::report::deciding::MARKS;
 use crate::studies::studies;
 
 /// What a column or a metric means.
@@ -48,7 +49,8 @@ fn common() -> Vec<Meaning> {
         unit: "",
         about,
     };
-    vec![
+    let marks = MARKS.iter().map(|(word, about)| of(word, (*about).into()));
+    let common = vec![
         of(
             "# rank",
             "place among the rows that are compared with each other; rows that are tied share it"
@@ -68,7 +70,10 @@ fn common() -> Vec<Meaning> {
         of("(again)", "a row under a second name, which shows the noise".into()),
         of("claim", "a result that a later run can be held against (weir reproduce): one row is better than another by some ratio, or cannot be told apart from it".into()),
         of("relative to all", "weir diff: a row's change relative to the change that all rows of its load have in common".into()),
-    ]
+        of("≥ lower bound", "something else than the server was the limit, so the server may do more".into()),
+        of("disturbed", "a run that something besides the design spoilt, such as other programs on its cores: it is made again once, and both are kept".into()),
+    ];
+    common.into_iter().chain(marks).collect()
 }
 
 fn of_study<K: Reported>() -> Vec<Meaning> {

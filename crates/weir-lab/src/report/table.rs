@@ -171,7 +171,11 @@ fn one_group<K: Reported>(
 ) {
     let beside = if results.groups(load).len() > 1 { K::beside(group) } else { "" };
     let of = &results.loads[load];
-    let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results.schedules[load]));
+    let _ = writeln!(
+        text,
+        "\n{of}{beside}{}\n",
+        rounds(results.schedules[load], results.rounds_made(load))
+    );
     let ranking = results.ranking(load, group);
     // The first table says that they cannot run here.
     let rows = results
@@ -198,15 +202,14 @@ fn one_group<K: Reported>(
     }
 }
 
-/// How often and how long a load is run, behind its name.
-fn rounds(schedule: Option<Schedule>) -> String {
-    match schedule {
-        Some(schedule) => format!(
-            ": {} rounds of {} ms after {} ms of warm-up",
-            schedule.rounds, schedule.run_ms, schedule.warmup_ms
-        ),
-        None => String::new(),
-    }
+/// How often and how long a load is run, behind its name: where it was less often than planned, how often it was.
+fn rounds(schedule: Option<Schedule>, made: usize) -> String {
+    let Some(Schedule { rounds, run_ms, warmup_ms }) = schedule else { return String::new() };
+    let begun = match made < rounds as usize {
+        true => format!("{made} of {rounds} rounds"),
+        false => number_of(rounds as usize, "round"),
+    };
+    format!(": {begun} of {run_ms} ms after {warmup_ms} ms of warm-up")
 }
 
 /// How sure a ranking is: its noise floor, its intervals, and the runs in which the machine changed.

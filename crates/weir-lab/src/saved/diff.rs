@@ -160,7 +160,15 @@ impl Diff {
             // On another machine only what a row changed against the others is judged, however few they are.
             let is_common = changes.len() >= FEWEST_ROWS || !comparable;
             let Apart { common, own } = apart(&changes, judged, is_common);
-            let taken_out = common.filter(|_| is_common).map_or(1.0, |common| common.median);
+            let of_rows: Vec<f64> = of_load.iter().map(|(a, b, _)| better_by(a, b).ln()).collect();
+            let taken_out = match common {
+                Some(common) if is_common => common.median,
+                // Without intervals nothing is judged, and what the rows have in common is theirs all the same.
+                None if of_rows.len() >= FEWEST_ROWS || !comparable => {
+                    median(&of_rows).map_or(1.0, f64::exp)
+                }
+                _ => 1.0,
+            };
             let mut own = own.into_iter();
             rows.extend(of_load.iter().map(|(a, b, change)| {
                 let own = change.and_then(|_| own.next());

@@ -98,6 +98,27 @@ fn what_all_rows_changed_together_is_said_once_and_taken_out() {
 }
 
 #[test]
+fn what_rows_have_in_common_is_taken_out_of_those_without_intervals_too() {
+    let few = |mut results: Results| {
+        results.cells.iter_mut().flatten().for_each(|cell| cell.samples.truncate(3));
+        results
+    };
+    let mut slower = results();
+    for row in 0..slower.rows.len() {
+        slower.cells[0][row] = changed(row, 0.5).cells[0][row].clone();
+    }
+    let all = diff(&document(&few(results())), &document(&few(slower)));
+    let of_first = || all.rows.iter().filter(|row| row.load == "saturation, 64 B");
+    assert!(
+        of_first().count() >= 3 && all.commons.iter().all(|one| one.load != "saturation, 64 B")
+    );
+    for row in of_first() {
+        assert_eq!((row.change, row.own_low), (Change::TooFewRounds, None), "{row:?}");
+        assert!((row.ratio - 0.5).abs() < 1e-9 && (row.own_ratio - 1.0).abs() < 1e-9, "{row:?}");
+    }
+}
+
+#[test]
 fn on_another_machine_only_what_a_row_changed_against_the_others_counts() {
     let before = document(&results());
     let mut all_slower = results();

@@ -83,6 +83,8 @@ impl Default for Course {
 }
 
 impl Course {
+    /// Whether it can be simulated.
+    ///
     /// # Errors
     /// What is out of range, and what to do.
     pub fn check(&self) -> Result<(), String> {
@@ -99,6 +101,12 @@ impl Course {
                 "{} threads cannot be simulated; ask for at most {}",
                 self.threads.max(self.competitors),
                 super::MOST_THREADS
+            ));
+        }
+        if self.shared_cores > self.cores {
+            return refuse(format!(
+                "other programs cannot run on {} of {} cores",
+                self.shared_cores, self.cores
             ));
         }
         if !(1.0..=super::MOST_PER_S).contains(&self.per_s) {

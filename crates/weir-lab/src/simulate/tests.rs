@@ -213,6 +213,7 @@ fn what_cannot_be_simulated_is_refused_with_what_to_do() {
     refused("at most 1ms", &|plan| plan.shared_work_ns = vec![1e7]);
     refused("threshold of 2000", &|plan| plan.course.threshold = 2000);
     refused("ask for at most 256", &|plan| plan.course.threads = 257);
+    refused("on 2 of 1 cores", &|plan| plan.course.shared_cores = 2);
     refused("more than 20000 rows", &|plan| plan.loads = vec![1e6; 3000]);
 }
 

@@ -109,6 +109,12 @@ impl Processes {
         Self { site, ..self }
     }
 
+    /// The same that logs the performance of its servers at these intervals.
+    pub fn logging_performance(mut self, every: Option<Duration>) -> Self {
+        self.runner.log_performance(every);
+        self
+    }
+
     /// The hosts of the clients, where there are several.
     fn clients(&self) -> &[Host] {
         self.site.fleet().map_or(&[], |fleet| &fleet.hosts().generators)
@@ -124,12 +130,6 @@ impl Processes {
             Some((fleet, host)) => self.runner.spawn_at(fleet, host, CLIENT, command),
             None => self.runner.spawn(CLIENT, command),
         }
-    }
-
-    /// The same that logs the performance of its servers at these intervals.
-    pub fn logging_performance(mut self, every: Option<Duration>) -> Self {
-        self.runner.log_performance(every);
-        self
     }
 
     /// The command of the server of a row.
@@ -260,7 +260,8 @@ impl Processes {
         self.follow(command, server, lasts, Asks::Standing)?.with_messages()
     }
 
-    /// The same, and what the server is asked meanwhile; whether the load came to anything is the caller's to say.
+    /// Lets a client load a server, which is asked these things meanwhile. Whether the load came to anything is the
+    /// caller's to say.
     fn follow(
         &self,
         command: &CommandLine,

@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod link;
 pub mod link_rows;
 pub mod offload;
+pub(crate) mod one_way;
 pub mod plan;
 pub mod processes;
 pub mod replies;

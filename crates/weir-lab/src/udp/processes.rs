@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, Extent, Made, Run};
 use super::check::{self, Checked};
 use super::exchange::{self, Echoed, Exchange};
+use super::one_way;
 use super::results::Udp;
 use super::together::{self, share};
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ use weir::memory::Commit;
 use weir::socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions};
 use weir_load::engine::{Head, WITHOUT_OFFLOAD};
 use weir_load::pacing::Arrivals;
+use weir_load::ranks::clocks::{Between, Offset};
+use weir_load::stamp::STAMP_BYTES;
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit::DATA_ERRORS;
@@ -378,6 +381,10 @@ impl Processes {
         control: Option<SocketAddr>,
     ) -> Result<FloodReport, ChildError> {
         let clocks = fleet.clocks()?;
+        let before = match has_one_way_latency(fleet, run, head) {
+            true => Some(fleet.clocks_from_server()?),
+            false => None,
+        };
         let hosts = &fleet.hosts().generators;
         let of = hosts.len();
         let mut generators = vec![];
@@ -385,7 +392,9 @@ impl Processes {
             let part = Part { index, of, cores: &host.cores };
             let what = (run.per_second(), run.extent);
             let command = self.part_of_generator(&part, run.load, what, head, ports, control);
-            let command = command.arguments(["--wait-for-start"]);
+            let command = command
+                .option("--clocks", before.as_ref().map(|before| at_one_moment(before[host.rank])))
+                .arguments(["--wait-for-start"]);
             generators.push(self.runner.spawn_at(fleet, host, GENERATOR, &command)?);
         }
         // One after another's datagram, as those of several threads.
@@ -414,7 +423,18 @@ impl Processes {
             let report = report.map_err(|error| error.at(&host.to_string()))?;
             parts.push(together::Part { report, clock: clocks[host.rank], later_ns });
         }
-        together::merged(&parts).ok_or_else(|| failed("no rank generates".into()))
+        let all = together::merged(&parts);
+        let mut all = all.ok_or_else(|| failed("no rank generates".into()))?;
+        if let (Some(before), Some(together)) = (before, &mut all.together) {
+            let after = fleet.clocks_from_server()?;
+            let parts = hosts.iter().zip(&parts).map(|(host, part)| one_way::Part {
+                rank: host.rank,
+                clock: Between { before: before[host.rank], after: after[host.rank] },
+                report: &part.report,
+            });
+            together.one_way = Some(one_way::of(&parts.collect::<Vec<_>>()));
+        }
+        Ok(all)
     }
 
     fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
@@ -443,6 +463,19 @@ impl Processes {
             None => serde_json::from_value(document).map_err(garbage),
         }
     }
+}
+
+/// Whether the server takes one-way latencies of a run, of generators at other hosts: of datagrams with a stamp, which it
+/// does not answer. Of those that it answers round trips are taken.
+fn has_one_way_latency(fleet: &Fleet, run: &Run, head: Head) -> bool {
+    let has_stamp = run.load.size_bytes as usize >= STAMP_BYTES && head.is_empty();
+    let is_timed = matches!(run.extent, Extent::Timed { .. });
+    fleet.hosts().is_elsewhere() && run.load.replies.is_none() && has_stamp && is_timed
+}
+
+/// What the clock of a generator and that of the server showed at one moment, whenever that was.
+fn at_one_moment(Offset { offset_ns, .. }: Offset) -> String {
+    format!("{}:{}", offset_ns.max(0), offset_ns.saturating_neg().max(0))
 }
 
 /// One of several generators: which, and its cores.

@@ -111,7 +111,7 @@ impl Study for Udp {
     const ENTRIES: Metric = KERNEL_ENTRIES;
 
     /// Received datagrams where as many are offered as can be, answers where so many requests are under way, latency
-    /// where they are offered evenly, and what is taken of a burst. Over hosts the latency of a sink is not known.
+    /// where they are offered evenly, and what is taken of a burst. Over hosts the latency of a sink may not be known.
     fn ranked_by(load: &Load) -> &'static Metric {
         match load.rate {
             Rate::Saturation if load.replies.is_some() => &ANSWERS,

@@ -13,7 +13,7 @@ use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
 use crate::udp::replies::Replies;
 use crate::udp::verdict::{Evidence, OfAnswers, judge};
-use crate::wire::{Answers, Audit, Batches, FloodReport, Latency, ServerReport};
+use crate::wire::{Answers, Audit, Batches, FloodReport, GeneratorClock, Latency, ServerReport};
 
 /// The server's setting that says how large the receive buffers of its sockets are, in bytes.
 pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
@@ -77,6 +77,15 @@ pub struct Sample {
     pub generator_waiting: Option<f64>,
     /// One-way latency, where it was taken; where answers are expected, the round trip.
     pub latency_ns: Option<Latency>,
+    /// How wrong a one-way latency between hosts may be, in nanoseconds either way: the most of all generators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_uncertainty_ns: Option<u64>,
+    /// Why it is not told, where it was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_withheld: Option<String>,
+    /// How the clocks of the generators stood to that of the server, where they were compared for that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<GeneratorClock>,
     /// Its histogram, to be merged with those of other runs; empty if the receiver gave none.
     #[serde(skip)]
     pub latency_histogram: Vec<(u64, u64)>,
@@ -181,28 +190,7 @@ impl Sample {
                 flood.elapsed_ns as f64 * flood.generators.max(1) as f64,
             )
         });
-        let ledger = Ledger {
-            offered: flood.offered,
-            sent: flood.sent,
-            refused: flood.refused,
-            received: server.audit.received,
-            dropped_device: server.system.dropped_device,
-            dropped_cpu_queue: server.system.dropped_cpu_queue,
-            dropped_socket: server.system.dropped_socket,
-            dropped_socket_source: server.system.dropped_socket_source.clone(),
-            dropped_sender: None,
-            lost_network: None,
-            strangers: server.audit.strangers,
-        };
-        let ledger = ledger.with_drops_of_the_machine();
-        let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
-        let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
-        let ledger = match &flood.together {
-            Some(together) if together.over_network => {
-                ledger.over_network(together.send_dropped, server.system.delivered)
-            }
-            _ => ledger,
-        };
+        let ledger = ledger_of(server, flood);
         let pace_kept = flood
             .windows
             .zip(flood.windows_within)
@@ -231,17 +219,19 @@ impl Sample {
                 dropped_at_generator: replies.dropped_socket.unwrap_or(0),
             }),
         });
-        // The clocks of two hosts have nothing in common.
-        let one_clock = !flood.together.is_some_and(|together| together.over_network);
-        let latency_ns = match answers {
-            None => server.audit.latency_ns.filter(|_| one_clock),
-            Some(answers) => answers.round_trip_ns,
+        // The clocks of two hosts have nothing in common but what was found when they were compared.
+        let over_network = flood.together.as_ref().filter(|together| together.over_network);
+        let one_way = over_network.map(|together| together.one_way.clone().unwrap_or_default());
+        let audited = match &one_way {
+            None => server.audit.latency_ns,
+            Some(one_way) => one_way.latency_ns,
         };
-        let latency_histogram = match answers {
-            None if !one_clock => vec![],
-            None => server.audit.latency_histogram.clone(),
-            Some(answers) => answers.round_trip_histogram.clone(),
+        let (latency_ns, latency_histogram) = match (answers, &one_way) {
+            (Some(answers), _) => (answers.round_trip_ns, answers.round_trip_histogram.clone()),
+            (None, None) => (audited, server.audit.latency_histogram.clone()),
+            (None, Some(one_way)) => (audited, one_way.histogram.clone()),
         };
+        let one_way = one_way.unwrap_or_default();
         Self {
             when: at.when,
             calibration_alike: at.calibration_alike,
@@ -261,6 +251,9 @@ impl Sample {
             generator_cpu,
             generator_waiting,
             latency_ns,
+            latency_uncertainty_ns: one_way.uncertainty_ns,
+            latency_withheld: one_way.withheld,
+            clocks: one_way.clocks,
             latency_histogram,
             batches: server.batches,
             kernel_entries_per_1000: per_1000(counted("kernel_entries")),
@@ -279,11 +272,7 @@ impl Sample {
             ledger,
             replies,
             wrong_answers: answers.and_then(wrong_answers),
-            audit: Audit {
-                latency_histogram: vec![],
-                latency_ns: server.audit.latency_ns.filter(|_| one_clock),
-                ..server.audit.clone()
-            },
+            audit: Audit { latency_histogram: vec![], latency_ns: audited, ..server.audit.clone() },
             slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
             cut_short: server.cut_short.clone(),
@@ -301,8 +290,11 @@ impl Sample {
             performance: server.performance.clone(),
             settings: server.settings.clone(),
             engine: flood.engine.clone(),
-            start_skew_ns: flood.together.map(|together| together.skew_ns),
-            start_skew_uncertainty_ns: flood.together.map(|together| together.skew_uncertainty_ns),
+            start_skew_ns: flood.together.as_ref().map(|together| together.skew_ns),
+            start_skew_uncertainty_ns: flood
+                .together
+                .as_ref()
+                .map(|together| together.skew_uncertainty_ns),
         }
     }
 
@@ -314,18 +306,12 @@ impl Sample {
     /// What is wrong with the datagrams that arrived, if anything.
     pub fn data_error(&self) -> Option<String> {
         let audit = &self.audit;
-        let counts = [
+        let found = listed(&[
             (audit.corrupt, "damaged"),
             (audit.wrong_size, "of a wrong size"),
             (audit.duplicates, "arrived twice"),
-        ];
-        let found: Vec<String> = counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
-            .collect();
-        let of_requests = (!found.is_empty())
-            .then(|| format!("{} of {} datagrams", found.join(", "), audit.received));
+        ]);
+        let of_requests = found.map(|found| format!("{found} of {} datagrams", audit.received));
         of_requests.or_else(|| self.wrong_answers.clone())
     }
 
@@ -413,21 +399,49 @@ impl Measured for Sample {
     }
 }
 
+/// Where every datagram of a run went, by what both sides and the system counted.
+fn ledger_of(server: &ServerReport, flood: &FloodReport) -> Ledger {
+    let ledger = Ledger {
+        offered: flood.offered,
+        sent: flood.sent,
+        refused: flood.refused,
+        received: server.audit.received,
+        dropped_device: server.system.dropped_device,
+        dropped_cpu_queue: server.system.dropped_cpu_queue,
+        dropped_socket: server.system.dropped_socket,
+        dropped_socket_source: server.system.dropped_socket_source.clone(),
+        dropped_sender: None,
+        lost_network: None,
+        strangers: server.audit.strangers,
+    };
+    let ledger = ledger.with_drops_of_the_machine();
+    let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
+    let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
+    match &flood.together {
+        Some(together) if together.over_network => {
+            ledger.over_network(together.send_dropped, server.system.delivered)
+        }
+        _ => ledger,
+    }
+}
+
 /// What was wrong with the answers, if anything was: all that came must be what was sent, once.
 fn wrong_answers(answers: &Answers) -> Option<String> {
-    let counts = [
+    let found = listed(&[
         (answers.corrupt, "damaged"),
         (answers.wrong_size, "of a wrong size"),
         (answers.duplicates, "given twice"),
         (answers.forged, "to what was not sent on their flow"),
         (answers.strangers, "of no run"),
-    ];
-    let found: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    (!found.is_empty()).then(|| format!("of the answers, {}", found.join(", ")))
+    ]);
+    found.map(|found| format!("of the answers, {found}"))
+}
+
+/// The counts that are not 0, each with what it counts; `None` if all are.
+fn listed(counts: &[(u64, &str)]) -> Option<String> {
+    let found = counts.iter().filter(|(count, _)| *count > 0);
+    let found: Vec<String> = found.map(|(count, what)| format!("{count} {what}")).collect();
+    (!found.is_empty()).then(|| found.join(", "))
 }
 
 /// The quotient, where there is one.
@@ -547,7 +561,7 @@ metrics! {
 pub(crate) mod tests {
     use super::*;
     use crate::experiment::verdict::Limit;
-    use crate::wire::{SystemReport, Together, Window};
+    use crate::wire::{OneWay, SystemReport, Together, Window};
 
     pub(crate) fn server() -> ServerReport {
         ServerReport {
@@ -637,18 +651,35 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn between_the_clocks_of_two_hosts_there_is_no_one_way_latency() {
+    fn between_two_hosts_one_way_latency_is_what_was_found_by_compared_clocks() {
         let mut server = server();
         server.audit.latency_histogram = vec![(1000, 1)];
-        let of = |over_network| {
-            let together = Some(Together { over_network, ..Together::default() });
+        let of = |over_network, one_way| {
+            let together = Some(Together { over_network, one_way, ..Together::default() });
             Sample::of(&Circumstances::default(), &server, &FloodReport { together, ..flood() })
         };
-        let (here, elsewhere) = (of(false), of(true));
+        let (here, elsewhere) = (of(false, None), of(true, None));
         assert!(here.latency_ns.is_some() && !here.latency_histogram.is_empty());
         assert_eq!((elsewhere.latency_ns, elsewhere.audit.latency_ns), (None, None));
         assert!(elsewhere.latency_histogram.is_empty());
         assert_eq!(elsewhere.received_per_s, here.received_per_s);
+        let found = Latency { n: 1, p50: 7000, ..Latency::default() };
+        let compared = of(
+            true,
+            Some(OneWay {
+                latency_ns: Some(found),
+                histogram: vec![(7000, 1)],
+                uncertainty_ns: Some(900),
+                withheld: None,
+                clocks: vec![GeneratorClock::default()],
+            }),
+        );
+        assert_eq!((compared.latency_ns, compared.audit.latency_ns), (Some(found), Some(found)));
+        assert_eq!(compared.latency_histogram, [(7000, 1)]);
+        assert_eq!((compared.latency_uncertainty_ns, compared.clocks.len()), (Some(900), 1));
+        let why = Some("the clocks are known within a day".to_owned());
+        let withheld = of(true, Some(OneWay { withheld: why.clone(), ..OneWay::default() }));
+        assert_eq!((withheld.latency_ns, withheld.latency_withheld), (None, why));
     }
 
     #[test]

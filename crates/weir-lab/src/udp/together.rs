@@ -43,6 +43,7 @@ pub fn merged(parts: &[Part]) -> Option<FloodReport> {
         skew_uncertainty_ns: parts.iter().map(|part| part.clock.uncertainty_ns).max()?,
         over_network: false,
         send_dropped: None,
+        one_way: None,
     });
     // Each tells of its own run; the server's report is of all.
     all.report = None;

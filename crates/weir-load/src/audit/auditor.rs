@@ -305,10 +305,18 @@ impl Slot {
             self.book.first_ns.store(now_ns, Relaxed);
         }
         self.book.last_ns.store(now_ns, Relaxed);
-        match due_ns.map(|due_ns| now_ns.checked_sub(due_ns)) {
-            Some(Some(latency_ns)) => self.book.latencies.record(latency_ns),
-            Some(None) => self.book.clock_disagreements.one(),
-            None => {}
+        let Some(due_ns) = due_ns else { return };
+        let offset_ns = self.settings.clock_offset_ns;
+        // By the own clock.
+        let due_ns = due_ns.wrapping_sub(offset_ns.unwrap_or(0) as u64);
+        match now_ns.checked_sub(due_ns) {
+            Some(latency_ns) => self.book.latencies.record(latency_ns),
+            None => {
+                self.book.clock_disagreements.one();
+                if offset_ns.is_some() {
+                    self.book.latencies.record(0);
+                }
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -13,6 +13,7 @@ use weir::counters::Counter;
 use super::CHUNK_NUMBERS;
 use crate::{
     latency::Latencies,
+    lock::lock,
     proof::{Sieve, Value},
 };
 
@@ -120,7 +121,7 @@ impl Book {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<HashMap<ChunkKey, Arc<Chunk>>>> {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.chunks)
     }
 
     /// The chunk of a key, made if there is none yet; `None` once a bound is reached.
@@ -150,7 +151,7 @@ impl Book {
     /// another thread's only while a report is made.
     #[cold]
     pub(super) fn keep_proof(&self, value: Value) -> u32 {
-        let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut proofs = lock(&self.proofs);
         proofs.take(value);
         proofs.mask()
     }
@@ -158,12 +159,12 @@ impl Book {
     /// How many proofs it can hold before it must allocate.
     #[cfg(test)]
     pub(super) fn room_for_proofs(&self) -> usize {
-        self.proofs.lock().unwrap_or_else(PoisonError::into_inner).room()
+        lock(&self.proofs).room()
     }
 
     /// Adds the proofs that were kept.
     pub(super) fn add_proofs_to(&self, all: &mut Sieve) {
-        all.add(&self.proofs.lock().unwrap_or_else(PoisonError::into_inner));
+        all.add(&lock(&self.proofs));
     }
 
     pub(super) fn chunks(&self) -> Vec<(ChunkKey, Arc<Chunk>)> {

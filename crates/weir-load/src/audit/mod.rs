@@ -31,7 +31,7 @@ mod report;
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -44,6 +44,7 @@ pub use report::{AuditReport, FlowReport};
 use crate::{
     clock::now_ns,
     control::{AgreedRun, Arrived},
+    lock::lock,
     stamp::{FLOWS_MAX, STAMP_BYTES},
     sys,
 };
@@ -82,6 +83,10 @@ pub struct AuditSettings {
     /// Most bytes of bitmaps on each thread. Numbers beyond are counted as untracked: known
     /// to have arrived, but neither whether twice.
     pub bitmap_bytes_max: usize,
+    /// What the generator's clock shows more than the receiver's, in ns, where they have two and that was measured. It may
+    /// be wrong by some µs: what seems to have come before it was due has a latency of 0 then. None where both have one
+    /// clock.
+    pub clock_offset_ns: Option<i64>,
 }
 
 impl AuditSettings {
@@ -104,6 +109,7 @@ impl AuditSettings {
             verify_every: Self::SAMPLE_EVERY,
             latency_every: if paced { 1 } else { Self::SAMPLE_EVERY },
             bitmap_bytes_max: Self::BITMAP_BYTES_MAX,
+            clock_offset_ns: None,
         }
     }
 
@@ -120,6 +126,7 @@ impl AuditSettings {
         Self {
             warm_up_run: ask.warm_up_run,
             source: Some(run.peer),
+            clock_offset_ns: ask.clock_offset_ns,
             bitmap_bytes_max: settings.bitmap_bytes_max.min(bytes.try_into().unwrap_or(usize::MAX)),
             ..settings
         }
@@ -218,7 +225,7 @@ impl Audit {
 
     fn lock(&self) -> MutexGuard<'_, AuditState> {
         // Nothing in here panics half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// An auditor for one thread.

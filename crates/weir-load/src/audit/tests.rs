@@ -293,6 +293,26 @@ fn two_runs_that_nothing_would_tell_apart_are_not_open_at_once() {
     audit.begin(AuditSettings { run: 9, ..other(16) }).expect("its turn");
 }
 
+#[test]
+fn latencies_are_told_by_the_offset_of_the_generators_clock() {
+    // It is behind, ahead, and more ahead than the receiver's clock has come.
+    for offset_ns in [-1_000_000, 1_000_000, 1 << 50] {
+        let audit = begun(AuditSettings { clock_offset_ns: Some(offset_ns), ..settings(1) });
+        let mut auditor = audit.auditor();
+        let mut due = |sequence: u64, due_ns: u64| {
+            let stamped_ns = due_ns.wrapping_add_signed(offset_ns);
+            auditor.record(&datagram(7, 0, sequence, stamped_ns), || 5_000_000)
+        };
+        assert_eq!(due(0, 5_000_000 - 200), Verdict::Intact);
+        // By a clock that is not known better it has come before it was due.
+        assert_eq!(due(1, 5_000_000 + 10), Verdict::Intact);
+        let report = audit.end(7, None).expect("open");
+        let latency = report.latency_ns.expect("both were taken");
+        assert_eq!((latency.n, latency.min, latency.max), (2, 0, 200), "{offset_ns}");
+        assert_eq!(report.clock_disagreements, 1);
+    }
+}
+
 /// What a generator was consented to, at a rate for a second.
 fn agreed(datagrams_per_s: Option<f64>) -> AgreedRun {
     let ask = RunAsk {
@@ -306,6 +326,7 @@ fn agreed(datagrams_per_s: Option<f64>) -> AgreedRun {
         duration_ms: 1000,
         datagrams: None,
         reply_bytes: None,
+        clock_offset_ns: None,
     };
     let (peer, local) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     AgreedRun { ask, peer, local, same_host: false }

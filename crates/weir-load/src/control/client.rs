@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    ControlError,
+    ControlError, HELLO_OF_SERVER,
     build::Build,
     message::{Change, Consent, Hello, InForce, Message, PROTOCOL, Proof, RunAsk, RunEnd},
     proof::{Key, Nonces, Secret, Side, nonce},
@@ -210,9 +210,9 @@ fn introduce(wire: &mut Wire, settings: &ClientSettings) -> Result<(), ControlEr
     let own = nonce().map_err(|source| ControlError::Io { peer, source })?;
     let keyed = settings.key.is_some();
     wire.write(&Message::Hello(Hello { protocol: PROTOCOL, nonce: own.clone(), keyed }))?;
-    let server = match wire.read("hello", within)? {
+    let server = match wire.read(HELLO_OF_SERVER, within)? {
         Message::Hello(server) => server,
-        other => return Err(unexpected(&other, "hello")),
+        other => return Err(unexpected(&other, HELLO_OF_SERVER)),
     };
     match (keyed, server.keyed) {
         (false, true) => {
@@ -235,7 +235,7 @@ fn introduce(wire: &mut Wire, settings: &ClientSettings) -> Result<(), ControlEr
     wire.write(&Message::Proof(Proof {
         key: key.map(prove),
         build: build.map(prove),
-        host: sys::host_id(),
+        host: sys::clock_id(),
     }))?;
     let proof = match wire.read("proof", within)? {
         Message::Proof(proof) => proof,

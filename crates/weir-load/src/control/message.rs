@@ -127,7 +127,7 @@ pub struct Proof {
     pub key: Option<String>,
     /// Under the fingerprint of the build, if it is known.
     pub build: Option<String>,
-    /// Identity of the machine since it was started, where the system has one: under the same
+    /// Identity of the machine's clock since it was started, where the system has one: under the same
     /// one-way latencies have a meaning.
     pub host: Option<String>,
 }
@@ -156,6 +156,9 @@ pub struct RunAsk {
     /// Bytes of the answer that it expects to each datagram; none from a sink.
     #[serde(default)]
     pub reply_bytes: Option<usize>,
+    /// What its clock shows more than the server's, in ns, where they have two and that was measured.
+    #[serde(default)]
+    pub clock_offset_ns: Option<i64>,
 }
 
 impl RunAsk {
@@ -339,6 +342,7 @@ mod tests {
             duration_ms: 1000,
             datagrams: None,
             reply_bytes: None,
+            clock_offset_ns: None,
         }
     }
 

@@ -75,6 +75,11 @@ pub fn host_id() -> Option<String> {
     sys::host_id()
 }
 
+/// The same of the clock that [`now_ns`](crate::clock::now_ns) reads: processes of one machine may be given several.
+pub fn clock_id() -> Option<String> {
+    sys::clock_id()
+}
+
 /// What can go wrong on a control connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -114,7 +119,7 @@ pub enum ControlError {
         peer: SocketAddr,
     },
     /// The other end says nothing.
-    #[error("control connection with {peer}: no {wanted} within {within:?}")]
+    #[error("control connection with {peer}: no {wanted} within {within:?}{}", advice(wanted))]
     Silent {
         /// The other end.
         peer: SocketAddr,
@@ -187,6 +192,20 @@ pub enum ControlError {
         /// What is not covered.
         problem: String,
     },
+}
+
+/// What a generator waits for first.
+const HELLO_OF_SERVER: &str = "hello of a weir server";
+
+/// What to do where a message does not come: without a hello it may be anybody who listens there.
+fn advice(wanted: &str) -> &'static str {
+    match wanted {
+        HELLO_OF_SERVER => {
+            "; give the address and port that the server names as its control channel, and look whether it goes on: one that is \
+             stopped says nothing"
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::{env, fmt, fs, io::Read as _, path::Path};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use crate::sys;
+
 /// Hexadecimal digits of a nonce.
 const NONCE_DIGITS: usize = 32;
 
@@ -70,6 +72,11 @@ impl Key {
                 .map(Some)
                 .map_err(|error| format!("the key in {KEY_VARIABLE}: {error}")),
         }
+    }
+
+    /// Whether others than its owner may read the file of a key, as far as that is known (on Windows it is not).
+    pub fn others_can_read(file: &Path) -> bool {
+        sys::others_can_read(file)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -21,7 +21,7 @@ use super::{
     proof::{Key, Nonces, Secret, Side, is_nonce, nonce},
     wire::{Handle, Wire},
 };
-use crate::{clock::now_ns, stamp::STAMP_BYTES, sys};
+use crate::{clock::now_ns, lock::lock, stamp::STAMP_BYTES, sys};
 
 /// What the control channel needs of the server under test. Called from the threads of the
 /// control connections, several at once if there are several generators.
@@ -104,6 +104,13 @@ pub struct AgreedRun {
     pub local: IpAddr,
     /// Whether both run on one machine under one system, so that their clocks are the same.
     pub same_host: bool,
+}
+
+impl AgreedRun {
+    /// Whether one-way latencies can be told: both have one clock, or it is known how the two stand to one another.
+    pub fn tells_latency(&self) -> bool {
+        self.same_host || self.ask.clock_offset_ns.is_some()
+    }
 }
 
 /// How a run ended.
@@ -248,10 +255,6 @@ struct Notes {
 
 /// Notes of strangers in a second: whoever connects could fill a disk otherwise.
 const STRANGERS_NOTES_PER_S: u32 = 5;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl ControlShared {
     fn peers(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
@@ -609,7 +612,7 @@ impl Conversation {
         self.known = true;
         self.wire.trust();
         let prove = |secret| nonces.proof(Side::Server, secret);
-        let host = sys::host_id();
+        let host = sys::clock_id();
         let same_host =
             is_same_host(host.as_deref(), proof.host.as_deref(), self.wire.peer, self.wire.local);
         self.wire.write(&Message::Proof(Proof {

@@ -115,6 +115,7 @@ fn ask() -> RunAsk {
         duration_ms: 1000,
         datagrams: None,
         reply_bytes: None,
+        clock_offset_ns: None,
     }
 }
 
@@ -279,6 +280,18 @@ fn hello() -> Vec<u8> {
 
 fn proof() -> Vec<u8> {
     line(&Message::Proof(Proof::default()))
+}
+
+/// Somebody listens there and says nothing, as any other server does that waits for its client to speak.
+#[test]
+fn whoever_hears_no_hello_is_told_what_to_look_at() {
+    let silent = TcpListener::bind((LOOPBACK, 0)).expect("a socket");
+    let address = silent.local_addr().expect("it is bound");
+    let settings =
+        ClientSettings { answer_within: Duration::from_millis(20), ..ClientSettings::default() };
+    let heard = ControlClient::connect(address, &settings, Arc::default());
+    let said = heard.err().expect("no hello").to_string();
+    assert!(said.contains("no hello of a weir server within 20ms; give the address"), "{said}");
 }
 
 fn connect_scripted(answers: Vec<Vec<u8>>) -> Result<ControlClient, ControlError> {

@@ -4,7 +4,7 @@ use std::{
     io::{self, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -16,7 +16,7 @@ use super::{
     ControlError,
     message::{LINE_BYTES_MAX, LineError, Message, STRANGERS_LINE_BYTES_MAX, parse_line},
 };
-use crate::sys;
+use crate::{lock::lock, sys};
 
 /// The longest that writing a line may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
@@ -164,6 +164,6 @@ fn write_line(
         line = serde_json::to_vec(&Message::Refuse { reason }).map_err(|e| failed(e.into()))?;
     }
     line.push(b'\n');
-    let _alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(writing);
     stream.write_all(&line).map_err(failed)
 }

@@ -13,11 +13,17 @@ use crate::{
     audit::{Audit, Auditor, Verdict},
     clock::now_ns,
     engine::{Answers, Lane},
+    pacing::wait::Waiter,
     proof::Secret,
     stamp::Stamp,
 };
 
-/// What all generators have in common: the account of the answers, and how long they are.
+/// How long all answers are waited for at the end, however they come, unless another may take longer.
+const ANSWERS_AT_MOST_NS: u64 = 5_000_000_000;
+/// Calls that a lane is emptied with, at most: far more than a socket of the usual size holds answers for.
+const EMPTYING_CALLS_MAX: u32 = 512;
+
+/// What all generators have in common: the account of the answers, and how long they are waited for.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
     pub audit: Arc<Audit>,
@@ -83,11 +89,6 @@ impl Taker {
         self.answers.are_taken_together()
     }
 
-    /// How long another answer is waited for at the end while requests are not answered, in ns.
-    pub(super) fn another_within_ns(&self) -> u64 {
-        self.another_within_ns
-    }
-
     /// A phase begins that ends at `end_ns`.
     pub(super) fn begin(&mut self, lanes: &[Lane], run: u32, secret: Secret, end_ns: u64) {
         let now_ns = now_ns();
@@ -110,16 +111,6 @@ impl Taker {
         self.windows[lane].sent(first, sent, numbers);
     }
 
-    /// Nothing is sent any more: answers taken from now on come late, also where it was over before its time.
-    pub(super) fn over(&mut self, now_ns: u64) {
-        self.end_ns = self.end_ns.min(now_ns);
-    }
-
-    /// Different requests answered in this phase.
-    pub(super) fn answered(&self) -> u64 {
-        self.found.answered
-    }
-
     /// Takes what has come on the next lane; gives whether anything had.
     ///
     /// # Errors
@@ -128,6 +119,54 @@ impl Taker {
         let turn = self.turn;
         self.turn = if turn + 1 == lanes.len() { 0 } else { turn + 1 };
         self.take_of(turn, &lanes[turn], now_ns)
+    }
+
+    /// Nothing is sent any more: takes what still comes until all of the `sent` requests are answered, those that were
+    /// given up too. It waits as long as one answer comes soon after the other, and whoever sends something else does not
+    /// keep it waiting. Once that time is over it empties the lanes: a thread that had no core meanwhile has not looked.
+    ///
+    /// # Errors
+    /// What further calls would meet again.
+    pub(super) fn take_rest(
+        &mut self,
+        lanes: &[Lane],
+        sent: u64,
+        waiter: &Waiter,
+    ) -> io::Result<()> {
+        let mut now = now_ns();
+        // Answers taken from now on come late, also where it was over before its time.
+        self.end_ns = self.end_ns.min(now);
+        let within_ns = self.another_within_ns;
+        let at_most_ns = now.saturating_add(within_ns.max(ANSWERS_AT_MOST_NS));
+        let mut until_ns = now.saturating_add(within_ns);
+        while self.found.answered < sent {
+            let (before, is_late) = (self.found.answered, now >= until_ns);
+            if is_late {
+                self.empty(lanes, now)?;
+            } else if !self.take(lanes, now)? {
+                waiter.pause();
+            }
+            let is_new = self.found.answered > before;
+            if is_late && (!is_new || now >= at_most_ns) {
+                break;
+            }
+            if is_new {
+                until_ns = now.saturating_add(within_ns).min(at_most_ns);
+            }
+            now = now_ns();
+        }
+        Ok(())
+    }
+
+    /// Takes all that has come on every lane.
+    fn empty(&mut self, lanes: &[Lane], now_ns: u64) -> io::Result<()> {
+        for (at, lane) in lanes.iter().enumerate() {
+            let mut calls = 0;
+            while calls < EMPTYING_CALLS_MAX && self.take_of(at, lane, now_ns)? {
+                calls += 1;
+            }
+        }
+        Ok(())
     }
 
     fn take_of(&mut self, at: usize, lane: &Lane, now_ns: u64) -> io::Result<bool> {
@@ -187,4 +226,43 @@ impl Taker {
 fn dropped(lanes: &[Lane]) -> Option<u64> {
     let own: Vec<_> = lanes.iter().map(|lane| lane.local).collect();
     SocketUsage::bound_to(&own)?.drops
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::{
+        audit::AuditSettings,
+        engine::Blocking,
+        stamp::{STAMP_BYTES, fill},
+    };
+
+    /// A thread that had no core in all the time that it was to wait finds the answer, whatever lies before it.
+    #[test]
+    fn an_answer_behind_much_else_is_found_after_the_time_is_over() {
+        const RUN: u32 = 7;
+        let server = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        let target = server.local_addr().expect("it has an address");
+        let lanes = [Lane::connect(target, 0, Blocking::No).expect("loopback is reachable")];
+        let audit = Audit::new();
+        audit.begin(AuditSettings::new(RUN, STAMP_BYTES, 1, true)).expect("it can begin");
+        let expected = Expected { audit, outstanding: None, another_within_ns: 0 };
+        let mut taker = Taker::open(&expected, &lanes).expect("it can be opened");
+        let secret = Secret::random();
+        taker.begin(&lanes, RUN, secret, now_ns());
+        taker.sent(0, 0, 1, 1);
+        for _ in 0..200 {
+            server.send_to(b"something else", lanes[0].local).expect("it is sent");
+        }
+        let mut answer = [0; STAMP_BYTES];
+        fill(&mut answer);
+        let proof = secret.value(RUN, 0, 0);
+        Stamp { run: RUN, flow: 0, sequence: 0, proof, due_ns: 0 }.write(&mut answer);
+        server.send_to(&answer, lanes[0].local).expect("it is sent");
+        taker.take_rest(&lanes, 1, &Waiter::for_current_thread(false)).expect("it can be taken");
+        let found = taker.end(&lanes);
+        assert_eq!((found.answered, found.in_time), (1, 0));
+    }
 }

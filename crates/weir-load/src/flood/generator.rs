@@ -193,7 +193,7 @@ impl Generator {
         if let Some(taker) = taker {
             taker.begin(lanes, phase.run, phase.secret, phase.end_ns);
         }
-        let mut now = waiter.wait(phase.start_ns, stop);
+        let now = waiter.wait(phase.start_ns, stop);
         let cpu_before_ns = thread_cpu_ns();
         sending.outcome.started_ns = now;
         live.floods.store(true, Relaxed);
@@ -211,32 +211,9 @@ impl Generator {
         }
         let mut failure = went.err();
         if let Some(taker) = taker {
-            // What is still under way may come, and so may what was given up. Who sends something else does not keep it
-            // waiting.
-            now = outcome.ended_ns;
-            taker.over(now);
-            let within_ns = taker.another_within_ns();
-            let mut until_ns = now.saturating_add(within_ns);
-            let at_most_ns = now.saturating_add(within_ns.max(ANSWERS_AT_MOST_NS));
-            // Looks in vain since that time was over: a thread that had no core for so long has not looked yet.
-            let mut late = 0;
-            while failure.is_none()
-                && taker.answered() < outcome.sent
-                && now < at_most_ns
-                && (now < until_ns || late < lanes.len())
-            {
-                let (before, is_late) = (taker.answered(), now >= until_ns);
-                match taker.take(lanes, now) {
-                    Ok(true) => {}
-                    Ok(false) => waiter.pause(),
-                    Err(error) => failure = Some(no_answer(&error)),
-                }
-                if taker.answered() > before {
-                    (until_ns, late) = (now.saturating_add(within_ns), 0);
-                } else {
-                    late += usize::from(is_late);
-                }
-                now = now_ns();
+            if failure.is_none() {
+                let took = taker.take_rest(lanes, outcome.sent, waiter);
+                failure = took.err().map(|error| no_answer(&error));
             }
             outcome.found = Some(taker.end(lanes));
         }
@@ -247,9 +224,6 @@ impl Generator {
         outcome
     }
 }
-
-/// How long all answers are waited for at the end, however they come, unless another may take longer.
-const ANSWERS_AT_MOST_NS: u64 = 5_000_000_000;
 
 type Pace = Option<(Pacer, Windows)>;
 

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::{
@@ -274,9 +275,11 @@ enum Rule {
     All,
     /// The same of each.
     First,
+    /// A histogram of latencies, of which each tells where its clock is the server's.
+    Merged,
 }
 
-/// What is told of all, by its name; what is not named here is of one run alone (its number, its latencies), and left out.
+/// What is told of all, by its name; what is not named here is of one run alone, as its number is, and left out.
 const OF_SERVER: &[(&str, Rule)] = &[
     ("design", Rule::First),
     ("end_signalled", Rule::All),
@@ -310,7 +313,10 @@ const OF_AUDIT: &[(&str, Rule)] = &[
     ("first_ns", Rule::Least),
     ("last_ns", Rule::Most),
     ("data_errors", Rule::Any),
+    (LATENCIES, Rule::Merged),
 ];
+/// Whose percentiles are those of all.
+const LATENCIES: &str = "latency_histogram";
 /// The same of the server's system.
 const OF_SYSTEM: &[(&str, Rule)] = &[
     ("cpu_ns", Rule::Most),
@@ -344,6 +350,15 @@ impl Rule {
             Self::Any => flags().reduce(|one, another| one | another).map(Value::from),
             Self::All => flags().reduce(|one, another| one & another).map(Value::from),
             Self::First => known().next().cloned(),
+            Self::Merged => {
+                let each = values.iter().map(|value| Histogram::deserialize((*value)?).ok());
+                let all = each.reduce(|one, another| {
+                    let mut both = one?;
+                    both.merge(&another?);
+                    Some(both)
+                });
+                serde_json::to_value(all.flatten()?).ok()
+            }
         }
     }
 }
@@ -357,9 +372,9 @@ fn account_of_all<'a>(accounts: impl Iterator<Item = &'a Value>) -> Option<Value
     let part = |name: &str| accounts.iter().map(|account| account.get(name)).collect::<Vec<_>>();
     let whole: Vec<Option<&Value>> = accounts.iter().copied().map(Some).collect();
     let mut all = of_all(&whole, OF_SERVER);
-    all.append(&mut with_rate(of_all(&whole, OF_AUDIT)));
+    all.append(&mut with_figures(of_all(&whole, OF_AUDIT)));
     for (name, of_part) in [
-        ("audit", with_rate(of_all(&part("audit"), OF_AUDIT))),
+        ("audit", with_figures(of_all(&part("audit"), OF_AUDIT))),
         ("system", of_all(&part("system"), OF_SYSTEM)),
     ] {
         if !of_part.is_empty() {
@@ -379,8 +394,8 @@ fn of_all<'a>(each: &[Option<&'a Value>], rules: &[(&str, Rule)]) -> Map<String,
     rules.iter().filter_map(by_rule).collect()
 }
 
-/// With the rate from the first datagram of all to the last.
-fn with_rate(mut audit: Map<String, Value>) -> Map<String, Value> {
+/// With the rate from the first datagram of all to the last, and the figures of the latencies of all.
+fn with_figures(mut audit: Map<String, Value>) -> Map<String, Value> {
     let count = |name: &str| audit.get(name).and_then(Value::as_u64);
     if let (Some(received), Some(first_ns), Some(last_ns)) =
         (count("received"), count("first_ns"), count("last_ns"))
@@ -388,6 +403,10 @@ fn with_rate(mut audit: Map<String, Value>) -> Map<String, Value> {
     {
         let per_s = received as f64 * 1e9 / (last_ns - first_ns) as f64;
         audit.insert("received_per_s".into(), per_s.into());
+    }
+    let latencies = audit.get(LATENCIES).and_then(|all| Histogram::deserialize(all).ok());
+    if let Some(Ok(summary)) = latencies.and_then(|all| all.summary()).map(serde_json::to_value) {
+        audit.insert("latency_ns".into(), summary);
     }
     audit
 }
@@ -452,6 +471,23 @@ mod tests {
             })
         );
         assert_eq!(account_of_all([].into_iter()), None);
+    }
+
+    #[test]
+    fn latencies_of_all_are_one_distribution_where_each_tells_its_own() {
+        let account = |latencies: Value| json!({ "audit": { "received": 1, "latency_histogram": latencies } });
+        let told = [account(json!([[5, 3], [7, 1]])), account(json!([[7, 1], [90, 5]]))];
+        let audit = &account_of_all(told.iter()).unwrap()["audit"];
+        assert_eq!(audit["latency_histogram"], json!([[5, 3], [7, 2], [90, 5]]));
+        let latency = &audit["latency_ns"];
+        assert_eq!(
+            [&latency["n"], &latency["p50"], &latency["max"]],
+            [&json!(10), &json!(7), &json!(90)]
+        );
+        // One has another clock than the server's.
+        let not_told = [told[0].clone(), json!({ "audit": { "received": 1 } })];
+        let audit = &account_of_all(not_told.iter()).unwrap()["audit"];
+        assert!(audit["latency_ns"].is_null() && audit["latency_histogram"].is_null());
     }
 
     #[test]

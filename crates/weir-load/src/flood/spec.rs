@@ -97,6 +97,9 @@ pub struct FloodSpec {
     pub max_loss: Option<f64>,
     /// How often to say how it goes, at least [`INTERVAL_MIN`].
     pub interval: Option<Duration>,
+    /// What the clock here shows more than the server's, in ns, where they have two and that was measured: then the server
+    /// tells one-way latencies.
+    pub clock_offset_ns: Option<i64>,
 }
 
 impl FloodSpec {
@@ -124,6 +127,7 @@ impl FloodSpec {
             run: random_run(),
             max_loss: None,
             interval: None,
+            clock_offset_ns: None,
         }
     }
 
@@ -264,6 +268,7 @@ impl FloodSpec {
             duration_ms: (self.duration.as_millis() as u64).max(1),
             datagrams: self.datagrams,
             reply_bytes: self.reply_bytes(),
+            clock_offset_ns: self.clock_offset_ns,
         }
     }
 }

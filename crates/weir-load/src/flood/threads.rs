@@ -4,7 +4,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::{self, RecvTimeoutError},
     thread::{self, Scope},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
     report::{Event, Progress},
 };
 use crate::{
+    clock::now_ns,
     hangs::{self, Hangs},
     lease::Lease,
     proof::Secret,
@@ -140,7 +141,7 @@ impl<'a> Senders<'a> {
             };
             commands.send(phase).map_err(|_| gone())?;
         }
-        let mut intervals = Intervals::new(self.spec.interval, self.lives);
+        let mut intervals = Intervals::new(self.spec.interval, self.lives, start_ns.max(now_ns()));
         let mut hangs = Hangs::new(self.lives.len());
         let mut outcomes = Vec::new();
         for (_, answers) in &self.generators {
@@ -152,9 +153,7 @@ impl<'a> Senders<'a> {
                         return Err(self.give_up("it ended without an answer".into()));
                     }
                     Err(RecvTimeoutError::Timeout) => {
-                        if intervals.left().is_zero() {
-                            intervals.report(watch);
-                        }
+                        intervals.report_if_due(watch);
                         if let Some(number) = hangs.look(self.lives.iter().map(Live::turns)) {
                             let why = hangs::in_words("generator", number, self.lives.len());
                             self.stop.request(StopReason::Hangs(why));
@@ -163,6 +162,10 @@ impl<'a> Senders<'a> {
                 }
             };
             outcomes.push(outcome);
+        }
+        let ended_ns = outcomes.iter().map(|outcome| outcome.ended_ns).max();
+        if let Some(ended_ns) = ended_ns {
+            intervals.report_rest(ended_ns, watch);
         }
         Ok(outcomes)
     }
@@ -177,19 +180,20 @@ fn gone() -> FloodError {
     FloodError::Panicked("its thread ended without an answer".into())
 }
 
-/// Reports each interval when it is over.
+/// Reports each interval when it is over, and at the end what is left.
 struct Intervals<'a> {
-    interval: Option<Duration>,
+    interval_ns: Option<u64>,
     lives: &'a [Live],
-    start: Instant,
-    reported: u32,
+    start_ns: u64,
+    /// Up to where all is reported, from the start.
+    reported_ns: u64,
     before: [u64; 4],
 }
 
 impl<'a> Intervals<'a> {
-    fn new(interval: Option<Duration>, lives: &'a [Live]) -> Self {
-        let mut intervals =
-            Self { interval, lives, start: Instant::now(), reported: 0, before: [0; 4] };
+    fn new(interval: Option<Duration>, lives: &'a [Live], start_ns: u64) -> Self {
+        let interval_ns = interval.map(|interval| interval.as_nanos() as u64);
+        let mut intervals = Self { interval_ns, lives, start_ns, reported_ns: 0, before: [0; 4] };
         intervals.before = intervals.counts();
         intervals
     }
@@ -206,26 +210,39 @@ impl<'a> Intervals<'a> {
 
     fn left(&self) -> Duration {
         const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
-        self.interval.map_or(FOR_EVER, |interval| {
-            (interval * (self.reported + 1)).saturating_sub(self.start.elapsed())
+        self.interval_ns.map_or(FOR_EVER, |interval_ns| {
+            let due_ns = self.start_ns + self.reported_ns + interval_ns;
+            Duration::from_nanos(due_ns.saturating_sub(now_ns()))
         })
     }
 
-    fn report(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
-        let Some(interval) = self.interval else { return };
+    fn report_if_due(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
+        if let Some(interval_ns) = self.interval_ns.filter(|_| self.left().is_zero()) {
+            self.report(self.reported_ns + interval_ns, watch);
+        }
+    }
+
+    /// What was counted since the last interval that was whole, so that all of them add up to the flood.
+    fn report_rest(&mut self, ended_ns: u64, watch: &mut dyn FnMut(Event<'_>)) {
+        if self.interval_ns.is_some() && self.counts() != self.before {
+            let to_ns = ended_ns.saturating_sub(self.start_ns);
+            self.report(to_ns.max(self.reported_ns + 1), watch);
+        }
+    }
+
+    fn report(&mut self, to_ns: u64, watch: &mut dyn FnMut(Event<'_>)) {
         let after = self.counts();
         let [offered, sent, refused, late_skipped] =
             std::array::from_fn(|at| after[at] - self.before[at]);
-        let ns = |intervals: u32| (interval * intervals).as_nanos() as u64;
         watch(Event::Interval(Progress {
-            from_ns: ns(self.reported),
-            to_ns: ns(self.reported + 1),
+            from_ns: self.reported_ns,
+            to_ns,
             offered,
             sent,
             refused,
             late_skipped,
         }));
         self.before = after;
-        self.reported += 1;
+        self.reported_ns = to_ns;
     }
 }

@@ -133,6 +133,7 @@ impl From<&Begin> for AuditSettings {
             verify_every: begin.verify_every,
             latency_every: begin.latency_every,
             bitmap_bytes_max: Self::BITMAP_BYTES_MAX,
+            clock_offset_ns: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     hint::black_box,
     io::{self, BufRead, Read, Write},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use serde::Serialize;
@@ -14,6 +14,7 @@ use super::message::{Ask, Count, Done, Ready, ReadyLine, Serve};
 use crate::{
     audit::{Audit, AuditReport, Auditor},
     clock::now_ns,
+    lock::lock,
 };
 
 /// The longest ask in bytes: that which ends a run names a count for each of 1024 flows.
@@ -46,12 +47,12 @@ pub struct Tallies(Arc<Mutex<Vec<Arc<Tally>>>>);
 impl Tallies {
     fn add(&self) -> Arc<Tally> {
         let tally = Arc::new(Tally::default());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&tally));
+        lock(&self.0).push(Arc::clone(&tally));
         tally
     }
 
     fn sum(&self, of: fn(&Tally) -> &Counter) -> u64 {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.iter().map(|tally| of(tally).get()).sum()
     }
 }

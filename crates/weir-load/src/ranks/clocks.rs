@@ -3,10 +3,12 @@
 //! A rank asks another for its time, again and again, and keeps the answer that came back fastest: the clock was read some
 //! time between question and answer, so the offset is that of the middle, and wrong by half the round trip at most. That is
 //! Cristian's method (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989), on which NTP
-//! rests, too. Clocks drift apart by some µs per second; who needs more measures before and after.
+//! rests, too. Clocks drift apart by some µs per second; who needs more measures before and after ([`Between`]).
 //!
-//! Rank 0 asks few of them; these ask others, along a tree, many at a time. Offsets and what they may be wrong by are added
-//! up along the way, so the time that all take and the uncertainty of the last grow with the logarithm of the ranks.
+//! For the start of a run rank 0 asks few of them ([`offsets`]); these ask others, along a tree, many at a time. Offsets and
+//! what they may be wrong by are added up along the way, so the time that all take and the uncertainty of the last grow with
+//! the logarithm of the ranks. For latencies one rank asks all others itself ([`offsets_from`]): that takes longer, and nothing
+//! is added up.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +21,29 @@ use crate::clock::now_ns;
 const QUESTIONS: u32 = 64;
 /// How long one is asked at most, once it has answered at all.
 const OF_EACH: Duration = Duration::from_millis(20);
+/// The same of all together that one rank asks, once they have answered at all.
+const OF_ALL: Duration = Duration::from_millis(200);
 /// How often whoever waits for another rank looks whether the run goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A rank's clock ([`now_ns`]) as rank 0 sees it.
+/// A rank's clock ([`now_ns`]) as another rank sees it, which is rank 0 unless another one is named.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offset {
-    /// What it shows more than that of rank 0, in ns.
+    /// What it shows more than that of the other, in ns.
     pub offset_ns: i64,
     /// How wrong that may be, in ns either way: half of the fastest round trip, of each step of the tree.
     pub uncertainty_ns: u64,
 }
 
 impl Offset {
+    /// What an answer says: the other clock was read some time between the question and it, both by the own clock.
+    fn of_answer(asked_ns: u64, its_ns: u64, answered_ns: u64) -> Self {
+        let took_ns = answered_ns.saturating_sub(asked_ns);
+        let middle_ns = asked_ns + took_ns / 2;
+        let offset_ns = its_ns.wrapping_sub(middle_ns) as i64;
+        Self { offset_ns, uncertainty_ns: took_ns.div_ceil(2) }
+    }
+
     fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.offset_ns.to_le_bytes());
@@ -56,6 +68,36 @@ impl Offset {
     }
 }
 
+/// How a clock stood to another before a run and after it, and so what is known of it meanwhile.
+///
+/// Clocks drift apart one way unless they are set. Then the offset was between the two that were measured all the time, and the
+/// middle of these is wrong by half the drift and by what the measurements may be wrong by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Between {
+    /// Before it.
+    pub before: Offset,
+    /// After it.
+    pub after: Offset,
+}
+
+impl Between {
+    /// By how much more the clock went than the other one, in ns.
+    pub fn drift_ns(&self) -> i64 {
+        self.after.offset_ns.wrapping_sub(self.before.offset_ns)
+    }
+
+    /// What the offset was more than before the run, in ns, in the middle between the two measurements.
+    pub fn since_before_ns(&self) -> i64 {
+        self.drift_ns() / 2
+    }
+
+    /// How wrong that may be at any time between them, in ns either way.
+    pub fn uncertainty_ns(&self) -> u64 {
+        let measured_ns = self.before.uncertainty_ns.max(self.after.uncertainty_ns);
+        measured_ns.saturating_add(self.drift_ns().unsigned_abs().div_ceil(2))
+    }
+}
+
 /// Measures the offsets of all; every rank calls it, and it is a collective call. Rank 0 gets them in the order of the ranks,
 /// its own (0) first.
 ///
@@ -63,8 +105,34 @@ impl Offset {
 /// Who did not answer until then.
 pub fn offsets(ranks: &dyn Ranks, until: Instant) -> Result<Option<Vec<Offset>>, Lost> {
     let (own, count) = (ranks.rank(), ranks.count());
+    along(ranks, tree::parent(own), tree::children(own, count), OF_EACH, until)
+}
+
+/// The same from the clock of one rank, which asks all others itself: none is less right than its own answers are.
+///
+/// # Errors
+/// As [`offsets`].
+pub fn offsets_from(
+    ranks: &dyn Ranks,
+    center: usize,
+    until: Instant,
+) -> Result<Option<Vec<Offset>>, Lost> {
+    let (own, count) = (ranks.rank(), ranks.count());
+    let others = (0..count).filter(|rank| own == center && *rank != center);
+    let of_each = OF_EACH.min(OF_ALL / count.max(1) as u32);
+    along(ranks, (own != center).then_some(center), others, of_each, until)
+}
+
+/// Is asked by one rank and asks others, each for so long at most.
+fn along(
+    ranks: &dyn Ranks,
+    parent: Option<usize>,
+    children: impl Iterator<Item = usize>,
+    of_each: Duration,
+    until: Instant,
+) -> Result<Option<Vec<Offset>>, Lost> {
     let mut offset = Offset::default();
-    if let Some(parent) = tree::parent(own) {
+    if let Some(parent) = parent {
         // Questions are empty, and the last message says what was found.
         offset = loop {
             match receive(ranks, parent, until)?.as_slice() {
@@ -73,13 +141,13 @@ pub fn offsets(ranks: &dyn Ranks, until: Instant) -> Result<Option<Vec<Offset>>,
             }
         };
     }
-    for child in tree::children(own, count) {
-        let from_here = measure(ranks, child, until)?;
-        let from_rank_0 = Offset {
+    for child in children {
+        let from_here = measure(ranks, child, of_each, until)?;
+        let from_the_first = Offset {
             offset_ns: offset.offset_ns.wrapping_add(from_here.offset_ns),
             uncertainty_ns: offset.uncertainty_ns.saturating_add(from_here.uncertainty_ns),
         };
-        ranks.send(child, &from_rank_0.to_bytes())?;
+        ranks.send(child, &from_the_first.to_bytes())?;
     }
     let Some(all) = ranks.gather(&offset.to_bytes(), until)? else { return Ok(None) };
     let read = |(rank, said): (usize, &Vec<u8>)| {
@@ -111,8 +179,13 @@ fn receive(ranks: &dyn Ranks, from: usize, until: Instant) -> Result<Vec<u8>, Lo
 }
 
 /// Measures how far the clock of another rank is from that of this one.
-fn measure(ranks: &dyn Ranks, rank: usize, until: Instant) -> Result<Offset, Lost> {
-    let (mut best, mut enough) = (None::<(u64, Offset)>, None);
+fn measure(
+    ranks: &dyn Ranks,
+    rank: usize,
+    of_each: Duration,
+    until: Instant,
+) -> Result<Offset, Lost> {
+    let (mut best, mut enough) = (None::<Offset>, None);
     for _ in 0..QUESTIONS {
         let asked_ns = now_ns();
         ranks.send(rank, &[])?;
@@ -120,40 +193,130 @@ fn measure(ranks: &dyn Ranks, rank: usize, until: Instant) -> Result<Offset, Los
         let answered_ns = now_ns();
         let its_ns = answer.as_slice().try_into().map(u64::from_le_bytes);
         let its_ns = its_ns.map_err(|_| odd(ranks, rank, answer.len()))?;
-        let took_ns = answered_ns.saturating_sub(asked_ns);
-        if best.is_none_or(|(fastest_ns, _)| took_ns < fastest_ns) {
-            let middle_ns = asked_ns + took_ns / 2;
-            let offset_ns = its_ns.wrapping_sub(middle_ns) as i64;
-            best = Some((took_ns, Offset { offset_ns, uncertainty_ns: took_ns.div_ceil(2) }));
+        let offset = Offset::of_answer(asked_ns, its_ns, answered_ns);
+        if best.is_none_or(|best| offset.uncertainty_ns < best.uncertainty_ns) {
+            best = Some(offset);
         }
-        if Instant::now() >= *enough.get_or_insert_with(|| Instant::now() + OF_EACH) {
+        if Instant::now() >= *enough.get_or_insert_with(|| Instant::now() + of_each) {
             break;
         }
     }
-    Ok(best.expect("it was asked once at least").1)
+    Ok(best.expect("it was asked once at least"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ranks::memory;
+    use proptest::prelude::*;
     use std::thread;
 
     #[test]
     fn the_clock_of_one_machine_lies_within_the_uncertainty() {
         let until = Instant::now() + Duration::from_secs(60);
-        let mut all = memory::ranks(["a", "b", "c", "d", "e", "f"]);
-        let others = all.split_off(1);
-        let found = thread::scope(|scope| {
-            for rank in others {
-                scope.spawn(move || assert_eq!(offsets(&rank, until).unwrap(), None));
+        for center in [None, Some(0), Some(1), Some(5)] {
+            let measured = |ranks: &dyn Ranks| match center {
+                None => offsets(ranks, until).unwrap(),
+                Some(center) => offsets_from(ranks, center, until).unwrap(),
+            };
+            let mut all = memory::ranks(["a", "b", "c", "d", "e", "f"]);
+            let others = all.split_off(1);
+            let found = thread::scope(|scope| {
+                for rank in others {
+                    scope.spawn(move || assert_eq!(measured(&rank), None));
+                }
+                measured(&all[0]).unwrap()
+            });
+            let own = center.unwrap_or(0);
+            assert_eq!((found.len(), found[own]), (6, Offset::default()));
+            for offset in found {
+                assert!(offset.offset_ns.unsigned_abs() <= offset.uncertainty_ns, "{offset:?}");
             }
-            offsets(&all[0], until).unwrap().unwrap()
-        });
-        assert_eq!((found.len(), found[0]), (6, Offset::default()));
-        for offset in found {
-            assert!(offset.offset_ns.unsigned_abs() <= offset.uncertainty_ns, "{offset:?}");
         }
+    }
+
+    /// Two clocks that are made up: what the other one shows when the own one shows so much.
+    #[derive(Debug, Clone, Copy)]
+    struct Clocks {
+        ahead_ns: i64,
+        /// In ns per second.
+        faster: i64,
+    }
+
+    impl Clocks {
+        fn there(self, own_ns: u64) -> u64 {
+            let gained = i128::from(own_ns) * i128::from(self.faster) / 1_000_000_000;
+            own_ns.wrapping_add_signed(self.ahead_ns).wrapping_add(gained as u64)
+        }
+
+        fn offset_ns(self, own_ns: u64) -> i64 {
+            self.there(own_ns).wrapping_sub(own_ns) as i64
+        }
+
+        /// Asks from a moment on, with so much time under way there and back; gives the best answer, and when it came.
+        fn measured(self, mut now_ns: u64, trips_ns: &[(u64, u64)]) -> (Offset, u64) {
+            let mut best = None::<Offset>;
+            for (there_ns, back_ns) in trips_ns {
+                let its_ns = self.there(now_ns + there_ns);
+                let answered_ns = now_ns + there_ns + back_ns;
+                let offset = Offset::of_answer(now_ns, its_ns, answered_ns);
+                // No answer is wrong by more than it says, however uneven the two ways are.
+                let wrong_ns = offset.offset_ns.wrapping_sub(self.offset_ns(now_ns + there_ns));
+                assert!(wrong_ns.unsigned_abs() <= offset.uncertainty_ns, "{offset:?}");
+                if best.is_none_or(|best| offset.uncertainty_ns < best.uncertainty_ns) {
+                    best = Some(offset);
+                }
+                now_ns = answered_ns;
+            }
+            (best.expect("it was asked"), now_ns)
+        }
+    }
+
+    fn clocks() -> impl Strategy<Value = Clocks> {
+        (-1_000_000_000_000_000i64..1_000_000_000_000_000, -200_000i64..200_000)
+            .prop_map(|(ahead_ns, faster)| Clocks { ahead_ns, faster })
+    }
+
+    fn trips() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        proptest::collection::vec((0u64..3_000_000, 0u64..3_000_000), 1..64)
+    }
+
+    proptest! {
+        #[test]
+        fn latencies_are_right_to_what_is_told(
+            clocks in clocks(),
+            (before, after) in (trips(), trips()),
+            began_ns in 2_000_000_000_000_000u64..3_000_000_000_000_000,
+            runs_ns in 0u64..20_000_000_000,
+            datagrams in proptest::collection::vec((0.0..1.0, 0i64..50_000_000), 1..50),
+        ) {
+            let (before, from_ns) = clocks.measured(began_ns, &before);
+            let (after, _) = clocks.measured(from_ns + runs_ns, &after);
+            let known = Between { before, after };
+            for (at, latency_ns) in datagrams {
+                let sent_ns = from_ns + (runs_ns as f64 * at) as u64;
+                // As the receiver takes it, with the offset that was known then.
+                let stamped_ns = clocks.there(sent_ns).wrapping_sub(before.offset_ns as u64);
+                let taken_ns = (sent_ns as i64 + latency_ns).wrapping_sub(stamped_ns as i64);
+                let wrong_ns = taken_ns + known.since_before_ns() - latency_ns;
+                prop_assert!(
+                    wrong_ns.unsigned_abs() <= known.uncertainty_ns(),
+                    "wrong by {} ns: {:?}", wrong_ns, known
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_drift_is_wrong_by_half_of_it_at_the_ends() {
+        let at = |offset_ns, uncertainty_ns| Offset { offset_ns, uncertainty_ns };
+        let known = Between { before: at(-1000, 30), after: at(-1013, 20) };
+        assert_eq!(
+            (known.drift_ns(), known.since_before_ns(), known.uncertainty_ns()),
+            (-13, -6, 37)
+        );
+        let still = Between { before: at(70, 30), after: at(70, 40) };
+        assert_eq!((still.since_before_ns(), still.uncertainty_ns()), (0, 40));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Linux: clocks, affinity, timer slack, identity.
 
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read as _},
     net::TcpStream,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
     time::Duration,
 };
 
@@ -34,6 +36,13 @@ pub(crate) fn read_within(
 ) -> io::Result<usize> {
     stream.set_read_timeout(within)?;
     stream.read(bytes)
+}
+
+/// Whether other users may read a file, by its mode.
+pub(crate) fn others_can_read(path: &Path) -> bool {
+    const GROUP_AND_OTHERS: u32 = 0o044;
+    let is_open = |of: Metadata| of.is_file() && of.mode() & GROUP_AND_OTHERS != 0;
+    path.metadata().is_ok_and(is_open)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
@@ -87,4 +96,13 @@ pub(crate) fn open_own_executable() -> io::Result<File> {
 pub(crate) fn host_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
+}
+
+/// A time namespace (Linux 5.6) shifts the clock of its processes, man page time_namespaces(7).
+pub(crate) fn clock_id() -> Option<String> {
+    let host = host_id()?;
+    match std::fs::read_link("/proc/self/ns/time") {
+        Ok(namespace) => Some(format!("{host} {}", namespace.display())),
+        Err(_) => Some(host),
+    }
 }

@@ -68,8 +68,8 @@ impl Moves {
             }
             Engine::Uring => {
                 // An answer comes whatever became of the send, where any socket has room for all of it.
-                let minds_sends = !answered || window_bytes > FITS_ANY_SOCKET;
-                let mut ring = Ring::open(connections, bytes, minds_sends)?;
+                let wakes_for_sends = !answered || window_bytes > FITS_ANY_SOCKET;
+                let mut ring = Ring::open(connections, bytes, wakes_for_sends)?;
                 Pattern::new(run, 0).fill(0, ring.memory_of_sends());
                 Ok(Self::Ring(Box::new(ring)))
             }
@@ -131,8 +131,8 @@ impl Moves {
         }
     }
 
-    /// Waits until a socket is ready, or something became of a request, it is rung, or so long; answers how many are to
-    /// be attended to.
+    /// Waits until a socket is ready or something became of a request, its wake event is signalled, or so long; returns how
+    /// many are to be attended to.
     pub(super) fn wait(&mut self, timeout_ns: u64) -> io::Result<usize> {
         match self {
             Self::Calls(calls) => calls.set.wait(Some(timeout_ns)),

@@ -14,12 +14,13 @@ use super::{
 use crate::{
     clock::now_ns,
     hangs::{self, Hangs},
+    lock::lock,
     stop::{Stop, StopReason},
     sys,
 };
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
@@ -407,15 +408,11 @@ impl<'a> Leader<'a> {
             last.cpu_ns = outcomes.iter().map(|outcome| outcome.cpu_ns).sum();
             self.to = Some(last);
         }
+        self.report_rest(outcomes.iter().map(|outcome| outcome.ended_ns).max(), watch);
         let seen = Seen {
             began_ns: self.began_ns,
             open_max: self.open_max,
-            source_addresses: self
-                .shared
-                .sources
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .used(),
+            source_addresses: lock(&self.shared.sources).used(),
             window: self.from.zip(self.to).map(|(from, to)| Window::between(&from, &to)),
             holds: self.holds,
             file_bytes: self.shared.file.as_ref().map(SentFile::bytes),
@@ -463,23 +460,34 @@ impl<'a> Leader<'a> {
         }
         if now >= self.next_line_ns {
             let every = self.spec.interval.map_or(NEVER, ns);
-            let reading = self.read(now);
-            let counts = reading.counts.since(&self.reported.counts);
-            watch(Event::Interval(Progress {
-                from_ns: self.reported.at_ns - self.began_ns,
-                to_ns: now - self.began_ns,
-                open: self.open(),
-                attempted: reading.counts.attempted,
-                connected: reading.counts.connected,
-                messages: counts.messages_over,
-                bytes_sent: counts.bytes_sent,
-                bytes_received: counts.bytes_received,
-            }));
-            self.reported = reading;
+            self.report(self.read(now), watch);
             while self.next_line_ns <= now {
                 self.next_line_ns = self.next_line_ns.saturating_add(every);
             }
         }
+    }
+
+    /// What was counted since the last interval, so that all of them add up to the load.
+    fn report_rest(&mut self, ended_ns: Option<u64>, watch: &mut dyn FnMut(Event<'_>)) {
+        let reading = self.read(ended_ns.unwrap_or(0).max(self.reported.at_ns + 1));
+        if self.spec.interval.is_some() && reading.counts != self.reported.counts {
+            self.report(reading, watch);
+        }
+    }
+
+    fn report(&mut self, reading: Reading, watch: &mut dyn FnMut(Event<'_>)) {
+        let counts = reading.counts.since(&self.reported.counts);
+        watch(Event::Interval(Progress {
+            from_ns: self.reported.at_ns - self.began_ns,
+            to_ns: reading.at_ns - self.began_ns,
+            open: self.open(),
+            attempted: reading.counts.attempted,
+            connected: reading.counts.connected,
+            messages: counts.messages_over,
+            bytes_sent: counts.bytes_sent,
+            bytes_received: counts.bytes_received,
+        }));
+        self.reported = reading;
     }
 
     fn look_at_memory(&mut self) {

@@ -84,7 +84,7 @@ enum State {
     Connecting,
     Open,
     /// The first bytes look like a refusal; nothing more is sent.
-    Listening,
+    ReadsRefusal,
     /// The server was told that nothing follows; answers may still come.
     Ending,
     /// A send failed; what can still be received is.

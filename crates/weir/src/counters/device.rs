@@ -10,7 +10,7 @@ counters! {
     completed,
     /// I/Os that it did not complete.
     failed,
-    /// Those of them that were called back, since the run ended.
+    /// Those of them that were cancelled, since the run ended.
     cancelled,
     /// Completed I/Os that brought nothing, though something was asked for.
     empty,

@@ -3,9 +3,9 @@
 //! What holds on every provider:
 //!
 //! - A queue has memory for a number of I/Os, its depth, and never more under way.
-//! - An I/O that was started comes back exactly once, called back or not, and its memory is the
+//! - An I/O that was started comes back exactly once, cancelled or not, and its memory is the
 //!   kernel's until then.
-//! - A queue that goes calls back what is under way and waits for it; what has not come back after
+//! - A queue that goes cancels what is under way and waits for it; what has not come back after
 //!   [`PATIENCE`] keeps its memory for ever, which is counted ([`Region::leaked`]).
 //! - A completion names its I/O by slot and generation; one that is late hits nothing.
 //!
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a queue that goes waits for I/Os that it called back.
+/// How long a queue that goes waits for I/Os that it cancelled.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One I/O, from when it was issued until it is finished.
@@ -38,8 +38,8 @@ pub struct Issue {
 pub enum Outcome {
     /// It is over, and has read or written so many bytes.
     Moved(usize),
-    /// It was called back before it moved anything.
-    CalledBack,
+    /// It was cancelled before it moved anything.
+    Cancelled,
     /// The system's answer.
     Failed(io::Error),
 }
@@ -132,9 +132,9 @@ contract! {
             each: impl FnMut(Issue, Outcome, &[u8]),
         ) -> io::Result<usize>;
 
-        /// Asks for everything under way to be called back; it comes by the next takes. To be asked again
+        /// Asks for everything under way to be cancelled; it comes by the next takes. To be asked again
         /// while something is under way.
-        fn call_back(&mut self, calls: &Counters);
+        fn cancel_all(&mut self, calls: &Counters);
 
         /// What was obtained, to be stated beside every figure: name and value.
         fn granted(&self) -> Vec<(&'static str, String)>;

@@ -166,7 +166,7 @@ impl<H> Running<H> {
 }
 
 impl<H: Handler> Running<H> {
-    /// Ends it: issues no more, calls back what waits, and takes everything back.
+    /// Ends it: issues no more, cancels what waits, and takes everything back.
     pub fn stop(self) -> Final<H> {
         let Final { threads, elapsed, buffers, errors, failure } = self.run.stop();
         let threads = threads.into_iter().map(ThreadFinal::with_handler).collect();
@@ -213,7 +213,7 @@ impl Started {
 
 impl<H> Final<H> {
     /// What was under way when a thread ended in the middle (a panic, a queue that failed, or one that
-    /// got nothing back in time) came back to nobody: it was called back.
+    /// got nothing back in time) came back to nobody: it was cancelled.
     fn settle(&mut self) {
         let total = self.total();
         let lost = total.issued.saturating_sub(total.completed + total.failed);

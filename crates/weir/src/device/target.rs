@@ -174,7 +174,7 @@ impl Device {
     }
 }
 
-/// The longest delay of a timer. A thread that waits in a read of it is not called back.
+/// The longest delay of a timer. A thread that waits in a read of it is not cancelled.
 pub const MOST_DELAY: Duration = Duration::from_secs(1);
 
 /// A time in the largest unit in which it is a whole number.

@@ -209,7 +209,7 @@ fn pairs(count: usize) -> Vec<Pair> {
     (0..count).map(|_| Pair::at(&listener)).collect()
 }
 
-/// Waits until all of these were told, and answers all that was.
+/// Waits until all of these were told, and returns all that was.
 fn told<M: Mechanism>(set: &mut M, expected: &[u32]) -> BTreeSet<u32> {
     let by = Instant::now() + LONG.unwrap();
     let mut all = BTreeSet::new();
@@ -221,7 +221,7 @@ fn told<M: Mechanism>(set: &mut M, expected: &[u32]) -> BTreeSet<u32> {
     all
 }
 
-/// Waits until nothing is told any more, which is soon unless something is ready, and answers what was
+/// Waits until nothing is told any more, which is soon unless something is ready, and returns what was
 /// told until then.
 fn quiet<M: Mechanism>(set: &mut M) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();

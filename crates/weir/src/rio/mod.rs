@@ -414,7 +414,7 @@ pub(crate) fn line_and_payload(slice: &mut Slice) -> (&mut Line, &mut [u8]) {
 
 const NO_LINE: &str = "slices of registered I/O have room for a context";
 
-/// Says in a slice where the datagram in it came from; answers what its completion says.
+/// Says in a slice where the datagram in it came from; returns what its completion says.
 pub(crate) fn received(slice: &mut Slice, arrival: &Arrival) -> Received {
     context::write(line_and_payload(slice).0, arrival)
 }

@@ -320,7 +320,7 @@ contract! {
         /// There is no place for it, or what the system answered.
         fn adopt(&mut self, stream: &crate::stream::Stream) -> io::Result<StreamId>;
 
-        /// Receives: until told not to, or once for each time that it is asked ([`Receiving`]). Answers
+        /// Receives: until told not to, or once for each time that it is asked ([`Receiving`]). Says
         /// whether there is a slice, where one must be posted.
         #[must_use]
         fn receive(&mut self, connection: StreamId) -> bool;

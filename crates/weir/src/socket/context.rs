@@ -278,7 +278,7 @@ fn source(line: &Line) -> SocketAddr {
     }
 }
 
-/// Writes where a datagram came from into the line in front of its payload, and answers what its completion says.
+/// Writes where a datagram came from into the line in front of its payload, and returns what its completion says.
 pub(crate) fn write(line: &mut Line, arrival: &Arrival) -> Received {
     let received = arrival.received();
     write_source(line, &arrival.from);

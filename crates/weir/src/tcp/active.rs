@@ -58,7 +58,7 @@ impl Active {
         false
     }
 
-    /// The connection of this slot is closed. Answers whose turn has come, if anybody's.
+    /// The connection of this slot is closed. Returns whose turn has come, if anybody's.
     #[must_use]
     pub(super) fn leave(&mut self, slot: u32) -> Option<u32> {
         let place = self.places.get_mut(slot as usize)?;

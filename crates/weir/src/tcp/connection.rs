@@ -146,7 +146,7 @@ impl<H: Handler> Connection<H> {
         inbox.put_back(mail);
     }
 
-    /// Takes what was received, at least one byte. Answers how many bytes, from the beginning, are
+    /// Takes what was received, at least one byte. Returns how many bytes, from the beginning, are
     /// to be sent back before anything else; [`echoed`](Self::echoed) is told what became of them.
     #[inline]
     #[must_use]
@@ -155,7 +155,7 @@ impl<H: Handler> Connection<H> {
         worker.counters.bytes_received.add(bytes.len() as u64);
         self.last_received = worker.clock.now();
         self.has_received = true;
-        if self.is_deaf() || self.must_close() {
+        if self.discards_input() || self.must_close() {
             worker.counters.bytes_discarded.add(bytes.len() as u64);
             return 0;
         }
@@ -254,7 +254,7 @@ impl<H: Handler> Connection<H> {
 
     /// The peer has sent all that it will.
     pub fn ended(&mut self, worker: &mut Worker<H>) {
-        if std::mem::replace(&mut self.ended, true) || self.is_deaf() {
+        if std::mem::replace(&mut self.ended, true) || self.discards_input() {
             return;
         }
         self.call(worker, Echo::Nothing, |handler, output| handler.on_end(output));
@@ -296,7 +296,7 @@ impl<H: Handler> Connection<H> {
 
     /// Whether what comes from the peer is dropped.
     #[inline]
-    pub(super) fn is_deaf(&self) -> bool {
+    pub(super) fn discards_input(&self) -> bool {
         self.stopped || (self.finished && !(self.hears && self.reason.is_none()))
     }
 
@@ -315,7 +315,7 @@ impl<H: Handler> Connection<H> {
     #[inline]
     fn receives(&self, limits: &Limits) -> bool {
         // What comes when it has finished is dropped, whatever its handler asked for.
-        let held = (self.receive_paused || self.waits) && !self.is_deaf();
+        let held = (self.receive_paused || self.waits) && !self.discards_input();
         !self.ended && !held && (self.hears || !self.is_full(limits))
     }
 
@@ -375,13 +375,28 @@ impl<H: Handler> Connection<H> {
         self.alarm
     }
 
+    /// Sets its times in the clock of the thread that serves it under this number. `armed` is when its timer fires: one
+    /// that fires too early is set again, and only one that would be late is moved.
+    #[inline]
+    pub(super) fn set_times(&self, worker: &mut Worker<H>, slot: u32, armed: &mut Tick) {
+        if let Some(due) = self.deadline(&worker.limits)
+            && due < *armed
+        {
+            *armed = due;
+            worker.clock.set(slot, due);
+        }
+        if self.alarm != Moment::NEVER {
+            worker.clock.set_alarm(slot, self.alarm);
+        }
+    }
+
     /// Each time that it may run out of, and what for.
     #[inline]
     fn deadlines(&self, limits: &Limits) -> [Option<Deadline>; 2] {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
         let silence = if self.has_received { limits.idle } else { limits.silent };
         // While nothing is received from it, its silence is the server's own doing.
-        let heard = (!(self.fin_sent && self.is_deaf()) && self.receives(limits))
+        let heard = (!(self.fin_sent && self.discards_input()) && self.receives(limits))
             .then(|| {
                 silence
                     .map(|time| (after(self.last_received, time), (|| Reason::Silent) as fn() -> _))
@@ -389,7 +404,7 @@ impl<H: Handler> Connection<H> {
             .flatten();
         let stalled = if !self.queue.is_empty() || self.lent > 0 {
             limits.stalled
-        } else if self.fin_sent && !self.ended && self.is_deaf() {
+        } else if self.fin_sent && !self.ended && self.discards_input() {
             Some(limits.linger)
         } else {
             None
@@ -419,7 +434,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Ends it, tells the handler, and answers the reason. Whoever calls it drops the stream next.
+    /// Ends it, tells the handler, and returns the reason. Whoever calls it drops the stream next.
     pub fn close(mut self, worker: &mut Worker<H>) -> Reason {
         let reason = self.reason.take().map_or(Reason::Finished, |reason| *reason);
         self.reach.hang_up();
@@ -441,7 +456,7 @@ impl<H: Handler> Connection<H> {
         reason
     }
 
-    /// Calls the handler, and answers whether it asked for an echo.
+    /// Calls the handler, and says whether it asked for an echo.
     #[inline]
     pub(super) fn call(
         &mut self,

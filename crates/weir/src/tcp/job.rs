@@ -432,7 +432,7 @@ mod tests {
         Listener::bind(address, options)
     }
 
-    /// Starts it with three threads, has them serve, and answers what it says of its sockets.
+    /// Starts it with three threads, has them serve, and returns what it says of its sockets.
     fn serve(design: impl Design, alone: bool) -> Option<String> {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into());
         let echo = |_| |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap();

@@ -29,7 +29,7 @@ impl<T> Lingering<T> {
         Self { waiting: VecDeque::new(), most, time }
     }
 
-    /// One more. Answers who is to be closed now.
+    /// One more. Returns who is to be closed now.
     #[must_use]
     pub(super) fn add(&mut self, one: T, now: Instant) -> Option<T> {
         self.waiting.push_back((now + self.time, one));

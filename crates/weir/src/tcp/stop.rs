@@ -11,7 +11,7 @@ impl<H: Handler> Connection<H> {
     /// already; then the handler is told, and it finishes.
     pub fn finish_after(&mut self, worker: &mut Worker<H>, bytes: usize) {
         self.left = NonZeroUsize::new(bytes);
-        if self.left.is_some() || self.is_deaf() {
+        if self.left.is_some() || self.discards_input() {
             return;
         }
         if self.has_mail() {

@@ -413,7 +413,7 @@ impl Exits {
         result.and_then(|failed| failed.map_or(Ok(()), |e| Err(NotTaken::Failed(e))))
     }
 
-    /// Sends, and counts that; answers the first error of the system's.
+    /// Sends, and counts that; returns the first error of the system's.
     fn send_now(
         &self,
         by: Option<u32>,

@@ -191,7 +191,7 @@ impl<H: Handler> Worker<H> {
     }
 
     /// Gives what arrived to the handler: a datagram, or one after the other where it is several.
-    /// `payload` is the whole buffer it was received into. Answers what shall go back to its
+    /// `payload` is the whole buffer it was received into. Returns what shall go back to its
     /// source: the span at the beginning of the buffer. `between` sends the replies of a datagram
     /// that another follows; those of the last are left.
     ///

@@ -35,7 +35,11 @@ mod there {
             },
         },
         path::{Path, PathBuf},
-        sync::atomic::{AtomicU32, Ordering::Relaxed},
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering::Relaxed},
+        },
+        time::Duration,
     };
     use weir::{
         Error,
@@ -388,23 +392,34 @@ mod there {
         Ok(())
     }
 
-    /// A socket that is bound already, which one server takes after the other. What comes in between waits.
-    fn unix_that_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped> {
+    /// A socket that is bound already, for servers that are given it, and its name.
+    fn bound(subject: &Subject) -> Result<(UnixDatagram, UnixAddress), Skipped> {
         has_them(subject)?;
         let name = UnixAddress::from(any_path());
-        let path = name.path().expect("a path");
-        let socket = UnixDatagram::bind(path).expect("a path that is free");
+        let socket = UnixDatagram::bind_addr(&address(&name)).expect("a path that is free");
+        Ok((socket, name))
+    }
+
+    /// A server that echoes on it.
+    fn serve(subject: &Subject, socket: &UnixDatagram) -> (Running<Boxed>, Arc<Log>) {
+        let given = socket.try_clone().expect("one more descriptor");
+        let server = Server::from_unix(given).expect("it is bound").limits(echo_limits());
+        subject.log_with(&server, Answer::Echo)
+    }
+
+    /// A socket that is bound already, which one server takes after the other. What comes in between waits.
+    fn unix_that_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped> {
+        let (socket, name) = bound(subject)?;
         let client = Client::new();
         for round in 0..4 {
             client.send(&[round; 5], &name); // it waits
-            let given = socket.try_clone().expect("one more descriptor");
-            let server = Server::from_unix(given).expect("it is bound").limits(echo_limits());
-            let (server, log) = subject.log_with(&server, Answer::Echo);
+            let (server, log) = serve(subject, &socket);
             assert_eq!(server.unix_addresses(), std::slice::from_ref(&name));
             assert_eq!(client.receive(&name), [round; 5]);
             client.ask(&[round; 7], &name);
             let _ = stop(server, &log);
         }
+        let path = name.path().expect("a path");
         assert!(path.exists(), "whoever made the file removes it");
         fs::remove_file(path).expect("our file");
         // Sockets that cannot be served.
@@ -419,23 +434,24 @@ mod there {
 
     /// A socket that is bound already, which another who has it shuts down: nothing will come any more, so the server ends, and
     /// says why, instead of being told for ever that something came. The provider `uring` is not told of it: there the server
-    /// waits until it is stopped.
+    /// sleeps until it is stopped.
     fn unix_that_another_shuts(subject: &Subject) -> Result<(), Skipped> {
-        has_them(subject)?;
-        let name = UnixAddress::from(any_path());
-        let path = name.path().expect("a path");
-        let socket = UnixDatagram::bind(path).expect("a path that is free");
-        let given = socket.try_clone().expect("one more descriptor");
-        let server = Server::from_unix(given).expect("it is bound").limits(echo_limits());
-        let (server, _log) = subject.log_with(&server, Answer::Echo);
+        let (socket, name) = bound(subject)?;
+        let (server, _log) = serve(subject, &socket);
         let client = Client::new();
         client.ask(b"before", &name);
         socket.shutdown(std::net::Shutdown::Read).expect("it is open");
+        fs::remove_file(name.path().expect("a path")).expect("our file");
         if subject.name().contains("/uring") {
+            let waits = || server.counters().iter().map(|of| of.waits).sum::<u64>();
+            let before = waits();
+            assert!(!server.wait_for(Duration::from_millis(50)), "it was told");
+            // For what was under way. In that time one that is woken for ever waits tens of thousands of times.
+            let since = waits() - before;
+            assert!(since <= 100 * u64::from(subject.threads()), "{since} waits for nothing");
             let report = server.stop();
             assert_whole(&report);
             assert_eq!(report.total().datagrams, 1);
-            fs::remove_file(path).expect("our file");
             return Ok(());
         }
         assert!(server.wait_for(PATIENCE), "it goes on");
@@ -443,7 +459,6 @@ mod there {
         let why = report.failure.as_ref().expect("it did not end by itself").to_string();
         assert!(why.contains("shut it down"), "{why}");
         assert_slices(&report);
-        fs::remove_file(path).expect("our file");
         Ok(())
     }
 

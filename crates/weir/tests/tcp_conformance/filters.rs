@@ -9,7 +9,10 @@ use socket2::{Domain, Socket, Type};
 use std::{
     io::{Read, Write},
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 use weir::{
@@ -176,16 +179,26 @@ fn refuses_beyond_a_number_of_an_address(subject: &Subject) -> Result<(), Skippe
 fn limits_the_rate(subject: &Subject) -> Result<(), Skipped> {
     const BURST: Duration = Duration::from_millis(200);
     let pauses_at = |rate: u64| {
+        // The most that one receive brought.
+        let most = Arc::new(AtomicU64::new(0));
+        let noted = Arc::clone(&most);
+        let notes = move |_| {
+            let noted = Arc::clone(&noted);
+            move |bytes: &mut [u8], output: &mut Output<'_>| {
+                noted.fetch_max(bytes.len() as u64, Relaxed);
+                echo(bytes, output);
+            }
+        };
         let bytes = RateLimit::new(Some(rate), None).burst(BURST);
-        let (server, log) = subject.start(&server(), bytes.handlers(|_| echo));
+        let (server, log) = subject.start(&server(), bytes.handlers(notes));
         let to = server.local_addresses()[0];
         let mut client = Client::connect(to, 1);
-        let since = Instant::now();
-        client.exchange(rate / 2, &mut Random(3));
+        let (total, since) = (rate / 2, Instant::now());
+        client.exchange(total, &mut Random(3));
         let took = since.elapsed();
-        // What is received before a pause is known may go beyond the burst, and a tick may come early.
-        let least = Duration::from_millis(500) - BURST - 2 * TICK;
-        assert!(took >= least, "it took only {took:?}");
+        // The last receive was made when all before it were paid for, but for the burst.
+        let paid = Duration::from_micros((total - most.load(Relaxed)) * 1_000_000 / rate);
+        assert!(took >= paid.saturating_sub(BURST), "it took only {took:?}, {paid:?} of {rate}/s");
         let mut other = Client::connect(to, 2);
         other.ping();
         drop((client, other));
@@ -194,13 +207,15 @@ fn limits_the_rate(subject: &Subject) -> Result<(), Skipped> {
         total.pauses > 0
     };
     assert!([200_000, 40_000, 8000].into_iter().any(pauses_at), "it never pauses");
-    let messages = RateLimit::new(None, Some(100)).burst(BURST);
+    const PER_S: u32 = 100;
+    let messages = RateLimit::new(None, Some(PER_S.into())).burst(BURST);
     let (server, log) = subject.start(&super::support::server(), messages.handlers(|_| echo));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     let since = Instant::now();
     (0..50).for_each(|_| client.ping());
     let took = since.elapsed();
-    assert!(took >= Duration::from_millis(500) - BURST - TICK, "it took only {took:?}");
+    let paid = Duration::from_secs(1) / PER_S * 49;
+    assert!(took >= paid - BURST, "it took only {took:?}");
     drop(client);
     stop(server, &log);
     Ok(())

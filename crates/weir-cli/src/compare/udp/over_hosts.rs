@@ -30,9 +30,9 @@ pub(super) fn check(args: &UdpArgs) -> Result<(), Failure> {
     }
 }
 
-/// Adapts rows and loads. What this machine lacks the server's may have. One-way latency is not known between hosts: a
-/// paced load that nobody asked for by name is answered, so that round trips tell of latency; others are ranked by what
-/// arrives.
+/// Adapts rows and loads. What this machine lacks the server's may have. One-way latency may not be known between hosts, as it
+/// depends on how well their clocks can be compared: a paced load that nobody asked for by name is answered, so that round
+/// trips tell of latency; others are ranked by what arrives.
 pub(super) fn adapt(
     args: &UdpArgs,
     hosts: &Hosts,

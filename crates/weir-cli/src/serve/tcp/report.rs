@@ -98,12 +98,13 @@ pub fn interval(elapsed: Duration, then: &Totals, now: &Totals) -> String {
     )
 }
 
-/// The figures of one interval, for programs; the times are seconds since the server began.
-pub fn fields(from_s: f64, to_s: f64, then: &Totals, now: &Totals) -> Value {
+/// The figures of one interval, for programs; its times are since the server began.
+pub fn fields([from, to]: [Duration; 2], then: &Totals, now: &Totals) -> Value {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let counted = now.counters.since(&then.counters);
     json!({
-        "from_s": from_s,
-        "to_s": to_s,
+        "from_ns": ns(from),
+        "to_ns": ns(to),
         "open": now.open,
         "accepted": counted.accepted,
         "receives": counted.messages,

@@ -36,6 +36,7 @@ fn what_a_server_has_not_taken_yet_is_still_to_come() {
             warm_up_run: None,
             window_ms: 10,
             reply_bytes: None,
+            clock_offset_ns: None,
         },
         peer: any.ip(),
         local: any.ip(),

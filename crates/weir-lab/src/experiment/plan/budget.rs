@@ -108,7 +108,7 @@ impl Time {
         format!(
             "not even the checks of the {of} rows fit in the {} s requested; not checked: {}; give it more \
              time (-t), or compare fewer designs (--design)",
-            self.seconds,
+            seconds(self.seconds),
             list(&shortened(rows.to_vec()))
         )
     }
@@ -118,9 +118,14 @@ impl Time {
         format!(
             "the checks left no time for a run within the {} s requested; give it more time (-t), or \
              compare fewer designs (--design)",
-            self.seconds
+            seconds(self.seconds)
         )
     }
+}
+
+/// Seconds to a tenth: those of a kind of comparison are a part of all, and no round number.
+fn seconds(seconds: f64) -> f64 {
+    (seconds * 10.0).round() / 10.0
 }
 
 /// Why there are no figures, where no row can run or passed its check.

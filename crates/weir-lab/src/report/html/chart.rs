@@ -465,14 +465,14 @@ impl Picture {
         let (across, up) = (&lines.across, &lines.up);
         let x = |value: f64| percent(INSET + (RIGHT - INSET - 2.0) * across.scale.share(value));
         let place = |scale: &Scale, value: f64| HEIGHT - (HEIGHT - TOP) * scale.share(value);
-        let y = |value: f64| short(place(&up.scale, value));
+        let y = |value: f64| two_decimals(place(&up.scale, value));
         let ticks = |scale: &Scale| {
             html! {
                 g.ticks data-log=(scale.log) style=[(scale.log != up.scale.log).then_some("display:none")] {
                     @for tick in scale.ticks() {
                         @let y = place(scale, tick);
-                        line x1="0" x2="100%" y1=(short(y)) y2=(short(y)) {}
-                        text x="0" y=(short(y - 3.0)) { ((up.text)(tick)) }
+                        line x1="0" x2="100%" y1=(two_decimals(y)) y2=(two_decimals(y)) {}
+                        text x="0" y=(two_decimals(y - 3.0)) { ((up.text)(tick)) }
                     }
                 }
             }
@@ -487,7 +487,7 @@ impl Picture {
             html! {
                 @for pair in stops.windows(2) {
                     line.diagonal x1=(x(pair[0])) x2=(x(pair[1])) y1=(y(pair[0])) y2=(y(pair[1]))
-                        data-v=(six(pair[0])) data-w=(six(pair[1])) {}
+                        data-v=(six_digits(pair[0])) data-w=(six_digits(pair[1])) {}
                 }
             }
         };
@@ -533,12 +533,12 @@ fn mark_of(mark: &Mark, at: &dyn Fn(f64) -> String) -> Markup {
             }
         },
         Mark::Dot { value, across, counts, said } => html! {
-            circle class=(if *counts { "dot" } else { "dot out" }) cx=(at(*value)) cy=(short(y + across * 5.0)) r="2.5"
-                data-v=(six(*value)) { title { (said) } }
+            circle class=(if *counts { "dot" } else { "dot out" }) cx=(at(*value)) cy=(two_decimals(y + across * 5.0)) r="2.5"
+                data-v=(six_digits(*value)) { title { (said) } }
         },
         Mark::Placed { share, across, counts, said } => html! {
             circle class=(if *counts { "dot" } else { "dot out" }) cx=(percent(LEFT + (RIGHT - LEFT) * share))
-                cy=(short(y + across * 9.0)) r="2.5" { title { (said) } }
+                cy=(two_decimals(y + across * 9.0)) r="2.5" { title { (said) } }
         },
         Mark::Span(class, low, high, said) => html! {
             line class=(class) x1=(at(*low)) x2=(at(*high)) y1=(y) y2=(y) data-v=(low) data-w=(high) {
@@ -670,25 +670,28 @@ fn shortened(name: &str, group: &str) -> String {
 }
 
 fn percent(value: f64) -> String {
-    format!("{}%", short(value))
+    format!("{}%", two_decimals(value))
 }
 
 /// A place with at most two decimals.
-fn short(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+fn two_decimals(value: f64) -> String {
+    without_zeros(&format!("{value:.2}"))
 }
 
 /// A figure of one of many marks: six digits are more than a picture shows.
-fn six(value: f64) -> String {
+fn six_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0".into();
     }
     let places = (5 - value.abs().log10().floor() as i32).clamp(0, 9);
-    let text = format!("{value:.*}", places as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    without_zeros(&format!("{value:.*}", places as usize))
+}
+
+/// A number without zeros at the end of its decimals.
+fn without_zeros(number: &str) -> String {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => number.to_owned(),
     }
 }
 
@@ -744,7 +747,10 @@ mod tests {
 
     #[test]
     fn figures_of_marks_are_short() {
-        assert_eq!((six(1_076_001.66), six(0.123_456_789)), ("1076002".into(), "0.123457".into()));
-        assert_eq!((short(12.0), short(12.345)), ("12".into(), "12.35".into()));
+        assert_eq!(
+            (six_digits(1_076_001.66), six_digits(0.123_456_789)),
+            ("1076002".into(), "0.123457".into())
+        );
+        assert_eq!((two_decimals(12.0), two_decimals(12.345)), ("12".into(), "12.35".into()));
     }
 }

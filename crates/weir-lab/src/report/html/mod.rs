@@ -317,15 +317,21 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
     }
 }
 
-/// How often and how long a load was run.
+/// How often and how long a load was run: where it was less often than planned, how often it was.
 fn schedule(load: &Load) -> String {
     let of = |name: &str| load.value[name].as_u64();
     let Some(rounds) = of("rounds") else { return String::new() };
+    let blocks = load.rows().flat_map(|row| items(&row.value["runs"]));
+    let made =
+        blocks.filter_map(|run| run["block"].as_u64()).max().map(|block| block.saturating_add(1));
+    let rounds = match made.filter(|made| *made < rounds) {
+        Some(made) => format!("{made} of {rounds} rounds"),
+        None => number_of(rounds as usize, "round"),
+    };
     let length = of("run_ms").map(|ms| format!(" of {ms} ms"));
     let warmup = of("warmup_ms").map(|ms| format!(" after {ms} ms of warm-up"));
     format!(
-        "{}{}{}, interleaved in random order.",
-        number_of(rounds as usize, "round"),
+        "{rounds}{}{}, interleaved in random order.",
         length.unwrap_or_default(),
         warmup.unwrap_or_default()
     )

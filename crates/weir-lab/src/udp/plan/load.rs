@@ -139,8 +139,8 @@ pub struct Load {
     /// For how long the server's sockets poll their device's queue before they wait, in microseconds;
     /// `None` leaves it off.
     pub busy_poll_us: Option<u64>,
-    /// Whether server and generators are on different hosts, whose clocks have nothing in common: one-way latency is not
-    /// known then.
+    /// Whether server and generators are on different hosts, whose clocks have nothing in common: whether one-way latency is
+    /// known depends on how well they were compared then.
     pub over_hosts: bool,
     /// Which rows it is for.
     pub takes: Takes,

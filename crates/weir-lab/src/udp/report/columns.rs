@@ -17,7 +17,7 @@ pub fn of(results: &Results, load: usize) -> Vec<Column<Udp>> {
     let of = results.loads[load];
     let mut columns = match (of.burst(), of.is_paced(), of.replies.is_some()) {
         (Some(_), _, _) => burst(),
-        (None, true, false) if of.over_hosts => throughput(),
+        (None, true, false) if of.over_hosts => paced_over_hosts(),
         (None, true, false) => latency(),
         (None, false, false) => throughput(),
         (None, true, true) => round_trips(),
@@ -45,11 +45,7 @@ fn throughput() -> Vec<Column<Udp>> {
         Column::to_best(),
         Column::to_measure("× trad.\n", "the same to the figure of the traditional design"),
         Column::of(&CPU),
-        Column::figure(
-            "latency µs\np50/p99",
-            "that of the paced load, which has a table",
-            borrowed,
-        ),
+        Column::figure(LATENCY, "that of the paced load, which has a table", borrowed),
         Column::limited_by(),
         batches(),
         Column::entries(&KERNEL_ENTRIES),
@@ -58,6 +54,17 @@ fn throughput() -> Vec<Column<Udp>> {
         Column::of(&MEMORY),
         drops(),
     ]
+}
+
+const LATENCY: &str = "latency µs\np50/p99";
+
+/// What a pace over hosts shows, which is ranked by what arrives: its latency may be known or not.
+fn paced_over_hosts() -> Vec<Column<Udp>> {
+    let mut columns = throughput();
+    if let Some(at) = columns.iter().position(|column| column.heading == LATENCY) {
+        columns.splice(at..=at, [Column::of(&LATENCY_P50), Column::of(&LATENCY_P99)]);
+    }
+    columns
 }
 
 /// What a burst shows: what was taken, where the rest was lost, and what memory there was beforehand.
@@ -204,7 +211,7 @@ fn borrowed(at: &At<Udp>) -> String {
 
 const DROPS: &str = "drops\ndev/cpu/sock";
 
-/// The same over hosts, where datagrams pass two places more.
+/// Drops between hosts, where datagrams pass two places more.
 fn drops_over_network() -> Column<Udp> {
     let about = "percent of sent, at the senders' devices, in the network between the hosts, at the server's device, at \
                  the queue of the CPU, at the socket; ? not visible, ~ by the machine's count";

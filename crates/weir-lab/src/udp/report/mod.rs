@@ -94,10 +94,7 @@ impl Reported for Udp {
             ),
         };
         if of.hosts.is_some() {
-            said.push(
-                "one-way latency is known only where both ends have one clock; round trips are known anywhere (--reply)"
-                    .into(),
-            );
+            said.extend(one_way_latency(results));
         }
         said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
         said.extend(results.machine.hardware());
@@ -311,6 +308,30 @@ fn checked(results: &Results) -> Option<String> {
 fn start_skews(results: &Results) -> Vec<(u64, u64)> {
     let of = |sample: &Sample| Some((sample.start_skew_ns?, sample.start_skew_uncertainty_ns?));
     results.samples().filter_map(of).collect()
+}
+
+/// How right one-way latencies between hosts are, or why they are not told.
+fn one_way_latency(results: &Results) -> Option<String> {
+    let compared: Vec<&Sample> = results.samples().filter(|of| !of.clocks.is_empty()).collect();
+    let most_ns = compared.iter().filter_map(|of| of.latency_uncertainty_ns).max();
+    let withheld: Vec<&str> =
+        compared.iter().filter_map(|of| of.latency_withheld.as_deref()).collect();
+    let left_out = withheld.first().map(|why| {
+        format!(
+            "left out in {} of {} runs, such as this: {why} (round trips need one clock: --reply)",
+            withheld.len(),
+            compared.len()
+        )
+    });
+    let told = most_ns.map(|ns| match ns {
+        0 => "all hosts have one clock".to_owned(),
+        ns => format!(
+            "by clocks that were compared before and after each run, ± {:.0} µs",
+            (ns as f64 / 1e3).ceil()
+        ),
+    });
+    let said: Vec<String> = told.into_iter().chain(left_out).collect();
+    (!said.is_empty()).then(|| format!("one-way latency: {}", said.join("; ")))
 }
 
 /// Whether what arrives under a load can stand beside what was published: that was offered evenly, too, as a share of a

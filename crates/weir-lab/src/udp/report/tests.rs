@@ -37,6 +37,29 @@ fn the_first_screen_has_the_conclusion_and_the_table_that_decides() {
     golden("screen-of-a-part.txt", &screen(&document(&fixture::swept()), 100, LINES_OF_A_PART));
 }
 
+/// On one page, the numbers of the designs without a rank are one number, and rounds that do not count are told of.
+#[test]
+fn numbers_of_designs_and_rounds_agree() {
+    let mut results = fixture::results();
+    // Ranked is one, undecided another: all others, and the second name, have no rank.
+    for row in [0, 3, 4] {
+        results.cells[0][row] = Default::default();
+    }
+    results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+    let text = screen(&document(&results), 200, LINES).replace('\n', " ");
+    assert!(text.contains("of the 2 designs that could be ranked (4 could not)"), "{text}");
+    assert!(text.contains("Not ranked: 4 designs;"), "{text}");
+    let page = report(&results, 200);
+    assert!(page.contains("saturation, 64 B: 3 of 8 rounds of 600 ms"), "{page}");
+
+    let mut results = fixture::results();
+    results.cells[0][1].samples.remove(7);
+    let sentences = |results| document(results)["conclusion"]["sentences"].to_string();
+    let said = "Based on 8 rounds, of which 7 or more count for each comparison with rio-hybrid";
+    assert!(sentences(&results).contains(said), "{}", sentences(&results));
+    assert!(sentences(&fixture::results()).contains("Based on 8 rounds, at 95 %"));
+}
+
 #[test]
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";

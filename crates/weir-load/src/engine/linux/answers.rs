@@ -7,7 +7,7 @@
 use std::{io, mem, os::fd::AsRawFd, ptr};
 
 use super::gso::set_option;
-use crate::engine::{Lane, refusal_of};
+use crate::engine::{Lane, Refusal, refusal_of};
 
 /// Messages per call.
 const MESSAGES_MAX: usize = 32;
@@ -94,7 +94,9 @@ impl Answers {
             let error = io::Error::last_os_error();
             match refusal_of(&error) {
                 _ if error.kind() == io::ErrorKind::Interrupted => {}
-                Some(_) => return Ok(0),
+                Some(Refusal::WouldBlock) => return Ok(0),
+                // What became of an earlier request, told once: answers may lie behind it.
+                Some(_) => {}
                 None => return Err(error),
             }
         };

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _};
 
-use crate::engine::{Lane, refusal_of};
+use crate::engine::{Lane, Refusal, refusal_of};
 
 /// Room for the longest datagram.
 const DATAGRAM_BYTES: usize = 1 << 16;
@@ -39,20 +39,25 @@ impl Answers {
         taken: impl FnOnce(),
         mut each: impl FnMut(&[u8]),
     ) -> io::Result<u32> {
-        let mut taken = Some(taken);
-        for count in 0..DATAGRAMS_MAX {
+        let (mut taken, mut datagrams) = (Some(taken), 0);
+        for _ in 0..DATAGRAMS_MAX {
             match (&lane.socket).read(&mut self.bytes) {
                 Ok(len) => {
                     if let Some(taken) = taken.take() {
                         taken();
                     }
                     each(&self.bytes[..len]);
+                    datagrams += 1;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if refusal_of(&error).is_some() => return Ok(count),
-                Err(error) => return Err(error),
+                Err(error) => match refusal_of(&error) {
+                    _ if error.kind() == io::ErrorKind::Interrupted => {}
+                    Some(Refusal::WouldBlock) => break,
+                    // What became of an earlier request, told once: answers may lie behind it.
+                    Some(_) => {}
+                    None => return Err(error),
+                },
             }
         }
-        Ok(DATAGRAMS_MAX)
+        Ok(datagrams)
     }
 }

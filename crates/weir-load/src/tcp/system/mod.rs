@@ -6,8 +6,8 @@
 //! - `Socket`: `connect` (begins to), `connected` (what came of it), `receive`, `send`, `send_file` (with
 //!   `is_sending_a_file`, `file_was_short`), `end_sending`; none waits, and closing is dropping;
 //! - `Set`: `new`, `add` (each socket once, told from then on of every change), `await_room` (one has found
-//!   no room to send), `forget` (before one is closed), `wait` (until something is ready, it is rung, or so
-//!   long), `ready`; what is told may be told again;
+//!   no room to send), `forget` (before one is closed), `wait` (until something is ready, a wake event is signalled, or
+//!   so long), `ready`; what is told may be told again;
 //! - `WakeEvent`: `signal`, from any thread;
 //! - `READINESS`: what a `Set` waits with;
 //! - `Ring`: receives and sends by itself, and tells what became of that; where there is none it is a type without

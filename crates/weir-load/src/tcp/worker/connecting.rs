@@ -3,6 +3,7 @@
 use super::{Block, End, Slot, State, Worker};
 use crate::{
     clock::now_ns,
+    lock::lock,
     tcp::{
         Conduct,
         connection::Stream,
@@ -11,7 +12,7 @@ use crate::{
         worker::Note,
     },
 };
-use std::{cmp::Reverse, io, sync::PoisonError};
+use std::{cmp::Reverse, io};
 
 /// What is asked for of either buffer of a stuck connection's socket, in bytes. The system may make it more, and what
 /// it grants still bounds what such a connection has waiting here.
@@ -143,7 +144,7 @@ impl Worker<'_> {
         if let Some(unix) = &self.spec.unix {
             return Socket::connect_unix(unix, buffer_bytes);
         }
-        let sources = || self.shared.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = || lock(&self.shared.sources);
         loop {
             let source = sources().take(connection);
             match Socket::connect(self.spec.target, source.address, buffer_bytes) {

@@ -100,7 +100,7 @@ impl Worker<'_> {
                     // Nothing tells again of what came while it was stuck.
                     State::Open if self.spec.conduct == Conduct::Stuck => {
                         self.slots[number as usize].waiting_since = self.clock.now();
-                        self.leave(number);
+                        self.yield_turn(number);
                         self.check_last_message(number);
                     }
                     _ => self.check_last_message(number),

@@ -118,7 +118,7 @@ impl Worker<'_> {
                 Err(e) => return self.break_off(number, e),
             }
         }
-        self.leave(number);
+        self.yield_turn(number);
     }
 
     /// Takes so many bytes of the buffer, which came on this connection.
@@ -128,8 +128,8 @@ impl Worker<'_> {
         let bytes = moves.received(count);
         live.receives.one();
         live.bytes_received.add(count as u64);
-        if slot.state == State::Listening {
-            return self.hear(number, count, None);
+        if slot.state == State::ReadsRefusal {
+            return self.read_refusal(number, count, None);
         }
         slot.waiting_since = self.clock.now();
         let outstanding = u64::from(spec.outstanding);
@@ -162,14 +162,14 @@ impl Worker<'_> {
             Ok(()) if slot.settled || slot.stream.over() == 0 => {}
             Ok(()) => self.settle(number),
             Err(Amiss::Wrong(wrong)) if slot.stream.is_fresh() => {
-                self.hear(number, count, Some(wrong));
+                self.read_refusal(number, count, Some(wrong));
             }
             Err(amiss) => self.close(number, End::from(amiss)),
         }
     }
 
     /// What came first is no echo: it may be a refusal.
-    pub(super) fn hear(&mut self, number: u32, count: usize, wrong: Option<Wrong>) {
+    pub(super) fn read_refusal(&mut self, number: u32, count: usize, wrong: Option<Wrong>) {
         if let Some(wrong) = wrong {
             self.heard.insert(number, (Vec::new(), wrong));
         }
@@ -177,7 +177,7 @@ impl Worker<'_> {
         let room = refusal::REFUSAL_BYTES_MAX.saturating_sub(bytes.len());
         bytes.extend_from_slice(self.moves.received(count.min(room)));
         match refusal::read(bytes, false) {
-            Heard::Perhaps => self.slots[number as usize].state = State::Listening,
+            Heard::Perhaps => self.slots[number as usize].state = State::ReadsRefusal,
             Heard::Refusal(text) => self.close(number, End::RefusedByServer(text)),
             Heard::Other => {
                 let wrong = *wrong;

@@ -86,7 +86,7 @@ impl Worker<'_> {
                 return self.await_room(number);
             }
         }
-        self.leave(number);
+        self.yield_turn(number);
     }
 
     /// The system took so many bytes of a connection.
@@ -144,7 +144,7 @@ impl Worker<'_> {
     }
 
     /// Others have their turn before the rest of it.
-    pub(super) fn leave(&mut self, number: u32) {
+    pub(super) fn yield_turn(&mut self, number: u32) {
         if !std::mem::replace(&mut self.slots[number as usize].again, true) {
             self.again.push(number);
         }

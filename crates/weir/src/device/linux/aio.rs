@@ -337,7 +337,7 @@ impl Queue for AioQueue {
         }
     }
 
-    fn call_back(&mut self, calls: &Counters) {
+    fn cancel_all(&mut self, calls: &Counters) {
         let under_way: Vec<usize> = self.slots.iter().map(|(token, _)| token.slot()).collect();
         for slot in under_way {
             let mut event = Event::default();
@@ -375,7 +375,7 @@ impl Drop for AioQueue {
             }
         }
         if self.outstanding() == 0 {
-            // SAFETY: takes a number. It waits for the poll of the wake event, which it calls back.
+            // SAFETY: takes a number. It waits for the poll of the wake event, which it cancels.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
             return;
         }

@@ -222,10 +222,10 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Calls back all that is under way, on a device that can do so itself.
-    fn call_back(&self) {
+    /// Cancels all that is under way, on a device that can do so itself.
+    fn cancel_all(&self) {
         if self.nothing {
-            nothing::call_back(self.raw());
+            nothing::cancel_all(self.raw());
         }
     }
 
@@ -419,11 +419,11 @@ impl Plain {
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => match self.wait(calls) {
                     Ok(true) => {}
-                    Ok(false) => return Outcome::CalledBack,
+                    Ok(false) => return Outcome::Cancelled,
                     Err(e) => return Outcome::Failed(e),
                 },
                 Some(libc::EINTR) => {}
-                Some(libc::ECANCELED) => return Outcome::CalledBack,
+                Some(libc::ECANCELED) => return Outcome::Cancelled,
                 _ => return Outcome::Failed(error),
             }
             let bytes = self.once(buffer, at, calls);
@@ -459,7 +459,7 @@ impl Issues for Plain {
         let (wake_event, descriptor) = (Arc::clone(&self.wake_event), Arc::clone(&self.descriptor));
         Waker::new(move || {
             wake_event.signal();
-            descriptor.call_back();
+            descriptor.cancel_all();
         })
     }
 
@@ -480,7 +480,7 @@ fn outcome(result: i64) -> Outcome {
     }
     match -result as i32 {
         // EINTR: a worker of the kernel was waiting in it.
-        libc::ECANCELED | libc::EINTR => Outcome::CalledBack,
+        libc::ECANCELED | libc::EINTR => Outcome::Cancelled,
         errno => Outcome::Failed(io::Error::from_raw_os_error(errno)),
     }
 }

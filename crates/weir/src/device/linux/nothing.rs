@@ -4,7 +4,7 @@
 //! of that name whose module has its parameters), never by a path; and once it is open, by its answer to a
 //! question that no other driver would answer like that.
 //!
-//! Reads of it that take their time cannot be called back by io_uring; the device itself can, all that is
+//! Reads of it that take their time cannot be cancelled by io_uring; the device itself can, all that is
 //! under way on an open file at once.
 //!
 //! Origin: ioctl(2); misc devices, linux/miscdevice.h.
@@ -87,7 +87,7 @@ impl Settings {
 }
 
 /// Ends all that is under way on the open file, with ECANCELED.
-pub(super) fn call_back(fd: RawFd) {
+pub(super) fn cancel_all(fd: RawFd) {
     // SAFETY: takes plain numbers.
     unsafe { libc::ioctl(fd, libc::Ioctl::from(CANCEL), 0) };
 }
@@ -139,7 +139,7 @@ impl Controls {
 impl Issues for Controls {
     fn waker(&self) -> Waker {
         let descriptor = Arc::clone(&self.0);
-        Waker::new(move || descriptor.call_back())
+        Waker::new(move || descriptor.cancel_all())
     }
 
     /// Calls once, and waits until it is over.

@@ -13,7 +13,7 @@
 use super::{
     Descriptor, Sources, outcome,
     ring::{KERNEL, RingQueue, plain, proved},
-    under_way::{self, ALARM, ASK_AGAIN, IO, Recall, UnderWay},
+    under_way::{self, ALARM, ASK_AGAIN, Cancels, IO, UnderWay},
 };
 use crate::{
     Error, Unavailable,
@@ -52,9 +52,9 @@ struct DevicePortState {
     slots: Slots<UnderWay>,
     /// Whether the alarm is in the kernel's hands.
     armed: bool,
-    /// Nothing is started any more, and what is under way is called back.
+    /// Nothing is started any more, and what is under way is cancelled.
     ending: bool,
-    recall: Recall,
+    cancels: Cancels,
     /// Nobody takes any more.
     closed: bool,
 }
@@ -74,7 +74,7 @@ impl DevicePortState {
             if token == ALARM {
                 self.armed = false;
             }
-            self.recall.note(token, entry.result());
+            self.cancels.note(token, entry.result());
             if let Some(UnderWay { slice, issue }) = self.slots.remove(token) {
                 out.push(Done { slice, issue, outcome: outcome(entry.result().into()) });
             }
@@ -138,7 +138,7 @@ impl DevicePort {
             slots,
             armed: false,
             ending: false,
-            recall: Recall::of(region.count() as usize),
+            cancels: Cancels::of(region.count() as usize),
             closed: false,
         };
         let limit = Limit::new(concurrency, threads as usize);
@@ -256,11 +256,11 @@ impl DevicePort {
                     state.armed = armed.is_ok();
                 }
                 if state.ending {
-                    // A device cannot call back what it has not been told of.
+                    // A device cannot cancel what it has not been told of.
                     let _ = state.submissions.submit(calls);
-                    self.descriptor.call_back();
-                    let DevicePortState { recall, slots, submissions, .. } = &mut *state;
-                    recall.call_back(slots, submissions, ASK_AGAIN, calls);
+                    self.descriptor.cancel_all();
+                    let DevicePortState { cancels, slots, submissions, .. } = &mut *state;
+                    cancels.cancel_all(slots, submissions, ASK_AGAIN, calls);
                 }
                 if state.ending && out.is_empty() && self.is_idle() {
                     // Whoever held the last I/O panicked, and cannot say that it was.
@@ -301,7 +301,7 @@ impl DevicePort {
 impl DevicePort {
     /// As on a kernel before 5.19.
     pub(super) fn cancels_each(&self, each: bool) {
-        self.lock().recall.each = each;
+        self.lock().cancels.each = each;
     }
 }
 
@@ -327,7 +327,7 @@ impl DevicePortWorker<'_> {
     }
 }
 
-/// Where all threads have gone in the middle: what is under way is called back and waited for.
+/// Where all threads have gone in the middle: what is under way is cancelled and waited for.
 impl Drop for DevicePort {
     fn drop(&mut self) {
         let calls = Counters::default();

@@ -9,7 +9,7 @@
 
 use super::{
     Descriptor, Sources, nothing, outcome,
-    under_way::{self, ALARM, ASK_AGAIN, IO, Recall},
+    under_way::{self, ALARM, ASK_AGAIN, Cancels, IO},
 };
 use crate::{
     Error, Unavailable,
@@ -69,7 +69,7 @@ pub struct RingQueue {
     granted: Vec<(&'static str, String)>,
     /// The alarm was raised, which it is once: whoever is about to wait must not.
     raised: bool,
-    recall: Recall,
+    cancels: Cancels,
     /// What may still be under way when the kernel gave up.
     broken: bool,
 }
@@ -137,7 +137,7 @@ impl RingQueue {
                 .into_iter()
                 .collect(),
             raised: false,
-            recall: Recall::of(shape.depth as usize),
+            cancels: Cancels::of(shape.depth as usize),
             broken: false,
         };
         queue.entries = queue.slices.iter().map(|slice| queue.entry(slice, 0)).collect();
@@ -221,7 +221,7 @@ impl RingQueue {
         for entry in self.completions.take() {
             let token = Token::from_user_data(entry.user_data());
             self.raised |= token == ALARM;
-            self.recall.note(token, entry.result());
+            self.cancels.note(token, entry.result());
             // What a cancel answers says the I/O itself.
             let Some(issue) = self.slots.remove(token) else { continue };
             each(issue, outcome(entry.result().into()), self.slices[token.slot()].payload());
@@ -386,12 +386,12 @@ impl Queue for RingQueue {
         Ok(taken)
     }
 
-    fn call_back(&mut self, calls: &Counters) {
+    fn cancel_all(&mut self, calls: &Counters) {
         self.hand_over();
-        // What it does not know yet, the device cannot call back. An error comes again with the next take.
+        // What it does not know yet, the device cannot cancel. An error comes again with the next take.
         let _ = self.submissions.submit(calls);
-        self.descriptor.call_back();
-        self.recall.call_back(&self.slots, &mut self.submissions, Duration::ZERO, calls);
+        self.descriptor.cancel_all();
+        self.cancels.cancel_all(&self.slots, &mut self.submissions, Duration::ZERO, calls);
     }
 
     fn granted(&self) -> Vec<(&'static str, String)> {
@@ -403,7 +403,7 @@ impl Queue for RingQueue {
 impl RingQueue {
     /// As on a kernel before 5.19.
     pub(super) fn cancels_each(&mut self, each: bool) {
-        self.recall.each = each;
+        self.cancels.each = each;
     }
 
     pub(super) fn token_under_way(&self) -> Token {
@@ -433,7 +433,7 @@ impl Drop for RingQueue {
         let mut look = LastLook::by(Instant::now() + PATIENCE);
         while self.outstanding() > 0 && !self.broken {
             let Some(left) = look.wait(found > 0) else { break };
-            self.call_back(&calls);
+            self.cancel_all(&calls);
             let until = Some(Instant::now() + ASK_AGAIN.min(left));
             match self.take(1, until, &calls, |_, _, _| {}) {
                 Ok(taken) => found = taken,

@@ -58,7 +58,7 @@ fn taken(queue: &mut impl Queue, many: usize, calls: &Counters) -> Vec<Result<Ve
             .take(missing, Some(end), calls, |_, outcome, bytes| {
                 all.push(match outcome {
                     Outcome::Moved(n) => Ok(bytes[..n].to_vec()),
-                    Outcome::CalledBack => Err(true),
+                    Outcome::Cancelled => Err(true),
                     Outcome::Failed(_) => Err(false),
                 });
             })
@@ -104,7 +104,7 @@ fn a_cancelled_read_keeps_neither_its_file_nor_its_memory() {
         queue.cancels_each(each);
         (0..DEPTH).for_each(|_| queue.start(ISSUE, &calls));
         queue.take(0, None, &calls, |_, _, _| {}).unwrap();
-        queue.call_back(&calls);
+        queue.cancel_all(&calls);
         assert_eq!(taken(&mut queue, DEPTH as usize, &calls), vec![Err(true); DEPTH as usize]);
         assert_eq!((queue.room(), queue.outstanding()), (DEPTH as usize, 0));
         drop(queue);
@@ -157,8 +157,8 @@ fn a_cancel_finds_room_behind_as_many_reads_as_a_queue_holds() {
         (0..shape.depth).for_each(|_| queue.start(ISSUE, &calls));
         let mut outcomes = vec![];
         while outcomes.len() < shape.depth as usize {
-            // As whoever drains it does: what finds no room is called back after the next that is over.
-            queue.call_back(&calls);
+            // As whoever drains it does: what finds no room is cancelled after the next that is over.
+            queue.cancel_all(&calls);
             outcomes.extend(taken(&mut queue, 1, &calls));
         }
         assert_eq!(outcomes, vec![Err(true); shape.depth as usize], "{shape:?}");
@@ -168,7 +168,7 @@ fn a_cancel_finds_room_behind_as_many_reads_as_a_queue_holds() {
 }
 
 #[test]
-fn a_port_that_goes_calls_back_what_is_under_way() {
+fn a_port_that_goes_cancels_what_is_under_way() {
     if cannot_run_here() {
         return;
     }

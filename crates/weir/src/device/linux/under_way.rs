@@ -1,4 +1,4 @@
-//! I/Os that are under way: how those on a ring are called back, and what becomes of what does not come back.
+//! I/Os that are under way: how those on a ring are cancelled, and what becomes of what does not come back.
 
 use crate::{
     counters::Counters,
@@ -13,7 +13,7 @@ pub(super) const IO: u8 = 1;
 pub(super) const ALARM: Token = Token::bare(2);
 pub(super) const CANCEL: Token = Token::bare(3);
 
-/// How long one wait for what was called back lasts, before it is asked again.
+/// How long one wait for what was cancelled lasts, before it is asked again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// One of them, with its memory.
@@ -37,17 +37,17 @@ pub(super) fn leave(slice: Slice) {
     let _leaked = slice.post();
 }
 
-/// Calls back what is under way on a ring.
+/// Cancels what is under way on a ring.
 #[derive(Debug)]
-pub(super) struct Recall {
-    /// What is still to be called back, and when that was last begun.
+pub(super) struct Cancels {
+    /// What is still to be cancelled, and when that was last begun.
     left: Vec<Token>,
     begun: Option<Instant>,
     /// The kernel cancels one at a time only.
     pub(super) each: bool,
 }
 
-impl Recall {
+impl Cancels {
     /// Of so many at most.
     pub(super) fn of(most: usize) -> Self {
         Self { left: Vec::with_capacity(most), begun: None, each: false }
@@ -61,9 +61,9 @@ impl Recall {
         }
     }
 
-    /// Calls back all I/O under way, once; what is still there some time later, once more. Where the kernel takes one
+    /// Cancels all I/O under way, once; what is still there some time later, once more. Where the kernel takes one
     /// at a time only, asking for all of them at each take would cost as many entries as there are I/Os, squared.
-    pub(super) fn call_back<V>(
+    pub(super) fn cancel_all<V>(
         &mut self,
         slots: &Slots<V>,
         submissions: &mut Submissions,

@@ -13,7 +13,7 @@ impl<H: Handler> Worker<H> {
         };
         if let Err(slice) = port.start(slice, &issue, &self.calls) {
             self.exhausted = true; // the end came in between
-            self.finish(&issue, Outcome::CalledBack, slice.payload());
+            self.finish(&issue, Outcome::Cancelled, slice.payload());
         }
         true
     }

@@ -1,5 +1,5 @@
 //! What every design on a queue of I/Os does, from top to bottom: it opens the queue for its one thread, starts I/Os
-//! while there is room, takes what is over, and in the end takes everything, called back if it is to stop.
+//! while there is room, takes what has completed, and in the end takes everything, cancelled if it is to stop.
 
 use crate::{
     Error,
@@ -84,7 +84,7 @@ pub(super) fn start<H: Handler, Q: Queue + Send + 'static>(
     job.run()
 }
 
-/// Starts it on a ring. `what` names who needs that.
+/// The same on a ring. `what` names who needs it.
 pub(super) fn start_on_ring<H: Handler>(
     job: Job<H>,
     what: &str,
@@ -133,7 +133,7 @@ fn fill<H: Handler>(worker: &mut Worker<H>, queue: &mut impl Queue, batch: usize
     !worker.stopping()
 }
 
-/// Takes what is over, at least so many, and counts it.
+/// Takes what has completed, at least so many, and counts it.
 #[inline]
 fn take<H: Handler>(
     worker: &mut Worker<H>,
@@ -149,7 +149,8 @@ fn take<H: Handler>(
     Ok(())
 }
 
-/// Takes everything that is under way; once the run is to stop, it is called back.
+/// Takes everything that is under way. Once the run is to stop it is cancelled; what has not come back after
+/// [`PATIENCE`] stays with the queue, which leaks it and accounts for it.
 fn drain<H: Handler>(
     worker: &mut Worker<H>,
     queue: &mut impl Queue,
@@ -159,11 +160,9 @@ fn drain<H: Handler>(
     while queue.outstanding() > 0 {
         let before = queue.outstanding();
         if worker.stopping() {
-            queue.call_back(calls);
+            queue.cancel_all(calls);
             let look = look.get_or_insert_with(|| LastLook::by(Instant::now() + PATIENCE));
-            let Some(left) = look.wait(found) else {
-                break; // what the queue still holds is leaked, and accounted for
-            };
+            let Some(left) = look.wait(found) else { break };
             until = Some(Instant::now() + left);
         }
         take(worker, queue, 1, until, calls)?;

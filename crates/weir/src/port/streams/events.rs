@@ -88,7 +88,7 @@ pub trait Group: Send + Sized + 'static {
     /// Asks for all of them to be cancelled.
     fn cancel_all(&mut self, counters: &Counters);
 
-    /// Leaks what the system holds. Answers how many pieces of memory came back, and how many did not.
+    /// Leaks what the system holds. Returns how many pieces of memory came back, and how many did not.
     fn give_up(self) -> (u32, u32);
 
     /// As [`Port::granted`].

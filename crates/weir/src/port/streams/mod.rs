@@ -185,7 +185,7 @@ pub trait Worker {
     ) -> io::Result<Option<usize>>;
 
     /// Takes what lies ready, for a thread that runs already: it runs on, and neither waits nor enters the
-    /// kernel. Answers how many; 0 also where only [`take`](Worker::take) is to bring it, since a batch
+    /// kernel. Returns how many; 0 also where only [`take`](Worker::take) is to bring it, since a batch
     /// waits to be submitted, another thread's turn has come, or the provider knows no shorter way.
     #[inline]
     fn take_ready(&mut self, out: &mut Taken) -> usize {

@@ -285,7 +285,7 @@ impl Lists {
     }
 
     /// Fills the next list that is nobody's, which it stays until somebody [takes](Self::take) it. At most
-    /// [`MOST_JOINED`] find room. Answers where it is, and how many it names.
+    /// [`MOST_JOINED`] find room. Returns where it is, and how many it names.
     pub(super) fn fill(
         &mut self,
         parts: impl Iterator<Item = libc::iovec>,

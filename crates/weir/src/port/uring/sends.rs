@@ -186,7 +186,7 @@ impl Sends {
         }
     }
 
-    /// Ends the sends of an entry. Answers how many were in the kernel's hands.
+    /// Ends the sends of an entry. Returns how many were in the kernel's hands.
     pub(super) fn finish(
         &mut self,
         token: ring::Token,

@@ -329,7 +329,7 @@ impl Group for Operations {
         self.cancel_where(|_| true);
     }
 
-    /// What the system holds is leaked, but for events and sockets, of which it keeps what it needs. Answers how many
+    /// What the system holds is leaked, but for events and sockets, of which it keeps what it needs. Returns how many
     /// pieces of memory came back, and how many did not.
     fn give_up(self) -> (u32, u32) {
         let (mut returned, mut missing) = (0, 0);

@@ -370,7 +370,7 @@ impl Drop for Tree {
     }
 }
 
-/// Answers which it killed.
+/// Returns which it killed.
 fn end_marked(mark: &str) -> HashSet<u32> {
     let mut killed = HashSet::new();
     let deadline = Instant::now() + GONE_WITHIN;

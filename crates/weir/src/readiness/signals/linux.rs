@@ -382,7 +382,7 @@ fn set_async(fd: RawFd, on: bool) -> io::Result<()> {
     succeeded(unsafe { libc::ioctl(fd, libc::FIOASYNC, &raw const on) })
 }
 
-/// Asks sockets whether they are ready, and answers how many are.
+/// Asks sockets whether they are ready, and returns how many are.
 fn ask(entries: &mut [libc::pollfd]) -> io::Result<usize> {
     loop {
         // SAFETY: the entries outlive the call.

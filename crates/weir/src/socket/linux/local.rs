@@ -176,7 +176,7 @@ pub(super) unsafe fn decode_local(address: *const u8, length: usize) -> Option<S
     name.and_then(names::address_of)
 }
 
-/// Writes the name that an address stands for as the kernel reads it, and answers its length. Of a name that was forgotten
+/// Writes the name that an address stands for as the kernel reads it, and returns its length. Of a name that was forgotten
 /// it is that of no name, which the kernel refuses.
 #[cold]
 #[inline(never)]

@@ -270,7 +270,7 @@ pub(crate) unsafe fn decode_into(name: *const u8, length: usize, address: &mut S
 }
 
 /// Writes an address as the kernel reads it, be it of the internet or one that stands for the name of a Unix socket, and
-/// answers its length.
+/// returns its length.
 #[inline]
 pub(super) fn encode_into(
     address: &SocketAddr,

@@ -293,7 +293,7 @@ impl Native {
     }
 
     /// Waits as long as the mode says where that is a time: no call that receives takes one as such a wait needs it
-    /// (recvmmsg(2) looks at its own only between datagrams). Answers how to receive afterwards; `None` where receiving was
+    /// (recvmmsg(2) looks at its own only between datagrams). Returns how to receive afterwards; `None` where receiving was
     /// ended.
     ///
     /// Of a socket that others have, too, each wait is here: such a one may take the datagram that this one was woken for, and

@@ -360,7 +360,7 @@ impl Native {
         }
     }
 
-    /// Starts a receive, for whoever takes its packet from a port. Answers Winsock's code where there will be none; after
+    /// Starts a receive, for whoever takes its packet from a port. Returns Winsock's code where there will be none; after
     /// WSAEMSGSIZE there may be one.
     ///
     /// # Safety

@@ -441,7 +441,7 @@ impl<H: Handler> Pair<H> {
                 return true;
             }
             // Told that nothing follows, the peer is to close too.
-            let lingers = connection.is_fin_sent() && connection.is_deaf();
+            let lingers = connection.is_fin_sent() && connection.discards_input();
             let left = lingers.then(|| {
                 let since = *told_at.get_or_insert_with(Instant::now);
                 worker.limits.linger.saturating_sub(since.elapsed())

@@ -101,7 +101,7 @@ impl Times {
         started
     }
 
-    /// What the thread does: `call` calls the handler of a connection, and answers whether it could; `take_in` takes in a
+    /// What the thread does: `call` calls the handler of a connection, and returns whether it could; `take_in` takes in a
     /// connection that others have made. No lock is held meanwhile.
     pub(super) fn keep<H: Handler>(
         &self,

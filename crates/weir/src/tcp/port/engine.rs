@@ -328,8 +328,9 @@ pub(super) struct PortThread<'p, 'w, P: Port, H: Handler> {
     /// Takes since it last looked at the clock.
     unlooked: u32,
     due: Vec<u32>,
-    /// Whose turn it is to send is to be looked at: a send is over and another connection waits, or one has begun to wait.
-    look_at_turns: bool,
+    /// A send is over while another connection waits for its turn, or one has begun to wait: see
+    /// [`start_waiting_sends`](Self::start_waiting_sends).
+    turns_changed: bool,
     /// Connections that are to be served from now on, in the place of others.
     next: Vec<u32>,
 }
@@ -372,7 +373,7 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         slices: Vec::new(),
         unlooked: 0,
         due: Vec::new(),
-        look_at_turns: false,
+        turns_changed: false,
         next: Vec::new(),
     };
     if thread.worker.index == 0 {
@@ -416,8 +417,13 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     /// How long this thread may wait.
     fn watch(&self) -> Option<Duration> {
-        let pause =
-            self.server.accepts.paused_until().into_iter().chain(self.server.sends.look_at()).min();
+        let pause = self
+            .server
+            .accepts
+            .paused_until()
+            .into_iter()
+            .chain(self.server.sends.next_look())
+            .min();
         let mut timers = lock(&self.server.timers);
         self.worker.wait_in_time(&timers.clock);
         let now = timers.clock.time();
@@ -659,10 +665,10 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         let slot = key.0 as u32;
         let open = lock(self.server.connections.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
-        if std::mem::take(&mut self.look_at_turns) {
-            self.start_those_whose_turn_it_is();
+        if std::mem::take(&mut self.turns_changed) {
+            self.start_waiting_sends();
         }
-        self.begin_next();
+        self.serve_next();
     }
 }
 
@@ -701,11 +707,11 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.settle(slot, &mut place);
         }
         drop(place);
-        if std::mem::take(&mut self.look_at_turns) {
-            self.start_those_whose_turn_it_is();
+        if std::mem::take(&mut self.turns_changed) {
+            self.start_waiting_sends();
         }
         if !self.next.is_empty() {
-            self.begin_next();
+            self.serve_next();
         }
     }
 
@@ -839,7 +845,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     /// Serves those whose turn has come in the active set.
     #[cold]
-    fn begin_next(&mut self) {
+    fn serve_next(&mut self) {
         while let Some(slot) = self.next.pop() {
             self.with(slot, |thread, open| {
                 // It may have gone meanwhile, and the one that has its slot waits.
@@ -862,14 +868,14 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         };
         if let Some(load) = left {
             open.sending = Sending::Queued(load);
-            self.server.sends.join(slot, open.id);
+            self.server.sends.enqueue(slot, open.id);
             // One may have come back before.
-            self.look_at_turns = true;
+            self.turns_changed = true;
         }
     }
 
-    /// Sends, at this place. Answers what must wait after all, since the system has nothing to tell of one more send
-    /// with: then others are outstanding.
+    /// Sends, at this place. Returns the load where it must wait after all, since the system has no room to report one more
+    /// send: then others are outstanding.
     #[inline]
     fn send_now(
         &mut self,
@@ -906,20 +912,20 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     #[inline]
     fn give_back(&mut self, place: Place) {
         self.server.sends.give_back(place);
-        self.look_at_turns |= self.server.sends.any();
+        self.turns_changed |= self.server.sends.any_waiting();
     }
 
     /// Starts the sends that waited and whose turn has come.
     #[cold]
-    fn start_those_whose_turn_it_is(&mut self) {
+    fn start_waiting_sends(&mut self) {
         let server = self.server;
-        while let Some((slot, id)) = server.sends.first() {
+        while let Some((slot, id)) = server.sends.first_waiting() {
             let mut place = lock(server.connections.get(slot));
             let open = place.as_mut().filter(|open| open.id == id && !open.closing);
             let queued = open.and_then(|open| open.sending.take_queued().map(|load| (open, load)));
             let Some((open, load)) = queued else {
                 // It is over, or about to be, or another thread has just sent it.
-                server.sends.leave(slot, id);
+                server.sends.dequeue(slot, id);
                 continue;
             };
             let left = match server.sends.take(open.slow.is()) {
@@ -928,12 +934,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             };
             if let Some(load) = left {
                 open.sending = Sending::Queued(load);
-                break; // whoever has one of those back that are outstanding goes on
+                break; // the next send that is over goes on here
             }
-            server.sends.leave(slot, id);
+            server.sends.dequeue(slot, id);
             self.settle(slot, &mut place);
         }
-        self.look_at_turns = false;
+        self.turns_changed = false;
     }
 
     /// Others wait for their turn: takes those sends from the pool whose peers are stuck. Where more are stuck than
@@ -941,7 +947,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     #[cold]
     fn set_stuck_aside(&mut self, now: Instant) {
         let server = self.server;
-        let (leaving, mut in_pool) = (server.sends.leaving(), 0);
+        let (closing, mut in_pool) = (server.sends.closing(), 0);
         for slot in server.connections.marked() {
             // Who is at work on one another time.
             let Some(mut place) = try_lock(server.connections.get(slot)) else { continue };
@@ -960,16 +966,16 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             }
         }
         if in_pool > 0 {
-            self.give_up_stuck(now, in_pool, leaving);
+            self.give_up_stuck(now, in_pool, closing);
         }
         server.sends.look_again(now);
-        self.start_those_whose_turn_it_is();
+        self.start_waiting_sends();
     }
 
     /// Gives up who has been stuck for longest.
-    fn give_up_stuck(&mut self, now: Instant, in_pool: usize, leaving: usize) {
+    fn give_up_stuck(&mut self, now: Instant, in_pool: usize, closing: usize) {
         let server = self.server;
-        if server.sends.to_give_up(in_pool, usize::MAX, leaving) == 0 {
+        if server.sends.to_give_up(in_pool, usize::MAX, closing) == 0 {
             return; // however many are stuck
         }
         let mut stuck = Vec::new();
@@ -980,7 +986,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 stuck.push((since, slot, open.id));
             }
         }
-        let count = server.sends.to_give_up(in_pool, stuck.len(), leaving);
+        let count = server.sends.to_give_up(in_pool, stuck.len(), closing);
         stuck.sort_unstable_by_key(|(since, ..)| *since);
         for (since, slot, id) in stuck.into_iter().take(count) {
             self.with_its(Key(slot.into()), id, |_, open| {
@@ -1012,7 +1018,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             self.put_away(load);
         }
         if matches!(open.sending, Sending::UnderWay { .. }) {
-            self.server.sends.leaves();
+            self.server.sends.will_close();
         }
         let calls = Arc::clone(&self.worker.calls);
         match self.taker.close(open.id, &calls) {
@@ -1031,7 +1037,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         if let Sending::UnderWay { place, .. } = sending {
             self.give_back(place);
             if closing {
-                self.server.sends.has_left();
+                self.server.sends.has_closed();
             }
         }
         lock(&self.server.timers).clock.cancel(slot);

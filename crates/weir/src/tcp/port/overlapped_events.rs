@@ -213,7 +213,7 @@ fn look_after<H: Handler, P: Port>(
     Ok(())
 }
 
-/// Answers how many connections came.
+/// Returns how many connections came.
 fn handle<H: Handler, P: Port>(
     thread: &mut PortThread<'_, '_, P, H>,
     group: &Group,

@@ -28,9 +28,9 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// for each connection at most, and a bound for all of them.
 ///
 /// Beyond that bound who is stuck for longest is given up, one for each that waits. What it held is free only when its
-/// connection is over; until then it counts among those that leave, so that nobody else is given up in its stead.
+/// connection is over; until then it counts among those that close, so that nobody else is given up in its stead.
 ///
-/// Who finds no place joins, and then tries again: where there is none once more a send is outstanding, and
+/// Who finds no place waits in the queue, and then tries again: where there is none once more a send is outstanding, and
 /// whoever gives its place back finds that somebody waits. So nobody waits for ever, and where nobody waits no
 /// lock is taken.
 pub(super) struct Sends {
@@ -39,16 +39,16 @@ pub(super) struct Sends {
     moving: PlaceCount,
     beside: PlaceCount,
     /// Of those, the ones whose connections are about to be over.
-    leaving: AtomicU32,
+    closing: AtomicU32,
     waiting: Mutex<Waiting>,
-    any: AtomicBool,
+    any_waiting: AtomicBool,
 }
 
 struct Waiting {
     /// In the order of their turns.
     turns: VecDeque<(u32, StreamId)>,
     /// When to look for those that are stuck next, where any wait; none while somebody looks.
-    look_at: Option<Instant>,
+    next_look: Option<Instant>,
 }
 
 /// What an outstanding send counts to.
@@ -96,9 +96,17 @@ impl PlaceCount {
 impl Sends {
     pub(super) fn new(most: u32, beside_most: u32, threads: u32, since: Instant) -> Self {
         let count = || PlaceCount::new(threads == 1);
-        let (moving, beside, leaving) = (count(), count(), AtomicU32::new(0));
-        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: Some(since) });
-        Self { most, beside_most, moving, beside, leaving, waiting, any: AtomicBool::new(false) }
+        let (moving, beside, closing) = (count(), count(), AtomicU32::new(0));
+        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), next_look: Some(since) });
+        Self {
+            most,
+            beside_most,
+            moving,
+            beside,
+            closing,
+            waiting,
+            any_waiting: AtomicBool::new(false),
+        }
     }
 
     /// A place for a send whose turn it is, to be given back; `slow`: the last one of its connection was stuck.
@@ -113,7 +121,7 @@ impl Sends {
     /// A place for a send whose turn it may not be: those that wait go first.
     #[inline]
     pub(super) fn take_in_turn(&self, slow: bool) -> Option<Place> {
-        match self.any() {
+        match self.any_waiting() {
             false => self.take(slow),
             true if slow => self.take_beside(),
             true => None,
@@ -142,33 +150,33 @@ impl Sends {
     }
 
     /// A connection is about to be over that holds a place.
-    pub(super) fn leaves(&self) {
-        self.leaving.fetch_add(1, SeqCst);
+    pub(super) fn will_close(&self) {
+        self.closing.fetch_add(1, SeqCst);
     }
 
     /// Such a connection is over, and its place was given back.
-    pub(super) fn has_left(&self) {
-        self.leaving.fetch_sub(1, SeqCst);
+    pub(super) fn has_closed(&self) {
+        self.closing.fetch_sub(1, SeqCst);
     }
 
-    /// Connections that are about to be over and hold places. Who looks for the stuck asks before: whoever leaves
+    /// Connections that are about to be over and hold places. Who looks for the stuck asks before: whoever closes
     /// meanwhile is counted, and its place is seen free besides, so that too few are given up and never too many.
-    pub(super) fn leaving(&self) -> usize {
-        self.leaving.load(SeqCst) as usize
+    pub(super) fn closing(&self) -> usize {
+        self.closing.load(SeqCst) as usize
     }
 
     /// How many of the stuck to give up, where so many of those in the pool could not be set aside, so many are stuck
-    /// in all, and so many were leaving before.
-    pub(super) fn to_give_up(&self, in_pool: usize, stuck: usize, leaving: usize) -> usize {
+    /// in all, and so many were closing before.
+    pub(super) fn to_give_up(&self, in_pool: usize, stuck: usize, closing: usize) -> usize {
         // Those beside that move will be back at once.
         let beyond = stuck.saturating_sub(self.beside_most as usize).min(in_pool);
-        self.waiting().min(beyond).saturating_sub(leaving)
+        self.waiting().min(beyond).saturating_sub(closing)
     }
 
     /// Whether anybody waits.
     #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.any.load(SeqCst)
+    pub(super) fn any_waiting(&self) -> bool {
+        self.any_waiting.load(SeqCst)
     }
 
     /// How many wait, some of which may have gone.
@@ -177,40 +185,40 @@ impl Sends {
     }
 
     /// This connection waits, behind all others.
-    pub(super) fn join(&self, slot: u32, id: StreamId) {
+    pub(super) fn enqueue(&self, slot: u32, id: StreamId) {
         let mut waiting = lock(&self.waiting);
         waiting.turns.push_back((slot, id));
-        self.any.store(true, SeqCst);
+        self.any_waiting.store(true, SeqCst);
     }
 
     /// The one whose turn is next: it may have gone.
-    pub(super) fn first(&self) -> Option<(u32, StreamId)> {
+    pub(super) fn first_waiting(&self) -> Option<(u32, StreamId)> {
         lock(&self.waiting).turns.front().copied()
     }
 
     /// This one, which was the first, waits no more: another thread may have found the same.
-    pub(super) fn leave(&self, slot: u32, id: StreamId) {
+    pub(super) fn dequeue(&self, slot: u32, id: StreamId) {
         let mut waiting = lock(&self.waiting);
         if waiting.turns.front() == Some(&(slot, id)) {
             waiting.turns.pop_front();
         }
-        self.any.store(!waiting.turns.is_empty(), SeqCst);
+        self.any_waiting.store(!waiting.turns.is_empty(), SeqCst);
     }
 
     /// When somebody is to look for sends that are stuck, where others wait.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        self.any().then(|| lock(&self.waiting).look_at)?
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.any_waiting().then(|| lock(&self.waiting).next_look)?
     }
 
     /// Whether it is time to. Who is told so does it, and nobody else does until it says
     /// [`look_again`](Self::look_again).
     pub(super) fn is_to_look(&self, now: Instant) -> bool {
-        self.any() && lock(&self.waiting).look_at.take_if(|at| *at <= now).is_some()
+        self.any_waiting() && lock(&self.waiting).next_look.take_if(|at| *at <= now).is_some()
     }
 
     /// Who looked has done so, at this time. Looking takes time, so nobody does so again at once.
     pub(super) fn look_again(&self, now: Instant) {
-        lock(&self.waiting).look_at = Some(now + STUCK_AFTER / 2);
+        lock(&self.waiting).next_look = Some(now + STUCK_AFTER / 2);
     }
 }
 
@@ -296,21 +304,24 @@ mod tests {
         for threads in [1, 2] {
             let (sends, id) =
                 (Sends::new(1, 0, threads, Instant::now()), |n: u32| (n, StreamId(u64::from(n))));
-            assert_eq!((sends.any(), sends.first(), sends.look_at()), (false, None, None));
+            assert_eq!(
+                (sends.any_waiting(), sends.first_waiting(), sends.next_look()),
+                (false, None, None)
+            );
             assert_eq!((sends.take(false), sends.take(false)), (Some(Place::Pool), None));
-            (0..3).for_each(|n| sends.join(n, id(n).1));
+            (0..3).for_each(|n| sends.enqueue(n, id(n).1));
             sends.give_back(Place::Pool);
             assert_eq!(sends.take_in_turn(false), None, "others wait");
-            assert_eq!((sends.any(), sends.first()), (true, Some(id(0))));
-            sends.leave(0, id(0).1);
-            sends.leave(0, id(0).1); // another thread has found the same
-            assert_eq!((sends.any(), sends.first()), (true, Some(id(1))));
-            sends.join(0, id(0).1);
+            assert_eq!((sends.any_waiting(), sends.first_waiting()), (true, Some(id(0))));
+            sends.dequeue(0, id(0).1);
+            sends.dequeue(0, id(0).1); // another thread has found the same
+            assert_eq!((sends.any_waiting(), sends.first_waiting()), (true, Some(id(1))));
+            sends.enqueue(0, id(0).1);
             for n in [1, 2, 0] {
-                assert_eq!((sends.any(), sends.first()), (true, Some(id(n))));
-                sends.leave(n, id(n).1);
+                assert_eq!((sends.any_waiting(), sends.first_waiting()), (true, Some(id(n))));
+                sends.dequeue(n, id(n).1);
             }
-            assert_eq!((sends.any(), sends.first()), (false, None));
+            assert_eq!((sends.any_waiting(), sends.first_waiting()), (false, None));
             assert_eq!(sends.take_in_turn(false), Some(Place::Pool));
         }
     }
@@ -323,7 +334,7 @@ mod tests {
             assert_eq!(sends.take(true), Some(Place::Beside), "its last one was stuck");
             let pool: Vec<_> = (0..3).map(|_| sends.take(false)).collect();
             assert_eq!(pool, [Some(Place::Pool), Some(Place::Pool), None]);
-            sends.join(7, StreamId(7));
+            sends.enqueue(7, StreamId(7));
             assert!(sends.is_to_look(now) && !sends.is_to_look(now), "one thread looks");
             assert!(sends.set_aside() && sends.set_aside());
             assert_eq!(sends.take(false), Some(Place::Pool));
@@ -331,9 +342,9 @@ mod tests {
             assert_eq!((sends.take_in_turn(true), sends.take(true)), (None, Some(Place::Pool)));
             sends.give_back(Place::Beside);
             assert_eq!(sends.take_in_turn(true), Some(Place::Beside));
-            assert_eq!(sends.look_at(), None, "somebody looks");
+            assert_eq!(sends.next_look(), None, "somebody looks");
             sends.look_again(now);
-            let later = sends.look_at().unwrap();
+            let later = sends.next_look().unwrap();
             assert!(now < later && !sends.is_to_look(now) && sends.is_to_look(later));
         }
     }
@@ -360,25 +371,25 @@ mod tests {
     }
 
     #[test]
-    fn one_is_given_up_for_each_that_waits_and_none_for_those_that_leave() {
+    fn one_is_given_up_for_each_that_waits_and_none_for_those_that_close() {
         let sends = Sends::new(3, 2, 2, Instant::now());
         (0..3).for_each(|_| assert_eq!(sends.take(false), Some(Place::Pool)));
         (0..2).for_each(|_| assert_eq!(sends.take(true), Some(Place::Beside)));
-        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 0, "nobody waits");
-        (0..2).for_each(|slot| sends.join(slot, StreamId(u64::from(slot))));
-        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 2);
-        assert_eq!(sends.to_give_up(1, 5, sends.leaving()), 1);
-        assert_eq!(sends.to_give_up(1, 2, sends.leaving()), 0, "those beside move");
-        sends.leaves();
-        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 1);
-        sends.leaves();
-        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 0);
-        let leaving = sends.leaving();
+        assert_eq!(sends.to_give_up(3, 5, sends.closing()), 0, "nobody waits");
+        (0..2).for_each(|slot| sends.enqueue(slot, StreamId(u64::from(slot))));
+        assert_eq!(sends.to_give_up(3, 5, sends.closing()), 2);
+        assert_eq!(sends.to_give_up(1, 5, sends.closing()), 1);
+        assert_eq!(sends.to_give_up(1, 2, sends.closing()), 0, "those beside move");
+        sends.will_close();
+        assert_eq!(sends.to_give_up(3, 5, sends.closing()), 1);
+        sends.will_close();
+        assert_eq!(sends.to_give_up(3, 5, sends.closing()), 0);
+        let closing = sends.closing();
         sends.give_back(Place::Beside);
-        sends.has_left();
+        sends.has_closed();
         assert!(sends.set_aside(), "it is free");
-        assert_eq!(sends.to_give_up(2, 4, leaving), 0, "it was counted before");
-        assert_eq!(sends.to_give_up(2, 4, sends.leaving()), 1);
+        assert_eq!(sends.to_give_up(2, 4, closing), 0, "it was counted before");
+        assert_eq!(sends.to_give_up(2, 4, sends.closing()), 1);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
         mail::Incoming,
         stop::{self, shut_mailbox},
     },
-    timer::{Moment, Tick},
+    timer::Tick,
 };
 use std::time::{Duration, Instant};
 
@@ -308,18 +308,8 @@ impl<H: Handler> ReadyThread<H> {
                 return self.fail(worker, set, slot, Reason::Failed(e), !set_aside);
             }
         }
-        // A timer that fires too early is set again; only one that would be late is moved.
         let Some(open) = self.table.get_mut(slot) else { return };
-        if let Some(due) = open.connection.deadline(&worker.limits)
-            && due < open.armed
-        {
-            open.armed = due;
-            worker.clock.set(slot, due);
-        }
-        let alarm = open.connection.alarm();
-        if alarm != Moment::NEVER {
-            worker.clock.set_alarm(slot, alarm);
-        }
+        open.connection.set_times(worker, slot, &mut open.armed);
         if !sent_all {
             self.remember(slot); // not every wait reports room twice
         }

@@ -31,7 +31,7 @@ use crate::{
         refused::Lingering,
         stop::{shut_mailbox, turn_away},
     },
-    timer::{Moment, Tick},
+    timer::Tick,
 };
 use std::{
     collections::VecDeque,
@@ -223,7 +223,8 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             }
             self.run_timers(worker);
             self.handle(worker, &mut batch);
-            self.take_in_others(worker);
+            self.take_mail(worker);
+            self.end_leaving(worker);
         }
         Ok(())
     }
@@ -287,11 +288,11 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
 // What became of what was asked for.
 impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
-    /// Takes in connections that others have made, and what handles ask for. That is when all that completed is handled: the
-    /// queue gives a place away once it has said that the connection there is closed, and one that is put there before that
-    /// was heard here would be taken for it.
+    /// Settles the connections that handles have left something for, and takes in those that others have made. That is
+    /// when all that completed is handled: the queue gives a place away once it has said that the connection there is
+    /// closed, and one that is put there before that was heard here would be taken for it.
     #[inline]
-    fn take_in_others(&mut self, worker: &mut Worker<H>) {
+    fn take_mail(&mut self, worker: &mut Worker<H>) {
         if worker.mailbox.any() {
             for incoming in worker.mailbox.take(&mut self.due) {
                 self.adopt(worker, incoming);
@@ -300,6 +301,11 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
                 self.settle(worker, number);
             }
         }
+    }
+
+    /// Says that nothing more is accepted, once the accepts are cancelled.
+    #[inline]
+    fn end_leaving(&mut self, worker: &mut Worker<H>) {
         if matches!(self.leaving, Leaving::Cancelling) && !self.queue().is_accepting() {
             self.leaving = Leaving::Left;
             self.accept_what_waits(worker);
@@ -397,7 +403,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     fn accepted(&mut self, worker: &mut Worker<H>, connection: StreamId, peer: SocketAddr) {
         if let Err(why) = worker.let_in() {
-            *self.entry(connection) = Entry::Refused;
+            *self.claim_entry(connection) = Entry::Refused;
             let text = Worker::<H>::refusal(&why).into_bytes();
             if self.queue().send(connection, text.into()).is_err() {
                 self.close_entry(connection, false);
@@ -429,8 +435,8 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         }
     }
 
-    /// The entry of a connection that has just come.
-    fn entry(&mut self, connection: StreamId) -> &mut Entry<H> {
+    /// The entry of a connection that has just come. It is open from now on.
+    fn claim_entry(&mut self, connection: StreamId) -> &mut Entry<H> {
         let place = connection.number as usize;
         if self.entries.len() <= place {
             self.entries.resize_with(place + 1, || Entry::Free);
@@ -449,7 +455,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     ) {
         let StreamId { number, generation } = connection;
         let is_ours = given.is_some();
-        *self.entry(connection) = Entry::Open(RingConnection {
+        *self.claim_entry(connection) = Entry::Open(RingConnection {
             connection: Connection::open_given(worker, peer, given),
             generation,
             armed: Tick::MAX,
@@ -652,17 +658,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             }
             open.receiving += 1;
         }
-        // A timer that fires too early is set again; only one that would be late is moved.
-        if let Some(due) = open.connection.deadline(&worker.limits)
-            && due < open.armed
-        {
-            open.armed = due;
-            worker.clock.set(number, due);
-        }
-        let alarm = open.connection.alarm();
-        if alarm != Moment::NEVER {
-            worker.clock.set_alarm(number, alarm);
-        }
+        open.connection.set_times(worker, number, &mut open.armed);
     }
 
     /// Handles what was held, as far as there is room for output.

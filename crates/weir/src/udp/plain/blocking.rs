@@ -14,7 +14,7 @@ use crate::{
     design::design,
     gather::Gather,
     memory::Slice,
-    socket::{Arrival, DatagramSocket, Mode},
+    socket::{DatagramSocket, Mode},
     udp::{Handler, Job, Running, Worker},
 };
 
@@ -49,25 +49,11 @@ fn receive<H: Handler>(
     match socket.receive(buffer.payload_mut(), mode, &worker.counters) {
         Ok(Some(arrival)) => {
             worker.counters.dequeued(arrival.datagrams());
-            handle(worker, socket, number, buffer.payload_mut(), &arrival);
+            engine::handle_one(worker, socket, number, buffer.payload_mut(), &arrival);
+            engine::batch_end(worker);
             Ok(arrival.datagrams())
         }
         Ok(None) => Ok(0),
         Err(e) => worker.receive_failed(e).map(|()| 0),
     }
-}
-
-#[inline]
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    socket: &DatagramSocket,
-    number: u32,
-    buffer: &mut [u8],
-    arrival: &Arrival,
-) {
-    let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
-    if let Some(echo) = worker.deliver(buffer, arrival, number, flush) {
-        worker.echo(socket, buffer, echo, &arrival.peer());
-    }
-    engine::batch_end(worker);
 }

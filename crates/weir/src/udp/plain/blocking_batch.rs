@@ -52,7 +52,7 @@ fn receive<H: Handler>(
 ) -> Result<usize, Error> {
     match buffers.receive(worker, socket, mode) {
         Ok(0) => Ok(0),
-        Ok(filled) => engine::handle(worker, socket, number, buffers, filled),
+        Ok(filled) => engine::handle_batch(worker, socket, number, buffers, filled),
         Err(e) => worker.receive_failed(e).map(|()| 0),
     }
 }

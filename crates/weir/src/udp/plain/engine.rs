@@ -1,5 +1,6 @@
-//! What every design does that calls a socket, from top to bottom: its threads begin, and wait in the call or for
-//! readiness; and, where one call receives a batch, what becomes of it.
+//! What every design does that calls a socket, from top to bottom: a thread waits in the call, or for readiness, once it
+//! has let datagrams gather where that was asked for; what came goes to the handler, one datagram or a batch; and what
+//! the handler answers is sent.
 
 use crate::{
     Error,
@@ -8,7 +9,7 @@ use crate::{
     pause::Pause,
     readiness::{Epoll, Trigger},
     socket::{
-        DatagramSocket, Headers, Mode, Peer, Span,
+        Arrival, DatagramSocket, Headers, Mode, Peer, Span,
         context::{CONTEXT_BYTES, Line, Origin as _},
     },
     udp::{Handler, Job, Running, Worker},
@@ -16,7 +17,7 @@ use crate::{
 };
 use std::{io, sync::Arc, time::Instant};
 
-/// Starts so many threads at each socket. Each takes its buffers from a pool of `slices` for each thread; `turn` calls
+/// Starts so many threads at each socket. Each takes its buffers from a pool of `slices` for each thread; `receive` calls
 /// its socket, whose number is given, and handles what that brings. It says how many datagrams that is.
 pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
     mut job: Job<H>,
@@ -24,7 +25,7 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
     slices: u32,
     gather: Gather,
     buffers: impl Fn(&Arc<Region>) -> B,
-    turn: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B, Mode) -> Result<usize, Error>
+    receive: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B, Mode) -> Result<usize, Error>
     + Copy
     + Send
     + 'static,
@@ -39,26 +40,21 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
         job.spawn(move |worker| {
             worker.sockets = all;
             let ending = socket.clone();
-            let mut groups = Groups::new(worker, gather);
-            let wake = groups.waker();
+            let mut gatherer = Gatherer::new(worker, gather);
+            let wake = gatherer.waker();
             worker.ready(Some(Waker::new(move || {
                 ending.end_receiving();
                 wake.wake();
             })));
+            let mut receive = |worker: &mut Worker<H>, mode| {
+                receive(worker, &socket, number as u32, &mut buffers, mode)
+            };
             while !worker.stopping() {
-                worker.collect_errors();
-                if worker.on_time() {
-                    worker.flush_to_sockets();
-                }
-                if groups.gathering.is_on() {
-                    let mut take = |worker: &mut _, mode| {
-                        turn(worker, &socket, number as u32, &mut buffers, mode)
-                    };
-                    take_group(worker, &mut groups, &mut take)?;
+                before_waiting(worker);
+                if gatherer.is_on() {
+                    receive_gathered(worker, &mut gatherer, &mut receive)?;
                 } else {
-                    worker.counters.waits.one();
-                    let mode = worker.mode();
-                    turn(worker, &socket, number as u32, &mut buffers, mode)?;
+                    wait_in_call(worker, &mut receive)?;
                 }
             }
             worker.on_stop(&[]);
@@ -66,76 +62,6 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
         })?;
     }
     job.run()
-}
-
-/// Lets datagrams gather, takes what has come, and only where that is nothing waits in the call for the next one.
-fn take_group<H: Handler>(
-    worker: &mut Worker<H>,
-    groups: &mut Groups,
-    take: &mut impl FnMut(&mut Worker<H>, Mode) -> Result<usize, Error>,
-) -> Result<(), Error> {
-    groups.wait(worker);
-    let mut came = 0;
-    while came < ONE_GROUP {
-        match take(worker, Mode::Try)? {
-            0 => break,
-            some => came += some,
-        }
-    }
-    if came == 0 && !worker.stopping() {
-        worker.counters.waits.one();
-        let mode = worker.mode();
-        came = take(worker, mode)?;
-    }
-    groups.took(came, came >= ONE_GROUP);
-    Ok(())
-}
-
-/// After so many datagrams of one group a thread looks whether it is to stop.
-const ONE_GROUP: usize = 65_536;
-
-/// What a wake-up brought from a socket.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Drained {
-    pub(super) datagrams: usize,
-    /// The bound was reached, so the socket may have more.
-    pub(super) left: bool,
-}
-
-/// The groups of a thread that lets datagrams gather.
-struct Groups {
-    gathering: Gathering,
-    pause: Pause,
-}
-
-impl Groups {
-    /// For the calling thread.
-    fn new<H: Handler>(worker: &mut Worker<H>, asked: Asked) -> Self {
-        let how = "a timed sleep of the thread beside its sockets";
-        let gathering = asked.begin(how, |name, value| worker.state(name, value));
-        Self { gathering, pause: Pause::new() }
-    }
-
-    /// What ends its sleep at a stop.
-    fn waker(&self) -> Waker {
-        self.pause.waker()
-    }
-
-    /// Sleeps while datagrams gather, if that pays.
-    fn wait<H: Handler>(&mut self, worker: &Worker<H>) {
-        let time = self.gathering.wait(Instant::now());
-        let time = worker.time_left().map_or(time, |left| time.min(left));
-        if !time.is_zero() {
-            worker.counters.waits.one();
-            worker.counters.kernel_entries.one();
-            self.pause.sleep(time);
-        }
-    }
-
-    /// Takes note of what was received after it, and whether there may be more.
-    fn took(&mut self, datagrams: usize, left: bool) {
-        self.gathering.dequeued(datagrams, left, Instant::now);
-    }
 }
 
 /// Starts so many threads, each with a set of its own that holds every socket. `drain` receives from a socket that is
@@ -168,19 +94,16 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
         let gather = gather.clone();
         job.spawn(move |worker| {
             worker.sockets.clone_from(&sockets);
-            let mut groups = Groups::new(worker, gather);
-            let (of_set, of_groups) = (set.waker(), groups.waker());
+            let mut gatherer = Gatherer::new(worker, gather);
+            let (of_set, of_gatherer) = (set.waker(), gatherer.waker());
             worker.ready(Some(Waker::new(move || {
                 of_set.wake();
-                of_groups.wake();
+                of_gatherer.wake();
             })));
             while !worker.stopping() {
-                worker.collect_errors();
-                if worker.on_time() {
-                    worker.flush_to_sockets();
-                }
-                if groups.gathering.is_on() {
-                    groups.wait(worker);
+                before_waiting(worker);
+                if gatherer.is_on() {
+                    gatherer.sleep(worker);
                 }
                 worker.counters.waits.one();
                 set.wait(worker.time_left(), &worker.counters)
@@ -191,7 +114,7 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
                     came.datagrams += of_it.datagrams;
                     came.left |= of_it.left;
                 }
-                groups.took(came.datagrams, came.left);
+                gatherer.received(came.datagrams, came.left);
             }
             worker.on_stop(&[]);
             Ok(())
@@ -200,9 +123,115 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
     job.run()
 }
 
+/// What a wake-up brought from a socket.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Drained {
+    pub(super) datagrams: usize,
+    /// The bound was reached, so the socket may have more.
+    pub(super) left: bool,
+}
+
+/// What is due before each wait: errors that peers reported, and what the handler asked to be called for.
+#[inline]
+fn before_waiting<H: Handler>(worker: &mut Worker<H>) {
+    worker.collect_errors();
+    if worker.on_time() {
+        worker.flush_to_sockets();
+    }
+}
+
+/// Waits in the call for what comes next.
+#[inline]
+fn wait_in_call<H: Handler>(
+    worker: &mut Worker<H>,
+    receive: &mut impl FnMut(&mut Worker<H>, Mode) -> Result<usize, Error>,
+) -> Result<usize, Error> {
+    worker.counters.waits.one();
+    let mode = worker.mode();
+    receive(worker, mode)
+}
+
+/// After so many gathered datagrams a thread looks whether it is to stop.
+const GATHERED_MAX: usize = 65_536;
+
+/// Lets datagrams gather, takes what has come, and only where that is nothing waits in the call for the next one.
+fn receive_gathered<H: Handler>(
+    worker: &mut Worker<H>,
+    gatherer: &mut Gatherer,
+    receive: &mut impl FnMut(&mut Worker<H>, Mode) -> Result<usize, Error>,
+) -> Result<(), Error> {
+    gatherer.sleep(worker);
+    let mut came = 0;
+    while came < GATHERED_MAX {
+        match receive(worker, Mode::Try)? {
+            0 => break,
+            some => came += some,
+        }
+    }
+    if came == 0 && !worker.stopping() {
+        came = wait_in_call(worker, receive)?;
+    }
+    gatherer.received(came, came >= GATHERED_MAX);
+    Ok(())
+}
+
+/// Lets datagrams gather while its thread sleeps.
+struct Gatherer {
+    gathering: Gathering,
+    pause: Pause,
+}
+
+impl Gatherer {
+    /// For the calling thread.
+    fn new<H: Handler>(worker: &mut Worker<H>, asked: Asked) -> Self {
+        let how = "a timed sleep of the thread beside its sockets";
+        let gathering = asked.begin(how, |name, value| worker.state(name, value));
+        Self { gathering, pause: Pause::new() }
+    }
+
+    fn is_on(&mut self) -> bool {
+        self.gathering.is_on()
+    }
+
+    /// What ends its sleep at a stop.
+    fn waker(&self) -> Waker {
+        self.pause.waker()
+    }
+
+    /// Sleeps while datagrams gather, if that pays.
+    fn sleep<H: Handler>(&mut self, worker: &Worker<H>) {
+        let time = self.gathering.wait(Instant::now());
+        let time = worker.time_left().map_or(time, |left| time.min(left));
+        if !time.is_zero() {
+            worker.counters.waits.one();
+            worker.counters.kernel_entries.one();
+            self.pause.sleep(time);
+        }
+    }
+
+    /// Takes note of what was received after it, and whether there may be more.
+    fn received(&mut self, datagrams: usize, left: bool) {
+        self.gathering.dequeued(datagrams, left, Instant::now);
+    }
+}
+
 /// The buffer of a thread that receives one datagram at a time.
 pub(super) fn one(region: &Arc<Region>) -> Slice {
     region.take().expect("one for each thread")
+}
+
+/// Gives what came into it to the handler, and sends it back if it shall go back.
+#[inline]
+pub(super) fn handle_one<H: Handler>(
+    worker: &mut Worker<H>,
+    socket: &DatagramSocket,
+    number: u32,
+    buffer: &mut [u8],
+    arrival: &Arrival,
+) {
+    if let Some(echo) = worker.deliver(buffer, arrival, number, Worker::flush_to_sockets) {
+        worker.echo(socket, buffer, echo, &arrival.peer());
+    }
 }
 
 /// What a thread receives batches into, and what it sends back.
@@ -247,7 +276,7 @@ impl Buffers {
 /// Gives what came in the first `filled` buffers to the handler, and sends what it answers. Counts
 /// it as one dequeue, and says how many datagrams it brought.
 #[inline]
-pub(super) fn handle<H: Handler>(
+pub(super) fn handle_batch<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
@@ -261,35 +290,24 @@ pub(super) fn handle<H: Handler>(
         let received = headers.tell(i, line);
         datagrams += received.datagrams();
         let came = received.with(line);
-        let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
-        let echo = worker.deliver_of_batch(payload.payload_mut(), &came, number, flush);
+        let payload = payload.payload_mut();
+        let echo = worker.deliver_of_batch(payload, &came, number, Worker::flush_to_sockets);
         if let Some(echo) = echo {
             echoes.push((i, echo, came.peer()));
         }
-        if worker.has_replies() {
-            worker.flush_to_sockets();
-        }
+        flush(worker);
         Ok(())
     })?;
     worker.counters.dequeued(datagrams);
     batch_end(worker);
     if !echoes.is_empty() {
-        reply(worker, socket, buffers);
+        send_echoes(worker, socket, buffers);
     }
     Ok(datagrams)
 }
 
-/// Says that the datagrams of one dequeue are handled, and sends what the handler left.
-#[inline]
-pub(super) fn batch_end<H: Handler>(worker: &mut Worker<H>) {
-    worker.batch_end();
-    if worker.has_replies() {
-        worker.flush_to_sockets();
-    }
-}
-
 /// Sends the echoes of a batch, with as few calls as the system takes.
-fn reply<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &mut Buffers) {
+fn send_echoes<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &mut Buffers) {
     let Buffers { headers, payloads, echoes, .. } = buffers;
     let mut next = 0;
     while next < echoes.len() {
@@ -312,4 +330,19 @@ fn reply<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &
         }
     }
     echoes.clear();
+}
+
+/// Says that the datagrams of one dequeue are handled, and sends what the handler left.
+#[inline]
+pub(super) fn batch_end<H: Handler>(worker: &mut Worker<H>) {
+    worker.batch_end();
+    flush(worker);
+}
+
+/// Sends what the handler left, if anything.
+#[inline]
+pub(super) fn flush<H: Handler>(worker: &mut Worker<H>) {
+    if worker.has_replies() {
+        worker.flush_to_sockets();
+    }
 }

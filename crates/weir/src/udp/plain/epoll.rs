@@ -36,7 +36,7 @@ design! {
 impl Epoll {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         EpollSet::availability()?;
-        let drain = self.drain;
+        let most = self.drain;
         engine::start_epoll(
             job,
             self.threads,
@@ -44,7 +44,7 @@ impl Epoll {
             self.gather,
             engine::one,
             move |worker, socket, number, buffer| {
-                handle(worker, socket, number, buffer.payload_mut(), drain)
+                drain(worker, socket, number, buffer.payload_mut(), most)
             },
         )
     }
@@ -52,15 +52,15 @@ impl Epoll {
 
 /// Receives from a socket that is ready until it is empty, or the bound is reached. What one
 /// wake-up brings from a socket is one batch.
-fn handle<H: Handler>(
+fn drain<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
     buffer: &mut [u8],
-    drain: u32,
+    most: u32,
 ) -> Result<Drained, Error> {
     let (mut received, mut left) = (0, true);
-    for _ in 0..drain {
+    for _ in 0..most {
         let arrival = match socket.receive(buffer, Mode::Try, &worker.counters) {
             Ok(Some(arrival)) => arrival,
             Ok(None) => {
@@ -73,13 +73,8 @@ fn handle<H: Handler>(
             }
         };
         received += arrival.datagrams();
-        let flush = |worker: &mut Worker<H>| worker.flush_to_sockets();
-        if let Some(echo) = worker.deliver(buffer, &arrival, number, flush) {
-            worker.echo(socket, buffer, echo, &arrival.peer());
-        }
-        if worker.has_replies() {
-            worker.flush_to_sockets();
-        }
+        engine::handle_one(worker, socket, number, buffer, &arrival);
+        engine::flush(worker);
     }
     worker.counters.dequeued(received);
     engine::batch_end(worker);

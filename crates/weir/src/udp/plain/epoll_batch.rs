@@ -39,28 +39,28 @@ impl EpollBatch {
         EpollSet::availability()?;
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
         let buffers = |region: &_| Buffers::new(region, self.batch as usize);
-        let drain = self.drain as usize;
+        let most = self.drain as usize;
         engine::start_epoll(
             job,
             self.threads,
             self.batch,
             self.gather,
             buffers,
-            move |worker, socket, number, buffers| handle(worker, socket, number, buffers, drain),
+            move |worker, socket, number, buffers| drain(worker, socket, number, buffers, most),
         )
     }
 }
 
 /// Takes batches from a socket that is ready until one is short, or the bound is reached.
-fn handle<H: Handler>(
+fn drain<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
     buffers: &mut Buffers,
-    drain: usize,
+    most: usize,
 ) -> Result<Drained, Error> {
     let (mut taken, mut left) = (0, true);
-    while taken < drain {
+    while taken < most {
         let filled = match buffers.receive(worker, socket, Mode::Try) {
             Ok(0) => {
                 worker.counters.dequeued(0);
@@ -74,7 +74,7 @@ fn handle<H: Handler>(
                 continue;
             }
         };
-        taken += engine::handle(worker, socket, number, buffers, filled)?;
+        taken += engine::handle_batch(worker, socket, number, buffers, filled)?;
         if filled < buffers.len() {
             left = false;
             break;

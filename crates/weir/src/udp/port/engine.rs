@@ -64,8 +64,8 @@ macro_rules! port_design {
                 let numbers =
                     $crate::udp::port::engine::Numbers { threads, outstanding, concurrency };
                 let provider = $crate::port::Native { shape: self.shape() };
-                let shared = $crate::udp::port::engine::open(&mut job, &provider, numbers)?;
-                $crate::udp::port::engine::spawn(&mut job, threads, shared, $run(self))?;
+                let server = $crate::udp::port::engine::open(&mut job, &provider, numbers)?;
+                $crate::udp::port::engine::spawn(&mut job, threads, server, $run(self))?;
                 job.run()
             }
         }
@@ -138,33 +138,33 @@ pub(super) fn open<H: Handler, P: Provider>(
 pub(super) fn spawn<H: Handler, P: Port>(
     job: &mut Job<H>,
     threads: u32,
-    shared: PortServer<P>,
+    server: PortServer<P>,
     run: impl Fn(&mut Worker<H>, &PortServer<P>) -> Result<(), Error> + Clone + Send + 'static,
 ) -> Result<(), Error> {
-    let closer = shared.port.closer();
+    let closer = server.port.closer();
     job.on_stop(match job.hands_over {
-        true => shared.port.finisher(STOP_TIMEOUT),
+        true => server.port.finisher(STOP_TIMEOUT),
         false => closer.clone(),
     });
-    for shared in LeaveTogether::shares(threads, shared) {
+    for server in LeaveTogether::shares(threads, server) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
             let ended = Cell::new(false);
-            let run = |worker: &mut Worker<H>, shared: &PortServer<P>| {
-                run(worker, shared)?;
+            let run = |worker: &mut Worker<H>, server: &PortServer<P>| {
+                run(worker, server)?;
                 worker.on_stop(&[]);
                 ended.set(true);
                 Ok(())
             };
             // Where it has ended it ends for the others, too, when they have sent what they have to send.
-            let close = |shared: &PortServer<P>| {
+            let close = |server: &PortServer<P>| {
                 if !ended.get() {
-                    shared.port.close();
+                    server.port.close();
                 }
             };
-            shared.live(worker, run, close, |_, shared| {
+            server.live(worker, run, close, |_, server| {
                 // What did not come back is counted in the region, and told from there.
-                let _ = shared.port.stop(stop_deadline());
+                let _ = server.port.stop(stop_deadline());
                 Ok(())
             })
         });
@@ -179,11 +179,11 @@ pub(super) fn spawn<H: Handler, P: Port>(
 /// Takes a place among the threads that take. The first thread posts the first receives.
 pub(super) fn join<'p, H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &'p PortServer<P>,
+    server: &'p PortServer<P>,
 ) -> Result<P::Worker<'p>, Error> {
-    let mut taker = shared.port.worker()?;
+    let mut taker = server.port.worker()?;
     if worker.index == 0 {
-        post_all(worker, shared, &mut taker)?;
+        post_all(worker, server, &mut taker)?;
     }
     worker.ready(None);
     Ok(taker)
@@ -193,14 +193,14 @@ pub(super) fn join<'p, H: Handler, P: Port>(
 #[inline]
 pub(super) fn take<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     taken: &mut Taken,
 ) -> Result<bool, Error> {
     loop {
         worker.collect_errors();
         if worker.on_time() {
-            flush(worker, shared, taker);
+            flush(worker, server, taker);
         }
         let time_left = worker.time_left();
         let took = taker.take(taken, time_left, &worker.counters);
@@ -215,12 +215,12 @@ pub(super) fn take<H: Handler, P: Port>(
 /// Starts the first receives, shared among the sockets.
 fn post_all<H: Handler, P: Port>(
     worker: &Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
 ) -> Result<(), Error> {
-    let sockets = shared.sockets.iter().cycle();
-    for (&socket, _) in sockets.zip(0..shared.outstanding) {
-        let Some(slice) = shared.region.take() else { break };
+    let sockets = server.sockets.iter().cycle();
+    for (&socket, _) in sockets.zip(0..server.outstanding) {
+        let Some(slice) = server.region.take() else { break };
         if taker.receive(socket, slice).is_err() {
             break; // closed already
         }
@@ -242,7 +242,7 @@ pub(super) struct Delivered {
 #[inline]
 pub(super) fn deliver<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     completion: &mut Completion,
 ) -> Delivered {
@@ -250,7 +250,7 @@ pub(super) fn deliver<H: Handler, P: Port>(
     else {
         return Delivered::default();
     };
-    let mut flush = |worker: &mut Worker<H>| flush(worker, shared, taker);
+    let mut flush = |worker: &mut Worker<H>| flush(worker, server, taker);
     let echo = worker.deliver(slice.payload_mut(), arrival, key.0 as u32, &mut flush);
     if worker.has_replies() {
         flush(worker);
@@ -262,12 +262,12 @@ pub(super) fn deliver<H: Handler, P: Port>(
 #[inline]
 pub(super) fn batch_end<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
 ) {
     worker.batch_end();
     if worker.has_replies() {
-        flush(worker, shared, taker);
+        flush(worker, server, taker);
     }
 }
 
@@ -275,15 +275,15 @@ pub(super) fn batch_end<H: Handler, P: Port>(
 #[cold]
 fn flush<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
 ) {
-    worker.post_replies(&shared.region, |socket, slice, span, to| {
-        taker.send(shared.sockets[socket as usize], slice, span, to).is_ok()
+    worker.post_replies(&server.region, |socket, slice, span, to| {
+        taker.send(server.sockets[socket as usize], slice, span, to).is_ok()
     });
 }
 
-/// Sends back what shall go back of what came, or counts what else completed. Answers the slice that is to be posted
+/// Sends back what shall go back of what came, or counts what else completed. Returns the slice that is to be posted
 /// again, and for which socket.
 #[inline]
 pub(super) fn settle<H: Handler>(
@@ -341,11 +341,11 @@ mod tests {
         let server = Server::bind("127.0.0.1:0".parse().unwrap());
         let mut job = server.job(|_| |_: Datagram<'_>, _: &mut Replies<'_>| ()).unwrap();
         let numbers = Numbers { threads, outstanding: 64, concurrency: 1 };
-        let shared = open(&mut job, &Native::default(), numbers).unwrap();
-        spawn(&mut job, threads, shared, |worker, shared| {
-            let mut taker = join(worker, shared)?;
+        let server = open(&mut job, &Native::default(), numbers).unwrap();
+        spawn(&mut job, threads, server, |worker, server| {
+            let mut taker = join(worker, server)?;
             let mut taken = Taken::new(8);
-            while take(worker, shared, &mut taker, &mut taken)? {
+            while take(worker, server, &mut taker, &mut taken)? {
                 assert!(taken.is_empty(), "panicked on purpose");
             }
             Ok(())

@@ -42,12 +42,12 @@ impl Port {
 
 fn run<H: Handler, P: port::Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
 ) -> Result<(), Error> {
-    let mut taker = engine::join(worker, shared)?;
+    let mut taker = engine::join(worker, server)?;
     let mut taken = Taken::new(1);
-    while engine::take(worker, shared, &mut taker, &mut taken)? {
-        handle(worker, shared, &mut taker, &mut taken)?;
+    while engine::take(worker, server, &mut taker, &mut taken)? {
+        handle(worker, server, &mut taker, &mut taken)?;
     }
     Ok(())
 }
@@ -56,12 +56,12 @@ fn run<H: Handler, P: port::Port>(
 #[inline]
 fn handle<H: Handler, P: port::Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     taken: &mut Taken,
 ) -> Result<(), Error> {
     let Some(completion) = taken.first_mut() else { return Ok(()) };
-    let delivered = engine::deliver(worker, shared, taker, completion);
+    let delivered = engine::deliver(worker, server, taker, completion);
     for completion in taken.drain() {
         // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
         if let Some((socket, slice)) = engine::settle(worker, taker, completion, &delivered)?
@@ -71,6 +71,6 @@ fn handle<H: Handler, P: port::Port>(
         }
     }
     worker.counters.dequeued(delivered.received);
-    engine::batch_end(worker, shared, taker);
+    engine::batch_end(worker, server, taker);
     Ok(())
 }

@@ -28,19 +28,19 @@ port_design! {
         /// Most completions of one take.
         batch: u32 = 1000, 1..=65_536;
     }
-    run: |design: Self| move |worker: &mut _, shared: &_| run(worker, shared, design.batch as usize);
+    run: |design: Self| move |worker: &mut _, server: &_| run(worker, server, design.batch as usize);
 }
 
 fn run<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     batch: usize,
 ) -> Result<(), Error> {
-    let mut taker = engine::join(worker, shared)?;
+    let mut taker = engine::join(worker, server)?;
     let mut taken = Taken::new(batch);
     let mut again = Again { socket: None, slices: Vec::with_capacity(batch) };
-    while engine::take(worker, shared, &mut taker, &mut taken)? {
-        handle(worker, shared, &mut taker, &mut taken, &mut again)?;
+    while engine::take(worker, server, &mut taker, &mut taken)? {
+        handle(worker, server, &mut taker, &mut taken, &mut again)?;
     }
     Ok(())
 }
@@ -49,14 +49,14 @@ fn run<H: Handler, P: Port>(
 #[inline]
 fn handle<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &PortServer<P>,
+    server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     taken: &mut Taken,
     again: &mut Again,
 ) -> Result<(), Error> {
     let mut received = 0;
     for mut completion in taken.drain() {
-        let delivered = engine::deliver(worker, shared, taker, &mut completion);
+        let delivered = engine::deliver(worker, server, taker, &mut completion);
         received += delivered.received;
         if let Some((socket, slice)) = engine::settle(worker, taker, completion, &delivered)? {
             again.add(worker, taker, socket, slice);
@@ -64,7 +64,7 @@ fn handle<H: Handler, P: Port>(
     }
     again.post(worker, taker);
     worker.counters.dequeued(received);
-    engine::batch_end(worker, shared, taker);
+    engine::batch_end(worker, server, taker);
     Ok(())
 }
 

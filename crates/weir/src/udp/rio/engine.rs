@@ -14,7 +14,7 @@ use crate::{
     counters::Counters,
     gather::Asked,
     left::LastLook,
-    lifecycle::contain,
+    lifecycle::{contain, lock, try_lock},
     memory::{Region, Slice},
     rio::{
         Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Provider,
@@ -33,7 +33,7 @@ use std::{
     io,
     panic::resume_unwind,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc,
     },
@@ -486,27 +486,21 @@ impl<Q: CompletionQueue> SharedQueue<Q> {
     fn lock(&self, socket: usize, counters: &Counters) -> MutexGuard<'_, Option<Q::Rq>> {
         let queue = &self.requests[socket];
         counters.locks.one();
-        match queue.try_lock() {
-            Ok(queue) => return queue,
-            Err(TryLockError::Poisoned(queue)) => return queue.into_inner(),
-            Err(TryLockError::WouldBlock) => counters.locks_contended.one(),
-        }
-        locked(queue)
+        try_lock(queue).unwrap_or_else(|| {
+            counters.locks_contended.one();
+            lock(queue)
+        })
     }
 
     /// The request queues of all sockets, for a thread that alone posts, as long as it lives.
     pub(super) fn lock_all(&self) -> AllLocked<'_, Q::Rq> {
-        AllLocked(self.requests.iter().map(locked).collect())
+        AllLocked(self.requests.iter().map(lock).collect())
     }
 
     /// Takes the request queues out, once no other thread posts any more.
     fn take_requests(&self) -> Vec<Q::Rq> {
-        self.requests.iter().filter_map(|queue| locked(queue).take()).collect()
+        self.requests.iter().filter_map(|queue| lock(queue).take()).collect()
     }
-}
-
-fn locked<X>(queue: &Mutex<X>) -> MutexGuard<'_, X> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const THERE: &str = "request queues are there until all threads have ended";

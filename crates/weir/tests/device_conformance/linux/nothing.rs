@@ -16,7 +16,7 @@ use weir::device::{AnyDesign, Device, Kind, Reads};
 pub const CHECKS: &[Check] = &[
     ("nothing_counts_are_exact", counts_are_exact),
     ("nothing_brings_as_much_as_it_is_told", brings_as_much_as_it_is_told),
-    ("nothing_is_called_back", is_called_back),
+    ("nothing_is_cancelled", is_cancelled),
     ("nothing_fails_on_the_way", fails_on_the_way),
 ];
 
@@ -159,7 +159,7 @@ fn brings_as_much_as_it_is_told(design: &AnyDesign) -> Result<(), Skipped> {
 }
 
 /// One after the other they would take a second each: a stop does not wait for that.
-fn is_called_back(design: &AnyDesign) -> Result<(), Skipped> {
+fn is_cancelled(design: &AnyDesign) -> Result<(), Skipped> {
     touches(design)?;
     for dispatch in [PARALLEL, SEQUENTIAL] {
         let nothing = Nothing::set_up(TIMER, dispatch, 0, Duration::from_secs(1));

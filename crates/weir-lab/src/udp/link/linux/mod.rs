@@ -72,7 +72,7 @@ impl Namespace {
     }
 }
 
-/// Makes both namespaces and the link, and takes the calling thread to the generator's end. Answers the
+/// Makes both namespaces and the link, and takes the calling thread to the generator's end. Returns the
 /// server's, and whether there is IPv6.
 pub(super) fn make() -> Result<(Namespace, bool), String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");

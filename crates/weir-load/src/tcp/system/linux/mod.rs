@@ -194,8 +194,8 @@ pub(crate) struct WakeEvent(Arc<OwnedFd>);
 impl WakeEvent {
     pub(crate) fn signal(&self) {
         let one = 1u64;
-        // SAFETY: the kernel reads eight bytes. It fails only where it was rung 2^64 times and
-        // nobody heard, and then it rings still.
+        // SAFETY: the kernel reads eight bytes. It fails only at a count of 2^64 that nobody has read, and
+        // then it is signalled still.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
     }
 }
@@ -225,7 +225,7 @@ impl Set {
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
         let set = Self { epoll, wake_event, events, ready: 0, precise: true };
-        // Told each time it is rung, it need not be read.
+        // Told each time that it is signalled, it need not be read.
         set.control(set.wake_event.0.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, WAKE_EVENT)?;
         Ok(set)
     }
@@ -258,7 +258,7 @@ impl Set {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Waits until a socket is ready, it is rung, or so long; answers how many are ready.
+    /// Waits until a socket is ready, the wake event is signalled, or so long; returns how many are ready.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> io::Result<usize> {
         self.ready = 0;
         let count = match self.call(timeout_ns) {

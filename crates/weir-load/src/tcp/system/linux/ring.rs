@@ -114,7 +114,8 @@ pub(crate) struct Ring {
     /// Whether entries are queued that name a descriptor.
     names_a_descriptor: bool,
     bytes: usize,
-    minds_sends: bool,
+    /// Whether the completion of a send ends a wait.
+    wakes_for_sends: bool,
     /// By connection.
     states: Vec<u8>,
     /// Requests that have completions to come: receives and polls.
@@ -195,16 +196,16 @@ impl Ring {
     }
 
     /// A ring that was not begun: for so many connections of a thread, and so many bytes of a receive, and of a send, at
-    /// most. Whether what became of a send is to be known before anything else happens; else it may wait for an answer.
+    /// most. With `wakes_for_sends` the completion of a send ends a wait; else it is told when something else comes.
     pub(crate) fn open(
         connections: u64,
         bytes: usize,
-        minds_sends: bool,
+        wakes_for_sends: bool,
     ) -> Result<Self, Unavailable> {
-        on_a_thread_of_its_own(|| Self::set_up(connections, bytes, minds_sends))
+        on_a_thread_of_its_own(|| Self::set_up(connections, bytes, wakes_for_sends))
     }
 
-    fn set_up(connections: u64, bytes: usize, minds_sends: bool) -> Result<Self, Unavailable> {
+    fn set_up(connections: u64, bytes: usize, wakes_for_sends: bool) -> Result<Self, Unavailable> {
         let io = build(connections).map_err(|e| unavailable("io_uring_setup", &e))?;
         let buffers = Buffers::new(connections, bytes);
         // SAFETY: the entries and the buffers live until the ring has given them up, or for ever (see `drop`).
@@ -231,7 +232,7 @@ impl Ring {
             queued: 0,
             names_a_descriptor: false,
             bytes,
-            minds_sends,
+            wakes_for_sends,
             states: Vec::new(),
             under_way: 0,
             came: Vec::new(),
@@ -384,7 +385,7 @@ impl Ring {
         }
     }
 
-    /// Queues a send of so many bytes, or as many as go at a time, which `make` writes; answers how many. What becomes of
+    /// Queues a send of so many bytes, or as many as go at a time, which `make` writes; returns how many. What becomes of
     /// it is told. There is none under way on this connection.
     #[inline]
     pub(crate) fn send(
@@ -419,8 +420,8 @@ impl Ring {
         asked
     }
 
-    /// Submits what is queued, and waits until something comes, it is rung, or so long; answers how many are to
-    /// be attended to.
+    /// Submits what is queued, and waits until something comes, the wake event is signalled, or so long; returns how many
+    /// are to be attended to.
     pub(crate) fn wait(&mut self, timeout_ns: u64) -> io::Result<usize> {
         self.give_back();
         self.came.clear();
@@ -439,8 +440,8 @@ impl Ring {
         let want = match timeout_ns {
             0 => 0,
             _ if !self.io.completion().is_empty() => 0,
-            // They are told at once.
-            _ if !self.minds_sends => self.queued + 1,
+            // Those of the sends come at once.
+            _ if !self.wakes_for_sends => self.queued + 1,
             _ => 1,
         };
         match self.enter(want, timeout_ns) {

@@ -3,6 +3,7 @@
 //! together, and lets the others wait: that is in its times too (TransmitFile, "Remarks").
 
 use super::WakeEvent;
+use crate::lock::lock;
 use socket2::Socket;
 use std::{
     ffi::c_void,
@@ -10,7 +11,7 @@ use std::{
     io,
     os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
     ptr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 use windows_sys::Win32::{
     Foundation::{HANDLE, INVALID_HANDLE_VALUE},
@@ -43,8 +44,7 @@ impl Transmitted {
     }
 
     pub(super) fn take(&self) -> impl Iterator<Item = u32> + use<> {
-        std::mem::take(&mut *self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
-            .into_iter()
+        std::mem::take(&mut *lock(&self.numbers)).into_iter()
     }
 }
 
@@ -191,7 +191,7 @@ impl Drop for Transmission {
 unsafe extern "system" fn ended(listener: *mut c_void, _: bool) {
     // SAFETY: the listener that the wait was registered with, which lives as long as that.
     let listener = unsafe { &*listener.cast::<Listener>() };
-    let mut numbers = listener.transmitted.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut numbers = lock(&listener.transmitted.numbers);
     numbers.push(listener.number);
     drop(numbers);
     listener.transmitted.wake_event.signal();

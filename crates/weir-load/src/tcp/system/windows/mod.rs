@@ -299,7 +299,7 @@ impl Set {
         }
     }
 
-    /// Waits until a socket is ready, it is rung, or so long; answers how many are ready.
+    /// Waits until a socket is ready, the wake event is signalled, or so long; returns how many are ready.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> io::Result<usize> {
         self.ready.clear();
         // Rounded down: what is due is sent in time, at the price of calls that do not wait.

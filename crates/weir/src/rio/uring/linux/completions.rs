@@ -385,7 +385,7 @@ impl<T: Sharing> UringCompletions<T> {
     }
 
     /// Sweeps from the next dequeue on, whatever the load, until it has been dry for a while.
-    /// Answers whether this queue ever does.
+    /// Returns whether this queue ever does.
     pub(super) fn sweep_from_now_on(&mut self) -> bool {
         self.sweeping.as_mut().map(Sweeping::begin).is_some()
     }
@@ -491,7 +491,7 @@ fn settle_sends<T: Sharing>(
     common.sends_out.take_off((settled.len() - before) as u32);
 }
 
-/// Makes a send again that met an error that a peer reported of another one. Answers its result.
+/// Makes a send again that met an error that a peer reported of another one. Returns its result.
 #[cold]
 fn send_again<T: Sharing>(
     common: &Common<T>,
@@ -523,7 +523,7 @@ fn send_each(socket: &DatagramSocket, over: &Over, cut: &Cut, counters: &Counter
     }
 }
 
-/// Counts a receive that ended without a slice; answers the error if it is one that arming
+/// Counts a receive that ended without a slice; returns the error if it is one that arming
 /// again may not cure. An error that came by ICMP is none, and a lack of memory passes: these are
 /// the ones that a design which receives by itself survives, too.
 #[cold]

@@ -208,7 +208,7 @@ impl Sends {
 }
 
 /// Writes the name of a Unix socket in front of the payload that goes there: as long as it is under way, nobody else uses that
-/// place. Answers where it is, and its length.
+/// place. Returns where it is, and its length.
 #[cold]
 fn name_in_front(slice: &mut Slice, to: &SocketAddr) -> (*mut libc::c_void, libc::socklen_t) {
     let headroom = slice.region().layout().headroom;

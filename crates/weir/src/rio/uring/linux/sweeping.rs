@@ -106,7 +106,7 @@ impl Sweeping {
         self.sweeps
     }
 
-    /// The most that `sweeps` answers.
+    /// The most that `sweeps` returns.
     pub fn most(&self) -> u32 {
         self.most
     }

@@ -9,7 +9,10 @@
 //! What it cannot tell: how the system behaves where the documentation says nothing, and what anything costs.
 
 use super::functions::Functions;
-use crate::socket::native::{CONTROL_BYTES, last_error, new_event, without_packet};
+use crate::{
+    lifecycle::lock,
+    socket::native::{CONTROL_BYTES, last_error, new_event, without_packet},
+};
 use std::{
     cell::Cell,
     collections::{HashMap, VecDeque},
@@ -18,7 +21,7 @@ use std::{
     os::windows::io::AsRawHandle,
     ptr,
     sync::{
-        Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, LazyLock, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
@@ -130,10 +133,6 @@ struct Buffer {
 }
 
 static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl World {
     fn number(&mut self) -> isize {

@@ -8,11 +8,12 @@ use super::{
 use crate::{
     bpf::{Counts, Link, Place, Program, SocketMap},
     left::LastLook,
+    lifecycle::lock,
 };
 use std::{
     fs, io,
     os::{fd::RawFd, unix::fs::MetadataExt as _},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Instant,
 };
 
@@ -55,10 +56,6 @@ pub enum Refused {
 
 /// What is attached by this process.
 static ATTACHED: Mutex<Vec<Weak<Attached>>> = Mutex::new(Vec::new());
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Takes a free queue of a device that gives us what the filters let through. `shared`: the device
 /// may be one that another queue of ours receives the same from.

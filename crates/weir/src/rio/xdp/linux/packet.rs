@@ -127,7 +127,7 @@ pub fn is_fragment(packet: &[u8], ether_type: u16) -> bool {
 }
 
 /// Checks a datagram's checksum: it is right, or left out where that may be, or that of a frame whose
-/// sender left it to a device. Answers whether it is the last.
+/// sender left it to a device. Returns whether it is the last.
 ///
 /// # Errors
 /// [`Malformed::Checksum`].

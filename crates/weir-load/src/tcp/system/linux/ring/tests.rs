@@ -161,7 +161,7 @@ fn what_is_forgotten_ends_and_its_descriptor_may_be_anothers() {
 }
 
 #[test]
-fn it_is_rung_from_another_thread_and_goes_while_receives_are_under_way() {
+fn another_thread_ends_its_wait_and_it_goes_while_receives_are_under_way() {
     let Some(mut ring) = ring(1, 8) else { return };
     let (socket, other) = pair();
     ring.begin_to_receive(&socket, 0);
@@ -173,7 +173,7 @@ fn it_is_rung_from_another_thread_and_goes_while_receives_are_under_way() {
             assert_eq!(ring.wait(SOON_NS).unwrap(), 0);
         });
     }
-    assert!(began.elapsed() < Duration::from_nanos(SOON_NS), "it was not rung");
+    assert!(began.elapsed() < Duration::from_nanos(SOON_NS), "its wait went on");
     drop(ring);
     drop(socket);
     let mut byte = [0];

@@ -94,7 +94,7 @@ impl Accepts {
         self.wanted = false;
     }
 
-    /// Asks no more. Answers what is to be cancelled.
+    /// Asks no more. Returns what is to be cancelled.
     pub fn stop(&mut self) -> Vec<(usize, Token)> {
         self.wanted = false;
         self.slots.iter().map(|(token, accept)| (accept.at, token)).collect()

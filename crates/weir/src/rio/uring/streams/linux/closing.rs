@@ -70,7 +70,7 @@ impl UringStreamQueue {
         out.push(StreamCompletion::Closed { connection });
     }
 
-    /// Takes back what no request uses any more. Answers how many slices could not be.
+    /// Takes back what no request uses any more. Returns how many slices could not be.
     pub(super) fn end(&mut self) -> u32 {
         for slice in self.free.drain(..) {
             // SAFETY: nobody holds it: it was put there as its receive was over.
