@@ -30,7 +30,8 @@ enum Chore {
     Circles,
     Imports(imports::Imports),
     TenLines(ten_lines::TenLines),
-    /// Pack every package as it would be published, check what is in it, and compile all in a project of their own.
+    /// Pack every package as it would be published, check what is in it, and use all where nothing else is: build and run
+    /// programs on them, and install the command.
     Packages,
     PublicApi(public_api::PublicApi),
     Semver(semver::Semver),

@@ -53,7 +53,8 @@ impl TenLines {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let root = packages::root();
         let folder = packages::target()?.join("ten-lines");
-        let library = packages::pack(&folder.join("packed"), &[LIBRARY])?.remove(0);
+        let packed = folder.join("packed");
+        let library = packages::pack(&packed, &packed, &[LIBRARY])?.remove(0);
         let designs: Vec<&str> = match self.designs.is_empty() {
             true => DESIGNS.to_vec(),
             false => self.designs.iter().map(String::as_str).collect(),

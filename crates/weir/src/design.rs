@@ -295,8 +295,8 @@ macro_rules! design {
     };
     (@ parks_threads $answer:expr) => { $crate::design::design! { @ parks_threads: bool, $answer } };
     (@ hands_over $answer:expr) => { $crate::design::design! { @ hands_over: bool, $answer } };
-    (@ ends_without_loss $answer:expr) => {
-        $crate::design::design! { @ ends_without_loss: Result<(), $crate::Error>, $answer }
+    (@ sockets_per_address $answer:expr) => {
+        $crate::design::design! { @ sockets_per_address: u32, $answer }
     };
     (@ active_set $answer:expr) => {
         $crate::design::design! { @ active_set: $crate::tcp::ActiveSet, $answer }

@@ -1,4 +1,4 @@
-//! `rio-sharded` where the core that receives a datagram decides who gets it.
+//! `rio-sharded` where the core that receives a datagram decides who gets it, and what becomes of its sockets.
 
 #[path = "../src/required.rs"]
 mod required;
@@ -12,10 +12,12 @@ use std::{
 };
 use weir::{
     affinity::{allowed_cores, current_core, pin_current_thread},
+    limits::Limits,
+    socket::{bind_sharing, sockets_can_be_given},
     udp::{AnyDesign, Datagram, Replies, RioSharded, Server},
 };
 
-/// What both tests give to a server, as one type: each is all designs on all providers, compiled.
+/// What the tests give to a server, as one type: each is all designs on all providers, compiled.
 type Handle = Box<dyn FnMut(Datagram<'_>, &mut Replies<'_>) + Send>;
 
 /// Far more than anything here takes.
@@ -94,4 +96,41 @@ fn threads_that_no_core_leads_to_are_refused() {
         panic!("a thread waits for what never comes");
     };
     assert!(error.to_string().contains("steering"), "{error}");
+}
+
+#[test]
+fn a_design_whose_threads_share_takes_over_all_sockets_of_a_sharded_one() {
+    if let Err(why) = sockets_can_be_given() {
+        return eprintln!("not run: {why}");
+    }
+    let design = AnyDesign::from(RioSharded::default().threads(2).outstanding(512));
+    if cannot_run(design.about().name, design.availability()) {
+        return;
+    }
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let sockets = bind_sharing(any, design.sockets_per_address()).unwrap();
+    let to = sockets[0].local_addr().unwrap();
+    let start = |design: AnyDesign| {
+        let mut given = sockets.iter().map(|socket| socket.try_clone().unwrap());
+        let server = Server::from_std(given.next().unwrap()).unwrap();
+        let server = given.fold(server, |server, socket| server.and_from_std(socket).unwrap());
+        let echo = |_| -> Handle { Box::new(|_, replies| replies.echo().unwrap()) };
+        server.limits(Limits::echo(100_000)).start(design, echo).unwrap()
+    };
+    let first = start(design);
+    assert_eq!(first.local_addresses(), [to]);
+    let second = start(AnyDesign::parse("epoll --threads 1").unwrap());
+    assert_eq!(second.local_addresses(), [to, to]);
+    assert!(first.stop().failure.is_none());
+    // So many that a hash gives each socket some.
+    for number in 0..32 {
+        let client = UdpSocket::bind(any).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        client.send_to(&[number; 9], to).unwrap();
+        let mut answer = [0; 16];
+        assert_eq!(client.recv(&mut answer).unwrap(), 9);
+        assert_eq!(answer[..9], [number; 9]);
+    }
+    let report = second.stop();
+    assert!(report.failure.is_none() && report.total().datagrams == 32);
 }

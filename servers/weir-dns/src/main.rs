@@ -17,7 +17,7 @@ use weir::{
     counters::os::Sampler,
     inherited::{self, Inherited, Offer, Socket, take_over},
     limits,
-    socket::{SocketOptions, sockets_can_be_given},
+    socket::{SocketOptions, bind_sharing, sockets_can_be_given},
     tcp,
     udp::{self, Spec},
     wake::Waker,
@@ -153,7 +153,10 @@ fn run(args: &Args) -> anyhow::Result<()> {
         let (listeners, udp) = serve_beside(&args.listen, tcp.is_some(), begin)?;
         (listeners, args.metrics.map(listen_for_metrics).transpose()?, None, udp)
     } else {
-        let given = if given.is_empty() { bind_all(&args.listen)? } else { given };
+        let given = match given.is_empty() {
+            true => bind_all(&args.listen, udp)?,
+            false => given,
+        };
         let mut sockets = Sockets::of(given, args.metrics)?;
         // What nobody serves is neither kept nor handed over.
         if udp.is_none() {
@@ -420,24 +423,28 @@ fn listen_for_metrics(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("cannot serve metrics at {address}"))
 }
 
-/// Sockets that can be handed over, for datagrams and for connections at each address.
-fn bind_all(listen: &[SocketAddr]) -> anyhow::Result<Vec<Inherited>> {
+/// Sockets that can be handed over, for datagrams and for connections at each address, as many for datagrams as their design
+/// has.
+fn bind_all(listen: &[SocketAddr], udp: Option<&str>) -> anyhow::Result<Vec<Inherited>> {
+    let spec = udp.map(Spec::parse).transpose().context("--udp")?;
+    let each = spec.map_or(1, |spec| spec.design.sockets_per_address());
     let mut sockets = Vec::new();
     for address in listen {
-        let (udp, tcp) = bind(*address)?;
-        for socket in [Socket::Datagrams(udp), Socket::Listener(tcp)] {
+        let (udp, tcp) = bind(*address, each)?;
+        let udp = udp.into_iter().map(Socket::Datagrams);
+        for socket in udp.chain([Socket::Listener(tcp)]) {
             sockets.push(Inherited { name: NAME.into(), socket });
         }
     }
     Ok(sockets)
 }
 
-/// Sockets for datagrams and for connections at one address.
-fn bind(address: SocketAddr) -> anyhow::Result<(UdpSocket, TcpListener)> {
+/// So many sockets for datagrams and one for connections at one address.
+fn bind(address: SocketAddr, each: u32) -> anyhow::Result<(Vec<UdpSocket>, TcpListener)> {
     let failed = || format!("cannot listen at {address}");
     for last in (0..TRIES).rev() {
-        let udp = UdpSocket::bind(address).with_context(failed)?;
-        match TcpListener::bind(udp.local_addr()?) {
+        let udp = bind_sharing(address, each).with_context(failed)?;
+        match TcpListener::bind(udp[0].local_addr()?) {
             Ok(tcp) => return Ok((udp, tcp)),
             Err(_) if address.port() == 0 && last > 0 => {}
             Err(error) => return Err(error).with_context(failed),

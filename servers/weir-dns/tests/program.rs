@@ -187,16 +187,10 @@ fn what_makes_no_sense_is_said_with_what_to_do() {
         (&["--zone", zone, "--tcp", "epoll --threads x"], 2, "threads"),
         (&["--zone", zone, "--udp", "none", "--tcp", "none"], 2, "nothing would be answered"),
         (&["--zone", zone, "--longest", "100"], 2, "512"),
-        (&["--zone", zone, "--hand-over", "/nowhere/next", "--udp", "port"], 2, "while it stops"),
         (
             &["--zone", zone, "--hand-over", "/nowhere/next", "--udp", "rio-event --provider xdp"],
             2,
             "of its own",
-        ),
-        (
-            &["--zone", zone, "--hand-over", "/nowhere/next", "--udp", "rio-sharded"],
-            2,
-            "takes none",
         ),
         (
             &["--zone", zone, "--hand-over", "/nowhere/next", "--tcp", "async-select"],
@@ -257,6 +251,8 @@ fn nothing_is_lost_and_nothing_answered_twice_across_restarts() {
         ("rio-hybrid --threads 2 --outstanding 256", "ring --threads 1"),
         ("rio-event --outstanding 256", "epoll --threads 1"),
         ("rio-event --provider batch --outstanding 256", "select"),
+        ("rio-sharded --threads 2 --outstanding 256", "epoll --threads 1"),
+        ("port-batch --threads 2", "blocking"),
     ] {
         if available(design) {
             restart_under_load(design);

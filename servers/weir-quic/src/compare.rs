@@ -3,14 +3,15 @@
 //! Rounds in which each row runs once under each load, in random order. Ratios are of pairs within a round, to the first row;
 //! the first row runs twice under two names, and what those two differ by is noise.
 
-use crate::load::Measured;
+use crate::{keep_to, load::Measured};
 use anyhow::Context as _;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
+    thread,
 };
 
 /// What is compared, and how often.
@@ -244,16 +245,14 @@ fn one(
             client
         }
         Some(quinn_perf) => {
-            // It has no flag for its core.
-            let mut client = Command::new("taskset");
-            client.args(["-c", &options.client_cpu.to_string()]).arg(quinn_perf);
+            let mut client = Command::new(quinn_perf);
             let at = address.replacen("127.0.0.1", "localhost", 1);
             client.args(["client", &at, "--ip", "127.0.0.1"]).args(load.of_quinn_perf);
             client.args(["--duration", &options.seconds.to_string()]);
             client
         }
     };
-    let loaded = client.stderr(Stdio::inherit()).output().context("running the client")?;
+    let loaded = output_on(options.client_cpu, client.stderr(Stdio::inherit()))?;
     anyhow::ensure!(loaded.status.success(), "the client failed: {}", loaded.status);
     drop(server.0.stdin.take());
     let mut report = String::new();
@@ -265,6 +264,15 @@ fn one(
         Some(_) => server.measured(f64::from(options.seconds) + QUINN_PERF_GOES_ON_S),
     };
     Ok((measured, server))
+}
+
+/// Runs a program on this core, which it need not have a flag for: it is kept to what the thread is kept to that starts it.
+fn output_on(core: usize, program: &mut Command) -> anyhow::Result<Output> {
+    let run = || {
+        keep_to(Some(core)).context("--client-cpu")?;
+        program.output().with_context(|| format!("running {}", program.get_program().display()))
+    };
+    thread::scope(|scope| scope.spawn(run).join().expect("it does not panic"))
 }
 
 fn shuffle<X>(all: &mut [X]) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -127,6 +128,70 @@ fn requests_are_answered_on_every_kind_of_socket_and_counted_on_both_sides() {
     }
 }
 
+/// What quinn's perf client does, on streams that go both ways and on those that go one way.
+#[test]
+fn quinns_perf_is_spoken_on_streams_of_both_kinds() {
+    const WANTED: u64 = 100_000;
+    const SENT: [u8; 1000] = [7; 1000];
+    let folder = std::env::temp_dir().join(format!("weir-quic-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.join(name).display().to_string());
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let server = Server::start(&["--cert", &cert, "--key", &key]);
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    crypto.alpn_protocols = vec![b"perf".to_vec()];
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(crypto).unwrap();
+    let config = quinn::ClientConfig::new(Arc::new(crypto));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        endpoint.set_default_client_config(config);
+        let connection = endpoint.connect(server.address, "localhost").unwrap().await.unwrap();
+        let ask = async |mut send: quinn::SendStream| {
+            send.write_all(&WANTED.to_be_bytes()).await.unwrap();
+            send.write_all(&SENT).await.unwrap();
+            send.finish().unwrap();
+        };
+        let (send, mut both_ways) = connection.open_bi().await.unwrap();
+        ask(send).await;
+        assert_eq!(both_ways.read_to_end(1 << 20).await.unwrap().len() as u64, WANTED);
+        ask(connection.open_uni().await.unwrap()).await;
+        let mut one_way = connection.accept_uni().await.unwrap();
+        assert_eq!(one_way.read_to_end(1 << 20).await.unwrap().len() as u64, WANTED);
+        connection.close(0u32.into(), b"done");
+        endpoint.wait_idle().await;
+    });
+    let report = server.stop();
+    let count = |name: &str| report[name].as_u64().unwrap();
+    // The second may have ended with its connection.
+    assert_eq!(count("requests") + count("requests_broken"), 2, "{report}");
+    assert_eq!(count("bytes_sent"), 2 * WANTED, "{report}");
+    assert_eq!(count("bytes_received"), 2 * (8 + SENT.len() as u64), "{report}");
+}
+
+/// A packet of a version that nobody has (0x?a?a?a?a), which a server answers with those that it has, and which is nobody's to
+/// send again (RFC 9000, 6.1 and 15).
+#[cfg(target_os = "linux")]
+fn asks_for_versions() -> [u8; 1200] {
+    let mut packet = [0; 1200];
+    // A long header, the version, and the connection IDs: of the server, and of who asks.
+    packet[..5].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a]);
+    packet[5..14].copy_from_slice(&[8, 1, 1, 1, 1, 1, 1, 1, 1]);
+    packet[14..23].copy_from_slice(&[8, 2, 2, 2, 2, 2, 2, 2, 2]);
+    packet
+}
+
 /// The socket is passed on as a service manager does it, who keeps it: from descriptor 3 on, named in the environment of the very
 /// process.
 #[cfg(target_os = "linux")]
@@ -152,21 +217,19 @@ fn what_comes_between_two_servers_on_a_socket_of_a_service_manager_waits() {
         let measured = load(&server, &["--download", "1000"]);
         assert!(measured["requests"].as_u64().unwrap() > 0, "{flags:?}: {measured}");
         server.stop();
-        let client = weir_quic(&["load", "--connect", &address.to_string(), "--seconds", "1"])
-            .args(["--warm-up-ms", "0", "--download", "1000"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // Its first datagram is there before the next server is. Servers change how the socket waits.
-        socket.set_nonblocking(false).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        socket.peek_from(&mut [0; 1]).expect("a client asks for a connection");
+        // A client of quinn would send again what was lost. This is sent once, before the next server is there.
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.send_to(&asks_for_versions(), address).unwrap();
         let server = start(flags);
-        let output = client.wait_with_output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{flags:?}: {errors}");
-        assert_eq!(server.stop()["connections"], 1, "{flags:?}");
+        let mut answer = [0; 1500];
+        let length = client.recv(&mut answer).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
+        // Version 0, the connection IDs the other way round, and the versions, of which 1 is one.
+        let ids = [8, 2, 2, 2, 2, 2, 2, 2, 2, 8, 1, 1, 1, 1, 1, 1, 1, 1];
+        assert_eq!((&answer[1..5], &answer[5..23]), (&[0; 4][..], &ids[..]), "{flags:?}");
+        let mut versions = answer[23..length].chunks(4);
+        assert!(versions.any(|version| version == [0, 0, 0, 1]), "{flags:?}: {length} bytes");
+        server.stop();
     }
 }
 
@@ -248,14 +311,19 @@ fn bad_settings_say_what_is_allowed_with_exit_code_2() {
     }
 }
 
+/// Two cores that threads may be bound to: of a server and of a client.
+fn cores() -> Option<[String; 2]> {
+    let cores = weir::affinity::allowed_cores();
+    if cores.len() < 2 || weir::affinity::forbidden().is_some() {
+        eprintln!("skipped: it takes two cores that threads may be bound to");
+        return None;
+    }
+    Some([cores[0], cores[1]].map(|core| core.to_string()))
+}
+
 #[test]
 fn a_comparison_says_how_the_rows_differ() {
-    if weir::affinity::allowed_cores().len() < 2 || weir::affinity::forbidden().is_some() {
-        eprintln!("skipped: it takes two cores that threads may be bound to");
-        return;
-    }
-    let cores = weir::affinity::allowed_cores().into_iter().map(|core| core.to_string());
-    let [server, client] = cores.take(2).collect::<Vec<_>>().try_into().unwrap();
+    let Some([server, client]) = cores() else { return };
     let output = weir_quic(&["compare", "--row", "quinn-udp", "--row", "batch --tell thread"])
         .args(["--load", "ping", "--rounds", "1", "--seconds", "1"])
         .args(["--server-cpu", &server, "--client-cpu", &client])
@@ -266,5 +334,36 @@ fn a_comparison_says_how_the_rows_differ() {
     assert!(output.status.success(), "{errors}");
     for row in ["| quinn-udp |", "| quinn-udp (again) |", "| batch --tell thread |"] {
         assert!(table.lines().any(|line| line.starts_with(row)), "{row}: {table}");
+    }
+}
+
+/// In the place of quinn's client is a shell, whose first argument names what it runs: that says by which core it is run, and
+/// loads the server.
+#[cfg(target_os = "linux")]
+#[test]
+fn quinns_own_client_has_its_core_and_what_it_did_is_of_the_servers_report() {
+    let Some([server, client]) = cores() else { return };
+    let folder = std::env::temp_dir().join(format!("weir-quic-perf-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let script = "grep Cpus_allowed_list /proc/self/status >>cores
+        exec \"$WEIR_QUIC\" load --connect 127.0.0.1:${1#localhost:} --seconds 1 --download 1000";
+    std::fs::write(folder.join("client"), script).unwrap();
+    let output = weir_quic(&["compare", "--quinn-perf", "sh", "--row", "quinn-udp"])
+        .args(["--load", "requests", "--rounds", "1", "--seconds", "1", "--json", "runs"])
+        .args(["--server-cpu", &server, "--client-cpu", &client])
+        .env("WEIR_QUIC", env!("CARGO_BIN_EXE_weir-quic"))
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let (cores, runs) = (read("cores"), read("runs"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(cores, format!("Cpus_allowed_list:\t{client}\n").repeat(2));
+    let runs: serde_json::Value = serde_json::from_str(&runs).unwrap();
+    for run in runs.as_array().unwrap() {
+        assert!(run["server"]["requests"].as_u64().unwrap() > 0, "{run}");
+        assert_eq!(run["client"]["requests"], run["server"]["requests"], "{run}");
     }
 }

@@ -37,12 +37,16 @@
 //! | UDP: `blocking`, `blocking-batch`, `epoll`, `epoll-batch` | yes |
 //! | `rio-polled`, `rio-event`, `rio-event-polled`, `rio-port`, `rio-reader`, `rio-hybrid`, `rio-hybrid-reader`, by the providers `uring` and `batch` | yes |
 //! | the same by `xdp` and `packet-any-port` | no: frames come by a queue of the program's own |
-//! | `port`, `port-batch` | no: what completes while they stop is lost |
-//! | `rio-sharded` | no: it takes no sockets, but has one for each thread |
+//! | `port`, `port-batch` | yes |
+//! | `rio-sharded`, by the providers `uring` and `batch` | yes; it takes as many sockets of each address as it has threads |
 //! | TCP: all but the next | yes |
 //! | `port`, `port-ordered`, `overlapped-events`, `async-select` | no ([`keep_listening`](crate::tcp::Server::keep_listening) says so) |
 //!
-//! Of a design for UDP [`ends_without_loss`](crate::udp::Design::ends_without_loss) says it.
+//! Of a design for UDP [`ends_without_loss`](crate::udp::Design::ends_without_loss) says it, and
+//! [`sockets_per_address`](crate::udp::Design::sockets_per_address) how many sockets it takes of each address
+//! ([`bind_sharing`](crate::socket::bind_sharing) binds them). Several that share an address have to go on together: a
+//! datagram is in one of them as soon as it has come, and is lost with it if nobody has that any more. Designs that take one
+//! take several as well: all threads of these receive by each.
 //!
 //! ```no_run
 //! use std::{net::UdpSocket, path::Path};

@@ -17,7 +17,7 @@
 //! What holds on every provider:
 //!
 //! - An operation that was started comes back exactly once: from [`Worker::take`], or, when the
-//!   port is stopped, to its slice's pool. It is over at that moment and not before, cancelled or
+//!   port is stopped or receiving is ended, to its slice's pool. It is over at that moment and not before, cancelled or
 //!   not.
 //! - At most so many threads run at a time as the limit says. A thread runs from the return of a
 //!   take to its next take, except within [`Worker::blocking`]. Where weir keeps the limit
@@ -165,6 +165,15 @@ pub trait Port: Sized + Send + Sync + 'static {
 
     /// Something that closes the port, now or later, from any thread, also after it has gone.
     fn closer(&self) -> Waker;
+
+    /// Something that ends receiving, now or later, from any thread, where others go on with the sockets: receives that have
+    /// brought nothing yet are cancelled, and further ones refused. What the kernel received before is taken as ever, and sends
+    /// go on; a take returns `None` when nothing is outstanding, or so long after it was called for. By default, which is that
+    /// of systems where nobody else has a server's sockets, it is the [`closer`](Port::closer).
+    fn finisher(&self, within: Duration) -> Waker {
+        let _ = within;
+        self.closer()
+    }
 
     /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
     /// left when this is called: a worker borrows its port.

@@ -350,6 +350,30 @@ pub(crate) fn named_once(addresses: &[SocketAddr]) -> Result<(), Error> {
     }
 }
 
+/// Binds so many sockets of UDP that share an address, among which the system shares what comes (SO_REUSEPORT): for servers that
+/// they are to be given to, by a design that has several
+/// ([`sockets_per_address`](crate::udp::Design::sockets_per_address)). Of one socket nobody else has the address; nor of several,
+/// but for programs of the same user that ask to share it, too.
+///
+/// # Errors
+/// [`Error::Bind`] where somebody has the address; [`Error::Io`]; [`Error::Unavailable`] where weir takes no such sockets
+/// ([`sockets_can_be_given`]).
+#[cfg(feature = "udp")]
+pub fn bind_sharing(address: SocketAddr, sockets: u32) -> Result<Vec<std::net::UdpSocket>, Error> {
+    sockets_can_be_given()?;
+    let mut endpoint = Endpoint::from(address);
+    endpoint.options.reuse_port = sockets > 1;
+    if sockets > 1 && address.port() != 0 {
+        DatagramSocket::bind(&address.into())?; // an address that is to be shared is not refused where another has it
+    }
+    let bound = (0..sockets).map(|_| {
+        let socket = DatagramSocket::bind(&endpoint)?;
+        endpoint.address = socket.local_address();
+        socket.native().to_std().map_err(|e| Error::io("duplicating a socket", e))
+    });
+    bound.collect()
+}
+
 /// Where to receive, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {

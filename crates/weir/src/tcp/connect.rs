@@ -35,8 +35,17 @@ pub const MOST_CONNECTING: usize = 4096;
 /// How long connecting may take unless told otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After how long it is tried again where as many wait at a Unix socket as may: nothing says when one more may.
+/// After how long it is tried again where as many wait at a Unix socket as may: nothing says when one more may (poll(2) of a
+/// stream socket knows nothing of whom it is to be connected to).
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// So much time for each of those that are tried again, so that however many there are trying takes a small part of a core.
+const EACH_TRIED_AGAIN: Duration = Duration::from_micros(100);
+
+/// After how long one more is tried again, beside so many.
+fn tried_again_after(others: u32) -> Duration {
+    TRIED_AGAIN_AFTER.max(EACH_TRIED_AGAIN * others)
+}
 
 /// Has a server connect to others: [`Server::start_connecting`](super::Server::start_connecting). Cheap to clone; any
 /// thread and any handler may use it.
@@ -91,7 +100,8 @@ impl<H: Handler> Connector<H> {
 
     /// The same to a Unix socket: at a path, or at a name of the abstract namespace where it begins with an `@`
     /// ([`UnixAddress`]), whatever the server itself listens on. `on_connect` is told who listens there ([`LocalPeer`]). Where
-    /// as many connections wait to be accepted as may it goes on trying until the time is over, as TCP does. Where the
+    /// as many connections wait to be accepted as may it is tried again until the time is over, every 10 ms (of more than 100 that
+    /// wait so, each by turns, 10,000 times a second in all), since the system tells nobody when there is room. Where the
     /// system has no Unix sockets nothing comes of it, and `on_close` says so.
     ///
     /// # Errors
@@ -243,8 +253,8 @@ fn run<H: Handler>(
     }
     worker.ready(Some(set.waker()));
     let alarms = Alarms::starting(worker.since());
-    let mut thread =
-        Thread { connecting, options, set, under_way: Vec::new(), free: Vec::new(), alarms };
+    let (under_way, free, tried_again) = (Vec::new(), Vec::new(), 0);
+    let mut thread = Thread { connecting, options, set, under_way, free, tried_again, alarms };
     let result = thread.run(worker);
     connecting.stop();
     thread.give_up(worker);
@@ -258,6 +268,8 @@ struct Thread<'a> {
     /// By slot.
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
+    /// How many of them are to be tried again.
+    tried_again: u32,
     /// When the time of each is over.
     alarms: Alarms,
 }
@@ -299,7 +311,7 @@ impl Thread<'_> {
             To::Unix(to) => match Stream::connect_unix(to, self.options, &worker.calls) {
                 Ok(accepted) => return self.stands(worker, wanted, accepted),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let again = Instant::now() + TRIED_AGAIN_AFTER;
+                    let again = Instant::now() + tried_again_after(self.tried_again);
                     Ok((None, Some(wanted.by.map_or(again, |by| by.min(again)))))
                 }
                 Err(e) => Err(e),
@@ -323,6 +335,7 @@ impl Thread<'_> {
         if let Some(at) = alarm {
             self.alarms.set(slot, self.alarms.moment_of(at));
         }
+        self.tried_again += u32::from(stream.is_none());
         self.under_way[slot as usize] = Some(UnderWay { stream, wanted });
     }
 
@@ -334,6 +347,7 @@ impl Thread<'_> {
         self.alarms.cancel(slot);
         self.free.push(slot);
         let Some(stream) = stream else {
+            self.tried_again -= 1;
             return match wanted.by.is_some_and(|by| by <= Instant::now()) {
                 true => {
                     let late = io::ErrorKind::TimedOut.into();
@@ -384,6 +398,22 @@ impl Thread<'_> {
         }
         while let Some(wanted) = self.connecting.next() {
             self.none_came(worker, wanted, Reason::Stopped);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_are_tried_again_it_takes_a_small_part_of_a_core() {
+        for few in [0, 1, 100] {
+            assert_eq!(tried_again_after(few), TRIED_AGAIN_AFTER);
+        }
+        for many in [101, 1000, MOST_CONNECTING as u32] {
+            let tries_per_s = f64::from(many) / tried_again_after(many).as_secs_f64();
+            assert!((9_999.0..10_001.0).contains(&tries_per_s), "{tries_per_s} tries a second");
         }
     }
 }

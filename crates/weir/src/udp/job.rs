@@ -71,7 +71,7 @@ pub struct Job<H> {
 type Body<H> = Box<dyn FnOnce(&mut Worker<H>) -> Result<(), Error> + Send>;
 
 /// How long a stop waits for the kernel to give slices back.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Until when a stop that begins now waits for the kernel to give slices back.
 pub(super) fn stop_deadline() -> Instant {

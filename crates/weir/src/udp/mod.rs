@@ -86,14 +86,23 @@ pub trait Design: Options + Sealed {
     /// # Errors
     /// [`Error::Option`] that says why it does not.
     fn ends_without_loss(&self) -> Result<(), Error> {
-        let why = match Self::ABOUT.contract {
-            Contract::Port => "loses what completes while it stops",
-            Contract::Rio if !self.provider().parse::<Choice>()?.reaches_loopback() => {
-                "receives by a queue of its own, which no other program can have with it"
-            }
-            _ => return Ok(()),
-        };
-        Err(not_without_loss(Self::ABOUT.name, why))
+        if Self::ABOUT.contract != Contract::Rio
+            || self.provider().parse::<Choice>()?.reaches_loopback()
+        {
+            return Ok(());
+        }
+        let problem = format!(
+            "{} receives by a queue of its own, which no other program can have with it, so it cannot be replaced without a \
+             loss; take another design",
+            Self::ABOUT.name
+        );
+        Err(Error::option("design", problem))
+    }
+
+    /// How many sockets it has of each address: as many are to be given to a server of it ([`crate::inherited`]), which
+    /// [`bind_sharing`](crate::socket::bind_sharing) makes.
+    fn sockets_per_address(&self) -> u32 {
+        1
     }
 
     /// Starts it.
@@ -107,13 +116,6 @@ pub trait Design: Options + Sealed {
     /// # Errors
     /// Why it cannot.
     fn availability(&self) -> Result<(), Unavailable>;
-}
-
-fn not_without_loss(name: &str, why: &str) -> Error {
-    Error::option(
-        "design",
-        format!("{name} {why}, so it cannot be replaced without a loss; take another design"),
-    )
 }
 
 designs! {
@@ -130,6 +132,8 @@ designs! {
     /// # Errors
     /// [`Error::Option`] that says why it does not.
     ends_without_loss: Result<(), Error>;
+    /// How many sockets it has of each address ([`Design::sockets_per_address`]).
+    sockets_per_address: u32;
     }
 
     plain::Blocking,

@@ -90,6 +90,8 @@ impl Server {
     /// - a source is an address that stands for the name of the peer's socket, from which [`UnixAddress::of`] makes that
     ///   name. A peer that has not bound its socket has none: its datagrams come from 0.0.0.0:0, and a reply to it is not sent
     ///   and counted as a send error. A path that a peer gave relative to its own folder leads from this program's;
+    /// - nobody vouches for that name: the credentials of a sender (SCM_CREDENTIALS of unix(7)) are not asked for, where of a
+    ///   connection [`LocalPeer`](crate::stream::LocalPeer) tells them. Who may send is for the file's mode to say;
     /// - [`Transmit::destination`](super::Transmit::destination) is such an address, too (`SocketAddr::try_from(&name)`);
     /// - no datagram is lost on its way: as many wait as `net.unix.max_dgram_qlen` says (10 unless somebody raised it, as
     ///   systemd does to 512), and whoever sends one more waits, or is refused;
@@ -156,7 +158,8 @@ impl Server {
     }
 
     /// A server on a socket that is bound already: inherited, or bound with options that [`SocketOptions`] has not. What
-    /// those ask is asked of it, too. All threads of a design share it.
+    /// those ask is asked of it, too. All threads of a design share it; but `rio-sharded` has one for each thread, and takes as
+    /// many of each address ([`sockets_per_address`](super::Design::sockets_per_address)), in the order in which they were bound.
     ///
     /// When the server stops, the socket is left to whoever else has it, with the datagrams that are in it; those that the
     /// server had taken from it are handled, and their answers sent ([`inherited`](crate::inherited) says by which designs).
@@ -332,6 +335,21 @@ impl Server {
         self
     }
 
+    /// Its addresses, each that sockets were given of once: there may be several of those.
+    fn named(&self) -> Vec<SocketAddr> {
+        let is_given = |place| self.given.iter().any(|(of, _)| *of == place);
+        let (mut named, mut bound) = (Vec::new(), Vec::new());
+        for (place, address) in self.endpoints.iter().enumerate() {
+            match is_given(place) {
+                true if named.contains(address) => {}
+                true => named.push(*address),
+                false => bound.push(*address),
+            }
+        }
+        named.append(&mut bound);
+        named
+    }
+
     /// Starts it with a design by its type or by its name ([`Startable`]). `make_handler` makes the handler
     /// of each thread from its number.
     ///
@@ -401,7 +419,7 @@ impl Server {
             }
         }
         if !self.socket.reuse_port {
-            named_once(&self.endpoints)?;
+            named_once(&self.named())?;
         }
         let options = self.socket;
         let polls_us = options.busy_poll.map(|time| time.as_micros());

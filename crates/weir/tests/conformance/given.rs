@@ -1,10 +1,14 @@
 //! Sockets that are bound already, and that go on when their server has stopped.
 
 use super::support::*;
-use std::{collections::HashSet, net::UdpSocket, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
 use weir::{
     Error,
-    socket::sockets_can_be_given,
+    socket::{bind_sharing, sockets_can_be_given},
     udp::{Datagram, Replies, Server},
 };
 
@@ -13,35 +17,57 @@ pub const CHECKS: &[Check] = &[
     ("a_socket_goes_from_server_to_server", a_socket_goes_from_server_to_server),
 ];
 
-/// A socket for one more server.
-fn once_more(socket: &UdpSocket) -> UdpSocket {
-    socket.try_clone().expect("one more descriptor")
-}
+/// As many sockets of one address as a server of a row is given.
+struct Place(Vec<UdpSocket>);
 
-fn given(subject: &Subject, socket: &UdpSocket) -> Result<Server, Skipped> {
-    if let Err(why) = sockets_can_be_given() {
-        assert!(Server::from_std(once_more(socket)).is_err(), "it is said at once");
-        return Err(Skipped(why.to_string()));
+impl Place {
+    fn bind(subject: &Subject) -> Result<Self, Skipped> {
+        if let Err(why) = sockets_can_be_given() {
+            let socket = UdpSocket::bind(any_port()).expect("an address");
+            assert!(Server::from_std(socket).is_err(), "it is said at once");
+            assert!(bind_sharing(any_port(), 2).is_err(), "here, too");
+            return Err(Skipped(why.to_string()));
+        }
+        let sockets = subject.design().sockets_per_address();
+        assert_eq!(sockets, if subject.is_of("rio-sharded") { subject.threads() } else { 1 });
+        Ok(Self(bind_sharing(any_port(), sockets).expect("an address")))
     }
-    let server = Server::from_std(once_more(socket)).expect("it is bound");
-    if subject.is_of("rio-sharded") {
-        let error = subject.try_log(&server, Answer::Nothing).err().expect("it has other sockets");
-        assert!(matches!(error, Error::Option { .. }), "{error}");
-        return Err(Skipped(error.to_string()));
+
+    fn address(&self) -> SocketAddr {
+        self.0[0].local_addr().expect("it is bound")
     }
-    Ok(server)
+
+    /// The sockets, for one more server.
+    fn once_more(&self) -> impl Iterator<Item = UdpSocket> {
+        self.0.iter().map(|socket| socket.try_clone().expect("one more descriptor"))
+    }
+
+    fn server(&self) -> Server {
+        let mut sockets = self.once_more();
+        let first = Server::from_std(sockets.next().expect("there is one")).expect("it is bound");
+        sockets.fold(first, |server, socket| server.and_from_std(socket).expect("it is bound"))
+    }
 }
 
 fn sockets_that_are_given_are_served(subject: &Subject) -> Result<(), Skipped> {
-    let sockets = [(); 3].map(|()| UdpSocket::bind(any_port()).expect("an address"));
-    let addresses = sockets.each_ref().map(|socket| socket.local_addr().expect("it is bound"));
+    let places = [Place::bind(subject)?, Place::bind(subject)?, Place::bind(subject)?];
+    let addresses = places.each_ref().map(Place::address);
     // As those of a program that waits by itself.
-    sockets[1].set_nonblocking(true).expect("O_NONBLOCK");
-    let server = given(subject, &sockets[0])?;
-    let server = server.and_from_std(once_more(&sockets[1])).expect("it is bound");
+    places[1].0.iter().for_each(|socket| socket.set_nonblocking(true).expect("O_NONBLOCK"));
+    let too_few = Server::from_std(places[0].once_more().next().expect("there is one"));
+    if places[0].0.len() > 1 {
+        let error = subject.try_log(&too_few.expect("it is bound"), Answer::Nothing).err();
+        let error = error.expect("each thread has its own");
+        assert!(matches!(&error, Error::Option { name, .. } if name == "threads"), "{error}");
+        assert!(error.to_string().contains("one was given"), "{error}");
+    }
+    let server = places[1].once_more().fold(places[0].server(), |server, socket| {
+        server.and_from_std(socket).expect("it is bound")
+    });
     let own = server.and_bind(any_port());
     let (server, log) = subject.log_with(&own.limits(echo_limits()), Answer::Copy);
     assert_eq!(server.local_addresses()[..2], addresses[..2]);
+    assert_eq!(server.local_addresses().len(), 3);
     let client = UdpSocket::bind(any_port()).expect("an address");
     client.set_read_timeout(Some(PATIENCE)).expect("a time");
     for (number, to) in server.local_addresses().to_vec().into_iter().enumerate() {
@@ -52,29 +78,28 @@ fn sockets_that_are_given_are_served(subject: &Subject) -> Result<(), Skipped> {
     }
     let report = server.stop();
     assert_whole(&report);
-    let places: Vec<_> = log.seen().iter().map(|seen| seen.socket).collect();
-    assert_eq!(places, [0, 1, 2]);
+    let seen: Vec<_> = log.seen().iter().map(|seen| seen.socket).collect();
+    assert_eq!(seen, [0, 1, 2]);
     // They are open, and what comes waits.
     client.send_to(b"later", addresses[0]).expect("it is sent");
-    sockets[0].set_nonblocking(false).expect("O_NONBLOCK");
-    assert_eq!(sockets[0].recv(&mut [0; 16]).expect("it came"), 5);
+    places[0].0.iter().for_each(|socket| socket.set_nonblocking(true).expect("O_NONBLOCK"));
+    let came = |socket: &UdpSocket| socket.recv(&mut [0; 16]).is_ok_and(|length| length == 5);
+    until("its arrival", || places[0].0.iter().any(came));
     Ok(())
 }
 
 /// How often the socket changes hands, and how many datagrams are answered in between.
 const CHANGES: usize = 12;
-const BETWEEN: usize = 400;
+const BETWEEN: usize = 200;
 
-/// One server after the other has the socket, each started before the one before stops, while a client has so many
+/// Clients, which a hash spreads over sockets that share an address.
+const CLIENTS: usize = 8;
+
+/// One server after the other has the socket, each started before the one before stops, while clients have so many
 /// datagrams under way. Each of them is answered once.
 fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped> {
-    let socket = UdpSocket::bind(any_port()).expect("an address");
-    let to = socket.local_addr().expect("it is bound");
-    let first = given(subject, &socket)?;
-    if let Err(error) = subject.design().ends_without_loss() {
-        assert!(subject.is_of("port") || subject.is_of("port-batch"), "{error}");
-        return Err(Skipped(error.to_string()));
-    }
+    let place = Place::bind(subject)?;
+    subject.design().ends_without_loss().expect("a server on loopback does");
     let start = |server: Server| {
         let answer = |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
             // By turns as a copy and in place, as either goes its own way.
@@ -86,21 +111,28 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
         };
         subject.start(&server.limits(echo_limits()), move |_| answer).expect("it starts")
     };
-    let mut server = start(first);
-    let client = UdpSocket::bind(any_port()).expect("an address");
-    client.connect(to).expect("an address");
-    client.set_read_timeout(Some(PATIENCE)).expect("a time");
-    let (mut under_way, mut next) = (HashSet::new(), 0u64);
+    let mut server = start(place.server());
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let client = UdpSocket::bind(any_port()).expect("an address");
+            client.connect(place.address()).expect("an address");
+            client.set_read_timeout(Some(PATIENCE)).expect("a time");
+            client
+        })
+        .collect();
+    let client_of = |number: u64| &clients[number as usize % CLIENTS];
+    let (mut under_way, mut next) = (BTreeSet::new(), 0u64);
     let mut go_on = |count: usize, last: bool| {
         let mut answers = 0;
         while answers < count || last && !under_way.is_empty() {
             while under_way.len() < WINDOW && answers < count {
-                client.send(&next.to_le_bytes()).expect("it is sent");
+                client_of(next).send(&next.to_le_bytes()).expect("it is sent");
                 under_way.insert(next);
                 next += 1;
             }
+            let oldest = *under_way.first().expect("something is under way");
             let mut back = [0; 16];
-            let length = client.recv(&mut back).expect("each datagram is answered");
+            let length = client_of(oldest).recv(&mut back).expect("each datagram is answered");
             let number = u64::from_le_bytes(back[..length].try_into().expect("as it was sent"));
             assert!(under_way.remove(&number), "datagram {number} is answered twice");
             answers += 1;
@@ -108,12 +140,14 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     };
     for _ in 0..CHANGES {
         go_on(BETWEEN, false);
-        let successor = start(Server::from_std(once_more(&socket)).expect("it is bound"));
+        let successor = start(place.server());
         assert_whole(&std::mem::replace(&mut server, successor).stop());
     }
     go_on(BETWEEN, true);
-    client.set_read_timeout(Some(Duration::from_millis(1))).expect("a time");
-    assert!(client.recv(&mut [0; 16]).is_err(), "a datagram is answered twice");
+    for client in &clients {
+        client.set_read_timeout(Some(Duration::from_millis(1))).expect("a time");
+        assert!(client.recv(&mut [0; 16]).is_err(), "a datagram is answered twice");
+    }
     assert_whole(&server.stop());
     Ok(())
 }

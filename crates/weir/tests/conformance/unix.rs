@@ -395,9 +395,6 @@ mod there {
     /// A socket that is bound already, for servers that are given it, and its name.
     fn bound(subject: &Subject) -> Result<(UnixDatagram, UnixAddress), Skipped> {
         has_them(subject)?;
-        if subject.is_of("rio-sharded") {
-            return Err(Skipped("it has a socket for each thread".into()));
-        }
         let name = UnixAddress::from(any_path());
         let socket = UnixDatagram::bind_addr(&address(&name)).expect("a path that is free");
         Ok((socket, name))

@@ -2,7 +2,7 @@
 
 use super::{
     biased::{Biased, Owner},
-    state::{Filled, Outstanding, PortState},
+    state::{Ending, Filled, Outstanding, PortState},
 };
 use crate::{
     Error,
@@ -94,13 +94,18 @@ impl<O: Outstanding> Inner<O> {
 
     /// Also after the port has gone: then it is closed already.
     pub fn close(&self) {
+        self.tell(|state| state.closed = true);
+        self.limit.close();
+    }
+
+    /// Changes what whoever leads must see. Nothing is done after the port has gone.
+    pub fn tell(&self, change: impl FnOnce(&mut PortState<O>)) {
         let ring = self.with_any(|state| {
             state.as_mut().is_some_and(|state| {
-                state.closed = true;
+                change(state);
                 state.must_ring()
             })
         });
-        self.limit.close();
         if ring {
             self.alarm.raise();
         }
@@ -230,7 +235,7 @@ impl<'a, O: Outstanding> At<'a, O> {
         })
     }
 
-    /// What the leader does: fills, enters, takes. `None`: closed.
+    /// What the leader does: fills, enters, takes. `None`: closed, or receiving was ended and nothing is outstanding.
     fn lead(
         &self,
         out: &mut Batch<O::Completion>,
@@ -251,6 +256,11 @@ impl<'a, O: Outstanding> At<'a, O> {
                         return Next::Taken(taken);
                     }
                 }
+                let at_most = match state.operations.ending() {
+                    Ending::No => None,
+                    Ending::In(time) => Some(time),
+                    Ending::Over => return Next::Closed,
+                };
                 let filled = state.fill();
                 let pending = state.submissions.pending();
                 let overflow = state.submissions.attention().overflow;
@@ -260,16 +270,19 @@ impl<'a, O: Outstanding> At<'a, O> {
                 state.overflowing = overflow;
                 let ready = state.ready() || filled == Filled::QueueFull;
                 state.waiting = !ready;
-                Next::Enter { pending, at_least: u32::from(!ready) }
+                Next::Enter { pending, at_least: u32::from(!ready), at_most }
             });
-            let (pending, at_least) = match next {
+            let (pending, at_least, at_most) = match next {
                 Next::Closed => return Ok(None),
                 Next::Taken(taken) => return Ok(Some(taken)),
-                Next::Enter { pending, at_least } => (pending, at_least),
+                Next::Enter { pending, at_least, at_most } => (pending, at_least, at_most),
             };
             counters.kernel_entries.one();
             counters.waits.add(at_least.into());
-            let left = if at_least > 0 { time.left() } else { None };
+            let left = match at_least {
+                0 => None,
+                _ => time.left().into_iter().chain(at_most).min(),
+            };
             let entered = self.port.ring.enter(pending, at_least, left, false);
             let (taken, lost) = self.with(|state| {
                 state.waiting = false;
@@ -312,5 +325,5 @@ impl<'a, O: Outstanding> At<'a, O> {
 enum Next {
     Closed,
     Taken(usize),
-    Enter { pending: u32, at_least: u32 },
+    Enter { pending: u32, at_least: u32, at_most: Option<Duration> },
 }

@@ -69,7 +69,7 @@ use operations::Operations;
 use place::Place;
 use std::{
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// The provider, with what can be chosen.
@@ -220,6 +220,16 @@ impl Port for UringPort {
 
     fn closer(&self) -> Waker {
         self.inner.closer()
+    }
+
+    fn finisher(&self, within: Duration) -> Waker {
+        let inner = Arc::clone(&self.inner);
+        Waker::new(move || {
+            inner.tell(|state| {
+                let started = state.operations.end_receiving(Instant::now() + within);
+                state.cancel_later(started);
+            });
+        })
     }
 
     fn stop(self, by: Instant) -> Stopped {

@@ -5,9 +5,10 @@ use super::{
     headers::{Beside, Headers, NOTHING},
     sends::{SEND, Sends},
     socket::{Associated, is_interrupted, operation},
-    state::{Outstanding, Stage},
+    state::{Ending, Outstanding, Stage},
 };
 use crate::{
+    left::LastLook,
     memory::Slice,
     port::{
         Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token, armed_count::ArmedCount,
@@ -17,7 +18,7 @@ use crate::{
     socket::DatagramSocket,
 };
 use io_uring::{opcode, squeue, types};
-use std::io;
+use std::{io, mem, time::Instant};
 
 /// Class of the tokens of receives.
 const RECEIVE: u8 = 1;
@@ -32,6 +33,8 @@ pub(super) struct Operations {
     receives_most: u32,
     /// How many receives to have in the kernel's hands for each socket.
     armed_count: ArmedCount,
+    /// Since receiving was ended: when what is outstanding is given up, and how much it was when that was last asked.
+    ending: Option<(LastLook, usize)>,
 }
 
 struct Receive {
@@ -51,7 +54,19 @@ impl Operations {
             started: 0,
             receives_most: needs.receives,
             armed_count: ArmedCount::new(armed),
+            ending: None,
         }
+    }
+
+    /// Receives no more. What has not begun gives its slice back; answers what the kernel has, to be cancelled. What is
+    /// outstanding may be taken until then.
+    pub(super) fn end_receiving(&mut self, by: Instant) -> Vec<ring::Token> {
+        self.ending.get_or_insert((LastLook::by(by), usize::MAX));
+        for token in self.sockets.iter_mut().flat_map(|associated| associated.waiting.drain(..)) {
+            drop(self.receives.remove(token));
+        }
+        let started = self.receives.iter().filter(|(_, receive)| receive.stage == Stage::Started);
+        started.map(|(token, _)| token).collect()
     }
 
     pub(super) fn associate(&mut self, socket: DatagramSocket, key: Key, file: Option<u32>) {
@@ -76,6 +91,9 @@ impl Operations {
     ) -> Result<Token, (Slice, Refused)> {
         if !self.knows(socket) {
             return Err((slice, Refused::NoSuchSocket));
+        }
+        if self.ending.is_some() {
+            return Err((slice, Refused::Closed));
         }
         let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting };
         let token =
@@ -200,6 +218,16 @@ impl Outstanding for Operations {
     #[inline]
     fn take_ready(&mut self, out: &mut Taken) {
         self.sends.take_settled(&self.sockets, out);
+    }
+
+    fn ending(&mut self) -> Ending {
+        let Some((look, before)) = &mut self.ending else { return Ending::No };
+        let outstanding = self.receives.len() + self.sends.len();
+        if outstanding == 0 {
+            return Ending::Over;
+        }
+        let found = mem::replace(before, outstanding) > outstanding;
+        look.wait(found).map_or(Ending::Over, Ending::In)
     }
 
     fn entered(&mut self, submitted: u32, ready: u32) {

@@ -112,6 +112,11 @@ impl Sends {
         Ok(Token(token.user_data()))
     }
 
+    /// How many were not taken.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// How many wait for the kernel.
     #[inline]
     pub(super) fn waiting(&self) -> usize {

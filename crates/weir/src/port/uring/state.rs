@@ -11,6 +11,7 @@ use io_uring::{opcode, squeue};
 use std::{
     collections::{HashSet, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 /// Of a request that is no operation.
@@ -47,6 +48,11 @@ pub(super) trait Outstanding: Send + Sized {
         let _ = (submitted, ready);
     }
 
+    /// How far the end of receiving is, for whoever is about to wait.
+    fn ending(&mut self) -> Ending {
+        Ending::No
+    }
+
     /// Where an operation is; `None`: it is over.
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage>;
 
@@ -70,6 +76,16 @@ pub(super) trait Outstanding: Send + Sized {
     /// # Safety
     /// Nothing will be submitted from now on.
     unsafe fn give_up(self) -> (u32, u32);
+}
+
+/// How far the end of receiving is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Nobody has asked for it.
+    No,
+    /// Something is outstanding, which is waited for so long at most.
+    In(Duration),
+    Over,
 }
 
 /// Where an operation is.
@@ -106,7 +122,7 @@ pub(super) struct PortState<O> {
     /// Operations that were cancelled before the kernel knew them: they come back through the
     /// queue like all others.
     returning: Vec<ring::Token>,
-    /// Operations whose cancel found no room in the submission queue.
+    /// Operations whose cancel found no room in the submission queue, or is left to whoever leads.
     cancels: Vec<ring::Token>,
     /// Operations whose cancel the kernel knows and has not answered: it is not asked for again until then.
     /// Bounded as operations are: the answer lies in the queue before whatever has the slot next.
@@ -210,7 +226,7 @@ impl<O: Outstanding> PortState<O> {
         self.push_cancels()
     }
 
-    /// Puts cancels that found no room into the submission queue.
+    /// Puts cancels that are not there yet into the submission queue.
     pub(super) fn push_cancels(&mut self) -> Result<(), QueueFull> {
         while let Some(&token) = self.cancels.last() {
             let entry = opcode::AsyncCancel::new(token.user_data()).build();
@@ -219,6 +235,12 @@ impl<O: Outstanding> PortState<O> {
             self.cancels.pop();
         }
         Ok(())
+    }
+
+    /// Has these cancelled by whoever leads.
+    pub(super) fn cancel_later(&mut self, started: Vec<ring::Token>) {
+        let asked = &self.asked;
+        self.cancels.extend(started.into_iter().filter(|token| !asked.contains(token)));
     }
 
     pub(super) fn push_no_op(&mut self, token: ring::Token) -> Result<(), QueueFull> {

@@ -186,6 +186,12 @@ impl Native {
         })
     }
 
+    /// The same socket, for one more user.
+    #[cfg(feature = "udp")]
+    pub(super) fn to_std(&self) -> io::Result<std::net::UdpSocket> {
+        Ok(self.socket.try_clone()?.into())
+    }
+
     /// The descriptor, for providers that hand it to a ring.
     #[inline]
     pub fn fd(&self) -> RawFd {

@@ -208,6 +208,12 @@ impl Native {
         Ok(Self { socket, ipv6: address.is_ipv6(), receive_message, names_source, ended })
     }
 
+    /// The same socket, for one more user.
+    #[cfg(feature = "udp")]
+    pub(super) fn to_std(&self) -> io::Result<std::net::UdpSocket> {
+        Ok(self.socket.try_clone()?.into())
+    }
+
     /// The socket, for providers that start operations on it.
     pub fn raw(&self) -> SOCKET {
         self.socket.as_raw_socket() as SOCKET

@@ -9,9 +9,12 @@ use crate::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Span, Taken,
         Worker as Taker,
     },
-    udp::{Handler, Job, Worker, job::stop_deadline},
+    udp::{
+        Handler, Job, Worker,
+        job::{STOP_TIMEOUT, stop_deadline},
+    },
 };
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 /// Declares a design whose threads share one port: beside what every design is, its own options, and its loop.
 macro_rules! port_design {
@@ -139,25 +142,31 @@ pub(super) fn spawn<H: Handler, P: Port>(
     run: impl Fn(&mut Worker<H>, &PortServer<P>) -> Result<(), Error> + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let closer = server.port.closer();
-    job.on_stop(closer.clone());
+    job.on_stop(match job.hands_over {
+        true => server.port.finisher(STOP_TIMEOUT),
+        false => closer.clone(),
+    });
     for server in LeaveTogether::shares(threads, server) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
+            let ended = Cell::new(false);
             let run = |worker: &mut Worker<H>, server: &PortServer<P>| {
                 run(worker, server)?;
                 worker.on_stop(&[]);
+                ended.set(true);
                 Ok(())
             };
-            server.live(
-                worker,
-                run,
-                |server| server.port.close(),
-                |_, server| {
-                    // What did not come back is counted in the region, and told from there.
-                    let _ = server.port.stop(stop_deadline());
-                    Ok(())
-                },
-            )
+            // Where it has ended it ends for the others, too, when they have sent what they have to send.
+            let close = |server: &PortServer<P>| {
+                if !ended.get() {
+                    server.port.close();
+                }
+            };
+            server.live(worker, run, close, |_, server| {
+                // What did not come back is counted in the region, and told from there.
+                let _ = server.port.stop(stop_deadline());
+                Ok(())
+            })
         });
         if spawned.is_err() {
             closer.wake();
@@ -180,7 +189,7 @@ pub(super) fn join<'p, H: Handler, P: Port>(
     Ok(taker)
 }
 
-/// Takes what has finished. False: the port was closed.
+/// Takes what has finished. False: the port was closed, or all that others do not go on with was handled.
 #[inline]
 pub(super) fn take<H: Handler, P: Port>(
     worker: &mut Worker<H>,
@@ -197,7 +206,7 @@ pub(super) fn take<H: Handler, P: Port>(
         let took = taker.take(taken, time_left, &worker.counters);
         match took.map_err(|e| Error::io("taking completions", e))? {
             None => return Ok(false),
-            Some(0) if time_left.is_some() => {}
+            Some(0) => {}
             Some(_) => return Ok(true),
         }
     }

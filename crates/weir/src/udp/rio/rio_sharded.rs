@@ -67,9 +67,16 @@ design! {
             design.threads = allowed_cores().len() as u32;
         }
     };
-    ends_without_loss: |_| {
-        Err(crate::udp::not_without_loss("rio-sharded", "has a socket for each thread and takes none"))
-    };
+    sockets_per_address: |design| design.in_effect().threads;
+}
+
+impl RioSharded {
+    /// The same without what is left to choice.
+    fn in_effect(&self) -> Self {
+        let mut design = self.clone();
+        Design::resolve(&mut design);
+        design
+    }
 }
 
 fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {
@@ -127,7 +134,6 @@ impl Steering {
 
 impl RioSharded {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        refuse_given(&job.endpoints)?;
         refuse_taken(&job.endpoints)?;
         with_provider!(self.provider, |provider| self.start_on(job, provider))
     }
@@ -151,15 +157,7 @@ impl RioSharded {
             Steering::Auto | Steering::Hash => vec![None; self.threads as usize],
             Steering::Core => cores_of_shards(self.threads as usize, &allowed_cores())?,
         };
-        let mut endpoints = job.endpoints.clone();
-        if self.threads > 1 && endpoints.iter().any(Endpoint::is_unix) {
-            let problem = "a Unix socket is one for all threads, and here each has its own; take one thread, or \
-                           another design";
-            return Err(Error::option("threads", problem));
-        }
-        for endpoint in endpoints.iter_mut().filter(|endpoint| !endpoint.is_unix()) {
-            endpoint.options.reuse_port = true;
-        }
+        let shares = shares(&job.endpoints, self.threads)?;
         // Fewer replies than threads are one for each: whichever a datagram comes to may answer.
         let replies = job.limits.replies_outstanding.div_ceil(self.threads);
         job.state("replies-outstanding", u64::from(replies) * u64::from(self.threads));
@@ -174,22 +172,24 @@ impl RioSharded {
             meta: job.asks_for_meta(),
         };
         let gather = job.gathers(self.gather);
-        let mut shards = Vec::new();
-        for (number, core) in (0..).zip(&pins) {
+        let (mut shards, mut addresses) = (Vec::new(), Vec::new());
+        for ((number, core), mut share) in (0..).zip(&pins).zip(shares) {
+            // The first one may have had its port chosen by the system; the others follow it.
+            for (endpoint, address) in share.iter_mut().zip(&addresses) {
+                endpoint.address = *address;
+            }
             let shard = core.map(|core| Shard { number, of: self.threads as u16, core });
-            for endpoint in endpoints.iter_mut().filter(|endpoint| !endpoint.is_unix()) {
+            for endpoint in share.iter_mut().filter(|endpoint| !endpoint.is_unix()) {
+                endpoint.options.reuse_port = true;
                 endpoint.options.steer_by_core = shard;
             }
-            let ready = engine::open_at(&job, &provider, &endpoints, needs, gather.clone())?;
-            // The first one may have had its port chosen by the system; the others follow it.
-            for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
-                endpoint.address = address;
-            }
+            let ready = engine::open_at(&job, &provider, &share, needs, gather.clone())?;
+            addresses = ready.opened.local_addresses();
             shards.push(ready);
         }
         shards.iter().for_each(|ready| job.watch(ready.opened.sockets()));
         job.send_by(shards[0].opened.senders());
-        job.bound(endpoints.iter().map(|endpoint| endpoint.address).collect());
+        job.bound(addresses);
         let regions: Vec<_> = shards.iter().map(|ready| ready.region.clone()).collect();
         job.state_memory(&regions);
         let provider = Arc::new(provider);
@@ -209,7 +209,10 @@ pub fn receives_of_shard(outstanding: u32, threads: u32) -> u32 {
 /// An address that may be shared is not refused by the system where another server has it. So
 /// each is taken for a moment without sharing; all at once, so that one that contains another is found too.
 fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
-    let alone = |at: &&Endpoint| at.address.port() != 0 && !at.options.reuse_port; // no Unix socket has a port
+    let alone = |at: &&Endpoint| {
+        // No Unix socket has a port.
+        at.address.port() != 0 && !at.options.reuse_port && at.options.given.is_none()
+    };
     let alone_at = |at: &Endpoint| {
         let options = SocketOptions { only_v6: at.options.only_v6, ..SocketOptions::default() };
         DatagramSocket::bind(&Endpoint { address: at.address, options })
@@ -218,19 +221,40 @@ fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
     taken.collect::<Result<Vec<_>, _>>().map(drop)
 }
 
-/// A socket that is bound already is one for all threads.
-fn refuse_given(endpoints: &[Endpoint]) -> Result<(), Error> {
-    match endpoints.iter().find(|endpoint| endpoint.options.given.is_some()) {
-        None => Ok(()),
-        Some(Endpoint { address, .. }) => Err(Error::option(
-            "design",
-            format!(
-                "rio-sharded has a socket for each thread, and the one at {} was given; have the server bind its \
-                 address, or take another design",
-                UnixAddress::of(*address).map_or(address.to_string(), |name| name.to_string())
-            ),
-        )),
+/// Where each thread receives, by sockets of its own. Of those that were given there are as many at an address as threads, the
+/// first of them for the first.
+fn shares(endpoints: &[Endpoint], threads: u32) -> Result<Vec<Vec<Endpoint>>, Error> {
+    let is_given = |at: &Endpoint| at.options.given.is_some();
+    let mut places: Vec<Vec<Endpoint>> = Vec::new();
+    for endpoint in endpoints {
+        let same = |place: &&mut Vec<Endpoint>| {
+            is_given(endpoint) && is_given(&place[0]) && place[0].address == endpoint.address
+        };
+        match places.iter_mut().find(same) {
+            Some(place) => place.push(*endpoint),
+            None => places.push(vec![*endpoint]),
+        }
     }
+    for place in &mut places {
+        let first = place[0];
+        if threads > 1 && first.is_unix() {
+            let problem = "a Unix socket is one for all threads, and here each has its own; take one thread, or \
+                           another design";
+            return Err(Error::option("threads", problem));
+        }
+        if is_given(&first) && place.len() != threads as usize {
+            let problem = format!(
+                "each of {threads} threads has a socket of its own at an address, and at {} {} given; give as many as there \
+                 are threads, all with SO_REUSEPORT, or take another design",
+                UnixAddress::of(first.address)
+                    .map_or(first.address.to_string(), |name| name.to_string()),
+                if place.len() == 1 { "one was".into() } else { format!("{} were", place.len()) },
+            );
+            return Err(Error::option("threads", problem));
+        }
+        place.resize(threads as usize, first);
+    }
+    Ok((0..threads as usize).map(|n| places.iter().map(|place| place[n]).collect()).collect())
 }
 
 /// The core of each shard: one that may be used and whose number, modulo the number of shards, is

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::{
-    port::{Cancelled, Refused, uring::state::Filled},
+    memory::{Region, RegionOptions},
+    port::{Cancelled, Completion, Refused, uring::state::Filled},
     ring,
+    socket::{DatagramSocket, Mode},
 };
 use std::thread;
 
@@ -55,6 +57,67 @@ fn a_cancel_is_not_lost_in_a_full_submission_queue() {
     assert!(matches!(outcome, Outcome::Returned), "{outcome:?}");
     drop(worker);
     bench.stop();
+}
+
+/// What the kernel had received is taken, a send that was asked for afterwards leaves, and what nobody received waits in the
+/// socket for whoever goes on with it.
+#[test]
+fn an_end_of_receiving_loses_nothing() {
+    if cannot_run_here() {
+        return;
+    }
+    const SENT: u8 = 20;
+    let needs = needs();
+    for (armed, submit_after) in [(1, 1), (8, 1), (64, 32)] {
+        let provider = native(armed, submit_after);
+        let layout = provider.layout(&needs).unwrap();
+        let slices = needs.receives + needs.sends;
+        let region = Region::new(layout, slices, RegionOptions::default()).unwrap();
+        let port = provider.open(&needs).unwrap();
+        let given = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
+        let (address, finisher) = (given.local_address(), port.finisher(LONG));
+        let socket = port.associate(given.clone(), Key(7)).unwrap();
+        let bench = Bench { port, region, socket, address };
+        let counters = Counters::default();
+        let mut worker = bench.port.worker().unwrap();
+        bench.post(&mut worker, 32);
+        worker.commit(&counters).unwrap();
+        let peer = sender();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        (0..SENT).for_each(|number| _ = peer.send_to(&[number], address).unwrap());
+        // One is taken in the middle of it all, and handled when receiving was ended.
+        let (slice, arrival) = take_datagram(&mut worker);
+        finisher.wake();
+        finisher.wake();
+        let mut seen = vec![slice.payload()[0]];
+        let (slice, refused) = worker.receive(socket, slice).unwrap_err();
+        assert_eq!(refused, Refused::Closed);
+        worker.send(socket, slice, 1, &arrival.peer()).unwrap();
+        let (mut taken, mut sent) = (Taken::new(3), 0);
+        while worker.take(&mut taken, None, &counters).unwrap().is_some() {
+            for completion in taken.drain() {
+                match completion {
+                    Completion::Operation { slice, outcome: Outcome::Received(_), .. } => {
+                        seen.push(slice.payload()[0]);
+                    }
+                    Completion::Operation { outcome: Outcome::Sent(_), .. } => sent += 1,
+                    Completion::Operation { outcome: Outcome::Returned, .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert_eq!(worker.take(&mut taken, None, &counters).unwrap(), None, "it stays so");
+        assert_eq!((sent, peer.recv(&mut [0; 8]).unwrap()), (1, 1));
+        let mut left = [0; 8];
+        while given.receive(&mut left, Mode::Try, &counters).unwrap().is_some() {
+            seen.push(left[0]);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..SENT).collect::<Vec<_>>(), "armed {armed}");
+        drop(worker);
+        assert_eq!(bench.region.in_pool(), bench.region.count(), "before it is stopped");
+        bench.stop();
+    }
 }
 
 #[test]
