@@ -89,6 +89,22 @@ fn the_control_channel_is_an_address_or_a_port_of_the_target() {
 }
 
 #[test]
+fn clocks_are_told_by_what_they_showed_at_one_moment() {
+    let offset = |clocks: &str| {
+        let spec = parse(&format!("10.0.0.1 --control :5200 --clocks {clocks}"))?;
+        Ok::<_, String>(spec.ask().clock_offset_ns)
+    };
+    assert_eq!(offset("7000000000:5"), Ok(Some(6_999_999_995)));
+    assert_eq!(offset("0:90000000000000"), Ok(Some(-90_000_000_000_000)));
+    assert_eq!(spec("::1 -p 1").ask().clock_offset_ns, None);
+    for wrong in ["5", "5:", "a:5", "18446744073709551615:0"] {
+        let said = offset(wrong).expect_err(wrong);
+        assert!(said.contains("is not what two clocks showed in ns, such as 1000:2000"), "{said}");
+    }
+    assert!(parse("127.0.0.1 -p 1 --clocks 1:2").unwrap_err().contains("--control"));
+}
+
+#[test]
 fn exit_codes_tell_what_happened() {
     let usage = FloodSpec::new([192, 0, 2, 1].into()).check().expect_err("needs consent");
     assert_eq!(code_of_error(&usage.into()), USAGE);
