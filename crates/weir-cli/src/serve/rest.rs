@@ -1,5 +1,5 @@
-//! How `weir serve udp` sleeps while nothing comes: its counters are read at times, and not at all after a reading that
-//! found nothing new. Then the first datagram that a thread has handled wakes who reads them.
+//! How `weir serve udp` sleeps while nothing comes: its counters are read at times, and not at all after two readings in a
+//! row that found nothing new. Then the first datagram that a thread has handled wakes who reads them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ impl Rest {
         Self { is_on: Arc::new(AtomicBool::new(false)), events }
     }
 
-    /// Who reads the counters wants to be woken from now on. He reads them once more afterwards: a datagram that came
-    /// just before does not wake him.
-    pub fn begin(&self) {
-        self.is_on.store(true, Ordering::SeqCst);
+    /// Who reads the counters wants to be woken from now on; says whether that was so already. Only then may he rest: a
+    /// thread that looked just before does not wake him, and what it has counted may be in the next reading alone.
+    pub fn begin(&self) -> bool {
+        self.is_on.swap(true, Ordering::SeqCst)
     }
 
     /// He need not be woken any more.
@@ -63,14 +63,14 @@ mod tests {
         let of_thread = rest.clone();
         of_thread.datagrams_came();
         assert_eq!(events.try_recv(), Err(TryRecvError::Empty), "nobody rests");
-        rest.begin();
+        assert!(!rest.begin() && rest.begin(), "it is on once it was begun");
         of_thread.datagrams_came();
         of_thread.datagrams_came();
         assert_eq!(
             (events.try_recv(), events.try_recv()),
             (Ok(Event::Came), Err(TryRecvError::Empty))
         );
-        rest.begin();
+        assert!(!rest.begin(), "waking has ended it");
         rest.end();
         of_thread.datagrams_came();
         assert_eq!(events.try_recv(), Err(TryRecvError::Empty));

@@ -238,18 +238,17 @@ impl Watch {
         self.lock().read(&self.audit)
     }
 
-    /// Whether nothing need be read before a datagram comes or a run begins: the last reading found nothing new, and
-    /// nobody wants a log of it. From then on [`Event::Came`] says that one came.
+    /// Whether nothing need be read before a datagram comes or a run begins: this reading and the last found nothing new,
+    /// and nobody wants a log of it. From then on [`Event::Came`] says that one came.
     pub fn may_rest(&self) -> bool {
-        self.rest.begin();
+        let wakes = self.rest.begin();
         let mut state = self.lock();
-        // What came before that is in this reading, and after it a datagram wakes.
         let is_quiet =
             state.runs.is_empty() && state.recorder.is_none() && !state.read(&self.audit);
         if !is_quiet {
             self.rest.end();
         }
-        is_quiet
+        is_quiet && wakes
     }
 
     /// What there is since the server began.

@@ -354,6 +354,15 @@ mod tests {
         }
     }
 
+    /// One that was taken in, its peer, and what it is registered with.
+    fn connected() -> (Connection, Peer, Poll) {
+        let (listener, poll) = listener();
+        let peer = Peer::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let mut open = vec![];
+        take(&listener, &mut open, poll.registry(), std::slice::from_ref(&peer));
+        (open.remove(0), peer, poll)
+    }
+
     #[test]
     fn one_more_than_there_may_be_ends_one_that_has_its_answer_or_else_the_oldest() {
         let (listener, poll) = listener();
@@ -379,14 +388,8 @@ mod tests {
 
     #[test]
     fn an_answered_connection_stays_until_its_peer_closes() {
-        let (listener, poll) = listener();
-        let at = listener.local_addr().expect("an address");
-        let mut peers = vec![Peer::connect(at).expect("it listens")];
-        let mut open = vec![];
-        take(&listener, &mut open, poll.registry(), &peers);
-        let [connection] = &mut open[..] else { panic!("one connection") };
+        let (mut connection, mut peer, _poll) = connected();
         let mut pages = Pages { make: || "page".to_owned(), last: None };
-        let mut peer = peers.remove(0);
         let sent = b"POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\nand ";
         peer.write_all(sent).expect("sending");
         while !connection.is_answered() {
@@ -406,16 +409,10 @@ mod tests {
 
     #[test]
     fn a_request_may_come_in_pieces() {
-        let (listener, poll) = listener();
-        let at = listener.local_addr().expect("an address");
-        let mut peers = vec![Peer::connect(at).expect("it listens")];
-        let mut open = vec![];
-        take(&listener, &mut open, poll.registry(), &peers);
-        let [connection] = &mut open[..] else { panic!("one connection") };
+        let (mut connection, mut peer, _poll) = connected();
         // However long a busy machine takes.
         connection.until = Instant::now() + Duration::from_secs(600);
         let mut pages = Pages { make: || "page".to_owned(), last: None };
-        let mut peer = peers.remove(0);
         peer.set_nodelay(true).expect("a socket");
         for byte in b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n" {
             assert!(!connection.is_answered());
@@ -432,13 +429,7 @@ mod tests {
 
     #[test]
     fn what_came_while_the_thread_had_no_core_is_answered() {
-        let (listener, mut poll) = listener();
-        let at = listener.local_addr().expect("an address");
-        let peers = [Peer::connect(at).expect("it listens")];
-        let mut open = vec![];
-        take(&listener, &mut open, poll.registry(), &peers);
-        let [connection] = &mut open[..] else { panic!("one connection") };
-        let [mut peer] = peers;
+        let (mut connection, mut peer, mut poll) = connected();
         peer.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sending");
         let mut events = Events::with_capacity(1);
         while !events.iter().any(|event| event.token() == CONNECTED && event.is_readable()) {
