@@ -1,6 +1,6 @@
 //! Exit codes that tell the truth, and the error that carries one.
 
-use std::fmt;
+use std::{fmt, io};
 
 pub use weir_lab::exit::{DATA_ERRORS, FAILED, INTERRUPTED, OK, REGRESSION, UNAVAILABLE, USAGE};
 
@@ -37,6 +37,21 @@ pub fn text_of_error(error: &anyhow::Error) -> String {
         false => format!("{text}: {cause}"),
     };
     error.chain().map(ToString::to_string).reduce(add).unwrap_or_default()
+}
+
+/// What to do where something cannot be written.
+pub fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room there, or name another place"
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a part of that path is no folder; name another one"
+        }
+        io::ErrorKind::NotFound => "make the folder first, or name another one",
+        io::ErrorKind::IsADirectory => "that is a folder; name a file in it",
+        _ => "name another place, where this user may write",
+    }
 }
 
 impl From<weir::Error> for Failure {

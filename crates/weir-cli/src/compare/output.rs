@@ -17,7 +17,7 @@ use weir_lab::saved::DOCUMENT;
 
 use super::part::Part;
 use super::stream::{Stream, is_standard};
-use crate::exit::Failure;
+use crate::exit::{Failure, advice};
 use crate::utc::Utc;
 
 /// The heading of these options in the help.
@@ -366,21 +366,6 @@ fn beside(path: &Path) -> Option<(PathBuf, fs::File, PathBuf)> {
 fn not_written(path: &Path, error: &io::Error) -> Failure {
     let (path, advice) = (path.display(), advice(error));
     Failure::failed(format!("cannot write {path}: {error}; {advice}"))
-}
-
-/// What to do where something cannot be written.
-pub fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room there, or name another place"
-        }
-        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "a part of that path is no folder; name another one"
-        }
-        io::ErrorKind::NotFound => "make the folder first, or name another one",
-        io::ErrorKind::IsADirectory => "that is a folder; name a file in it",
-        _ => "name another place, where this user may write",
-    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Reported;
 use weir_lab::report::document::SCHEMA_VERSION;
 
-use super::output::advice;
-use crate::exit::Failure;
+use crate::exit::{Failure, advice};
 
 /// Whether this stands for standard output.
 pub fn is_standard(path: &Path) -> bool {

@@ -12,8 +12,7 @@ use weir_lab::performance::{
 };
 use weir_load::quantity::parse_time;
 
-use crate::compare::output::advice;
-use crate::exit::Failure;
+use crate::exit::{Failure, advice};
 
 /// Most bytes of a file: what would be more goes on in a new one, and the file before is kept as FILE.1.
 const MOST_BYTES: u64 = 64 << 20;

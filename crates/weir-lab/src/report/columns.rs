@@ -9,6 +9,36 @@ use crate::report::number::{UNKNOWN, factor, or_unknown, percent};
 use crate::stats::compare::Difference;
 use crate::stats::{Estimate, bootstrap};
 
+/// A word beside a name, and what it means.
+pub type Mark = (&'static str, &'static str);
+
+/// See [`MARKS`].
+pub const TIED: Mark = ("tied", "one of the best, which are alike within the noise");
+/// See [`MARKS`].
+pub const OPEN: Mark =
+    ("undecided", "too few comparable rounds, or too much noise, to tell it from the best");
+/// See [`MARKS`].
+pub const AGAIN: Mark = ("second name", "the same row under a second name, which shows the noise");
+/// See [`MARKS`].
+pub const UNAVAILABLE: Mark =
+    ("cannot run here", "the system lacks something; the reason is below, under what was left out");
+/// See [`MARKS`].
+pub const FAILED: Mark =
+    ("failed", "its check or its runs failed; the reason is below, under what was left out");
+/// See [`MARKS`].
+pub const NOT_MEASURED: Mark = (
+    "not measured",
+    "there was no time for it, or nothing to measure; the reason is below, under what was left out",
+);
+/// See [`MARKS`].
+pub const NOT_RANKED: Mark = (
+    "not ranked",
+    "its figures cannot be held against the others'; the reason is below, under what was left out",
+);
+
+/// All words beside names.
+pub const MARKS: [Mark; 7] = [TIED, OPEN, AGAIN, UNAVAILABLE, FAILED, NOT_MEASURED, NOT_RANKED];
+
 /// What the column of a figure's interval means.
 pub const ABOUT_SPREAD: &str = "half of its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
      interval";

@@ -1,6 +1,7 @@
 //! The table that decides: a line for each design, with the columns by which one is chosen. The first screen, the page
 //! and Markdown show it, each in its way.
 
+use super::columns::{AGAIN, FAILED, Mark, NOT_MEASURED, NOT_RANKED, OPEN, TIED, UNAVAILABLE};
 use super::explain::{self, Meaning};
 use super::kinds::{Kind, Metric};
 use super::model::{Group, Load, Row, Standing, Study, number, text};
@@ -136,30 +137,6 @@ fn rank(row: &Row) -> String {
         (_, Some(rank)) => rank.to_string(),
     }
 }
-
-/// A word beside a name, and what it means.
-type Mark = (&'static str, &'static str);
-
-/// Of one of the best.
-const TIED: Mark = ("tied", "one of the best, which are alike within the noise");
-const OPEN: Mark =
-    ("undecided", "too few comparable rounds, or too much noise, to tell it from the best");
-const AGAIN: Mark = ("second name", "the same row under a second name, which shows the noise");
-const UNAVAILABLE: Mark =
-    ("cannot run here", "the system lacks something; the reason is below, under what was left out");
-const FAILED: Mark =
-    ("failed", "its check or its runs failed; the reason is below, under what was left out");
-const NOT_MEASURED: Mark = (
-    "not measured",
-    "there was no time for it, or nothing to measure; the reason is below, under what was left out",
-);
-const NOT_RANKED: Mark = (
-    "not ranked",
-    "its figures cannot be held against the others'; the reason is below, under what was left out",
-);
-
-/// All of them.
-pub const MARKS: [Mark; 7] = [TIED, OPEN, AGAIN, UNAVAILABLE, FAILED, NOT_MEASURED, NOT_RANKED];
 
 /// The word beside a name, and what it means.
 fn mark(group: &Group, row: &Row) -> Option<Mark> {

@@ -1,8 +1,7 @@
 //! What each column and each metric means: a sentence each, for whoever asks.
 
 use crate::report::Reported;
-use crate::report::columns::{ABOUT_SPREAD, ABOUT_TO_BEST};
-use crate::report::deciding::MARKS;
+use crate::report::columns::{ABOUT_SPREAD, ABOUT_TO_BEST, MARKS};
 use crate::studies::studies;
 
 /// What a column or a metric means.
