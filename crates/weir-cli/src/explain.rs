@@ -331,7 +331,7 @@ const LINES: &[(&str, &str, &str)] = &[
     ("iops", "issued", "I/Os that were begun, warm-up included"),
     ("iops", "completed", "I/Os that came to their end, warm-up included, whatever came of them"),
     ("iops", "failed", "I/Os that ended with an error, which stands under error"),
-    ("iops", "called back", "I/Os that were cancelled at the end, as they would have taken longer"),
+    ("iops", "cancelled", "I/Os that were cancelled at the end, as they would have taken longer"),
     ("iops", "short", "I/Os that moved fewer bytes than were asked for"),
     ("iops", "empty", "I/Os that moved no byte, where some were asked for"),
     ("iops", "error", "what the system said, and how often"),
