@@ -26,7 +26,7 @@ use crate::{
     Cli,
     exit::{FAILED, OK, Usage},
     interrupts,
-    shown::{self, Finding, Shown, TellArgs},
+    shown::{self, Ending, Finding, Shown, TellArgs},
 };
 
 /// The name of the command that speaks MPI for a rank.
@@ -60,8 +60,11 @@ pub fn run<F: Finding>(
         let code = shown::run(tell, |shown| {
             joined?;
             let found = lead(&together, shown);
-            if together.signals.is_requested() || together.ranks.is_asked_to_end() {
-                // Whichever rank the signal came to. What failed is told as that.
+            let is_ended = together.signals.is_requested() || together.ranks.is_asked_to_end();
+            let has_failed = |found: &F| matches!(found.ending(), Ending::Failed(_));
+            if is_ended && !found.as_ref().is_ok_and(|found| found.as_ref().is_some_and(has_failed))
+            {
+                // Whichever rank the signal came to. Where one failed or is lost that ended the others.
                 interrupts::hear();
             }
             if found.is_err() {
