@@ -60,7 +60,8 @@ pub fn run<F: Finding>(
         let code = shown::run(tell, |shown| {
             joined?;
             let found = lead(&together, shown);
-            let is_ended = together.signals.is_requested() || together.ranks.is_asked_to_end();
+            let is_ended = together.ranks.lost().is_none()
+                && (together.signals.is_requested() || together.ranks.is_asked_to_end());
             let has_failed = |found: &F| matches!(found.ending(), Ending::Failed(_));
             if is_ended && !found.as_ref().is_ok_and(|found| found.as_ref().is_some_and(has_failed))
             {

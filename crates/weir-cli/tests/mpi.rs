@@ -122,7 +122,11 @@ mod ranks {
             "--mpi",
             "--json",
         ];
-        let output = run(ranks(2, &words));
+        let mut command = ranks(2, &words);
+        // Ranks on loopback need no privilege.
+        #[cfg(target_os = "linux")]
+        weir_confine::Confinement::new().unprivileged().confine(&mut command);
+        let output = run(command);
         let document = document(&output);
         assert_eq!(document["status"], "ok", "{document:#} {}", errors(&output));
         assert_eq!(output.status.code(), Some(0));
@@ -348,6 +352,16 @@ mod ranks {
 
     /// That a flood of which rank 1 was lost has told so, with what the others did, and has left nobody; gives the exit code.
     fn told_of_the_loss(child: Child, all: &BTreeSet<u32>, how: &str) -> Option<i32> {
+        told_of_the_loss_among(RANKS, child, all, how)
+    }
+
+    /// The same of so many ranks.
+    fn told_of_the_loss_among(
+        count: usize,
+        child: Child,
+        all: &BTreeSet<u32>,
+        how: &str,
+    ) -> Option<i32> {
         let output = ends(child);
         let said = errors(&output);
         let document = report_in(&output);
@@ -357,7 +371,7 @@ mod ranks {
         assert_eq!(document["status"], "failed");
         assert_ne!(output.status.code(), Some(0), "{said}");
         let others = each(&document).iter().filter(|rank| rank["rank"] != 1);
-        assert!(others.clone().count() == RANKS - 1, "{document:#}");
+        assert!(others.clone().count() == count - 1, "{document:#}");
         others.for_each(|rank| assert!(number(&rank["sent"]) > 0, "{document:#}"));
         until("the end of all processes", || !all.iter().any(is_running));
         output.status.code()
@@ -622,6 +636,20 @@ mod ranks {
             assert!(output.status.success(), "{words:?}: {}", errors(&output));
         }
 
+        /// Waits until each of these hosts has sent datagrams.
+        fn send_datagrams(&self, numbers: &[usize]) {
+            let sent = |number: &usize| {
+                let counts =
+                    self.at(*number, &["cat", "/proc/net/snmp"]).output().expect("ip runs");
+                let counts = String::from_utf8_lossy(&counts.stdout).into_owned();
+                // Below the names of the counts; the fourth is of datagrams that were sent.
+                let udp = counts.lines().filter(|line| line.starts_with("Udp:")).nth(1);
+                let sent = udp.and_then(|udp| udp.split_whitespace().nth(4)?.parse::<u64>().ok());
+                sent.unwrap_or(0)
+            };
+            until("datagrams of each host", || numbers.iter().all(|number| sent(number) > 10));
+        }
+
         /// Ranks on the last so many hosts.
         fn ranks(&self, count: usize, words: &[&str]) -> Command {
             let mut command = Command::new(MAKER);
@@ -775,6 +803,34 @@ mod ranks {
         drop(server);
     }
 
+    /// A flood of generators on three hosts of which the second is lost in the middle, by this.
+    fn loses_the_second_host(lose: fn(u32), how: &str) {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = serve_udp(&hosts);
+        let flood = ["flood", SERVER, "--control", "5200", "--pps", "300", "-t", "60"];
+        let flood = [&flood[..], &["--any-pace", "--mpi", "--json"]].concat();
+        let child = hosts.ranks(3, &flood).spawn().expect("mpirun can be started");
+        hosts.send_datagrams(&[1, 2, 3]);
+        let all = descendants(child.id());
+        lose(process_of_rank(&all, 1, true).expect("rank 1 runs"));
+        let code = told_of_the_loss_among(3, child, &all, how);
+        assert!(code == Some(1) || may_kill(), "{code:?}");
+        drop(server);
+    }
+
+    #[test]
+    fn a_generator_on_a_host_of_its_own_that_is_killed_is_named() {
+        loses_the_second_host(kill, "its process is gone");
+    }
+
+    #[test]
+    fn a_generator_on_a_host_of_its_own_that_is_stopped_is_named() {
+        loses_the_second_host(freeze, "stood still");
+    }
+
     #[test]
     fn connections_from_three_hosts_load_a_fourth_that_takes_part() {
         if !is_here() {
@@ -845,7 +901,7 @@ mod ranks {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the script can be started");
-        let made = format!("weir-{}", child.id());
+        let made = format!("weir-{}-", child.id());
         let output = ends(child);
         crate::common::assert_compared(&output);
         let document = document(&output);
@@ -881,7 +937,7 @@ mod ranks {
         let output = Command::new("unshare").args(words).output();
         let can = output.is_ok_and(|output| output.status.success());
         if !can {
-            eprintln!("skipped: no time namespaces, so all hosts have one clock");
+            cannot_run("no time namespaces, so all hosts have one clock");
         }
         can
     }

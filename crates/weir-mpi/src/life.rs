@@ -31,7 +31,7 @@ pub const SILENT_MAX: Duration = Duration::from_secs(5);
 /// The same once all are asked to end: a living rank says something four times a second.
 const STILL_MAX: Duration = Duration::from_secs(1);
 
-/// A link that looks at others less often had no core itself: it does so every 50 ms.
+/// A link that goes on less often had no core itself: it naps for 20 ms at most.
 const PAUSED: Duration = Duration::from_millis(250);
 
 /// What is said of a rank whose guard was killed.
@@ -147,8 +147,8 @@ pub struct Life {
     /// When the process last said that it is alive.
     ticked: Heard,
     beat_at: Instant,
-    /// When it was looked whether all are there.
-    looked: Instant,
+    /// When the link last went on.
+    awake: Instant,
 }
 
 impl Life {
@@ -167,7 +167,7 @@ impl Life {
             begun: 0,
             ticked: Heard::new(now),
             beat_at: now,
-            looked: now,
+            awake: now,
         }
     }
 
@@ -361,12 +361,17 @@ impl Life {
         news
     }
 
-    /// Looks whether those that are to give signs do, and whether the own process does.
-    pub fn look(&mut self, now: Instant) -> Option<News> {
-        let pause = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+    /// Notes that the link goes on, and how long it had no core: before it hears, or says, how long somebody was silent.
+    pub fn wake(&mut self, now: Instant) {
+        let pause = now.saturating_duration_since(std::mem::replace(&mut self.awake, now));
         if pause >= PAUSED {
             self.forgive(pause, now);
         }
+    }
+
+    /// Looks whether those that are to give signs do, and whether the own process does.
+    pub fn look(&mut self, now: Instant) -> Option<News> {
+        self.wake(now);
         let partners = self.partners();
         if !self.is_direct {
             let silence = |rank: &usize| now.saturating_duration_since(self.peers[*rank].heard.at);
@@ -698,6 +703,21 @@ mod tests {
                 assert!(lost == 1 && after <= NOTICED, "{pause:?}: {lost} after {after:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_link_that_had_no_core_does_not_say_that_its_process_stood_still() {
+        let now = Instant::now();
+        let mut life = Life::new(1, 2, now);
+        let later = now + Duration::from_secs(6);
+        life.wake(later);
+        let said = life.due(later, |_| true);
+        assert!(matches!(said[..], [(0, beat)] if beat.still_ms == 0), "{said:?}");
+        // Whoever is heard after a pause has its own excuse for the next one.
+        life.heard(0, later);
+        life.tick(later);
+        life.is_direct = true;
+        assert_eq!(life.look(later + Duration::from_secs(6)), None);
     }
 
     #[test]

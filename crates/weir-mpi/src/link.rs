@@ -421,6 +421,7 @@ impl Link {
                     }
                 },
             };
+            self.life.wake(Instant::now());
             if let Some(order) = order {
                 match order.kind {
                     Kind::Leave => return self.flush().map(|()| true),

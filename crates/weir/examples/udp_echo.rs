@@ -30,10 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         },
     )?;
-    println!("{design} on {} (Ctrl-C ends)", server.local_addresses()[0]);
-
     let (end, ended) = mpsc::channel();
     ctrlc::set_handler(move || end.send(()).expect("main waits for it"))?;
+    println!("{design} on {} (Ctrl-C ends)", server.local_addresses()[0]);
     while server.is_running() && ended.recv_timeout(Duration::from_millis(200)).is_err() {}
 
     let report = server.stop();

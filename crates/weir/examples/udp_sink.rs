@@ -14,10 +14,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let server = Server::bind(address)
         .start(AnyDesign::parse(&design)?, |_thread| |_: Datagram<'_>, _: &mut Replies<'_>| {})?;
-    println!("{design} on {} (Ctrl-C ends)", server.local_addresses()[0]);
-
     let (end, ended) = mpsc::channel();
     ctrlc::set_handler(move || end.send(()).expect("main waits for it"))?;
+    println!("{design} on {} (Ctrl-C ends)", server.local_addresses()[0]);
     let mut before = 0;
     while server.is_running() && ended.recv_timeout(Duration::from_secs(1)).is_err() {
         let datagrams: u64 = server.counters().iter().map(|thread| thread.datagrams).sum();

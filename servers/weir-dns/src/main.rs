@@ -166,6 +166,13 @@ fn run(args: &Args) -> anyhow::Result<()> {
             sockets.listeners.clear();
         }
         let offered = args.hand_over.as_ref().map(|_| sockets.kept()).transpose()?;
+        if let Some(offered) = offered.as_ref().filter(|all| all.len() > inherited::MOST_SOCKETS) {
+            bail!(Wrong(format!(
+                "{} sockets cannot be handed over, {} at most: give fewer --threads, fewer addresses, or another --udp",
+                offered.len(),
+                inherited::MOST_SOCKETS
+            )));
+        }
         let udp = begin(At::Sockets(sockets.datagrams))?;
         (sockets.listeners, sockets.metrics, offered, udp)
     };

@@ -43,7 +43,7 @@ pub fn of(parts: &[Part]) -> OneWay {
     if uncertainty_ns > latency.p50 / MEDIAN_DIVIDED_BY {
         let us = |ns: u64| ns as f64 / 1e3;
         let why = format!(
-            "the clocks are known within {:.1} µs, and the median is {:.1} µs: less than {MEDIAN_DIVIDED_BY} times that",
+            "the clocks are known within {:.1} µs, which is more than a fifth of the median of {:.1} µs",
             us(uncertainty_ns),
             us(latency.p50)
         );
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!((withheld.latency_ns, withheld.uncertainty_ns), (None, None));
         assert!(withheld.histogram.is_empty() && withheld.clocks.len() == 1);
         let why = withheld.withheld.expect("a reason");
-        let median = format!("the median is {:.1} µs", median_ns as f64 / 1e3);
+        let median = format!("the median of {:.1} µs", median_ns as f64 / 1e3);
         assert!(why.contains("known within 20.") && why.contains(&median), "{why}");
     }
 

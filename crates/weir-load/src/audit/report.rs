@@ -59,7 +59,7 @@ pub struct AuditReport {
     /// Whose number no bitmap had room for.
     pub untracked: u64,
     /// That arrived before they were due: the clocks are not the same, and latencies mean
-    /// nothing.
+    /// nothing, unless it was measured how they stand to one another: that may be wrong by a little.
     pub clock_disagreements: u64,
     /// Time of the first datagram, in ns of the receiver's [`crate::clock`].
     pub first_ns: Option<u64>,

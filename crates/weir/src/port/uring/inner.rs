@@ -259,7 +259,13 @@ impl<'a, O: Outstanding> At<'a, O> {
                 let at_most = match state.operations.ending() {
                     Ending::No => None,
                     Ending::In(time) => Some(time),
-                    Ending::Over => return Next::Closed,
+                    // Also packets, and what came since: a batch that waits to be submitted kept them from being taken above.
+                    Ending::Over => {
+                        return match state.reap(out) {
+                            0 => Next::Closed,
+                            taken => Next::Taken(taken),
+                        };
+                    }
                 };
                 let filled = state.fill();
                 let pending = state.submissions.pending();
