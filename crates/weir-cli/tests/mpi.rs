@@ -449,12 +449,23 @@ mod ranks {
         // All of it by one thread: who traces another is a thread.
         let tracer = std::thread::spawn(move || {
             let next = || waitpid(thread, Some(WaitPidFlag::__WALL));
+            // In a call of the kernel, as one that hangs would be: elsewhere it may have a lock that others need.
+            let call = task.path().join("syscall");
+            let is_in_call = || fs::read_to_string(&call).is_ok_and(|call| !call.starts_with("-1"));
             let stops = || {
                 ptrace::seize(thread, ptrace::Options::empty())?;
-                ptrace::interrupt(thread)?;
-                next()
+                loop {
+                    ptrace::interrupt(thread)?;
+                    let stopped = next()?;
+                    if is_in_call() {
+                        return Ok(stopped);
+                    }
+                    ptrace::cont(thread, None)?;
+                    std::thread::yield_now();
+                }
             };
-            sender.send(stops()).expect("it is waited for");
+            let stopped: nix::Result<_> = stops();
+            sender.send(stopped).expect("it is waited for");
             // Its process is not over before this has heard of it.
             next().expect("it ends with its process");
         });
