@@ -199,9 +199,10 @@ impl Life {
         match tree::parent(self.rank) {
             // What was known of rank 0 was known by the one above.
             Some(above) => {
-                let known = [self.peers[0].heard, self.peers[above].heard];
-                self.peers[0].heard =
-                    known.into_iter().max_by_key(|heard| heard.at).unwrap_or(known[0]);
+                let above = self.peers[above].heard;
+                if above.at >= self.peers[0].heard.at {
+                    self.peers[0].heard = above;
+                }
             }
             None => {
                 for rank in (1..self.peers.len()).filter(|rank| !before.contains(rank)) {

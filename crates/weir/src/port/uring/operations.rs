@@ -58,7 +58,7 @@ impl Operations {
         }
     }
 
-    /// Receives no more. What has not begun gives its slice back; answers what the kernel has, to be cancelled. What is
+    /// Receives no more. What has not begun gives its slice back; returns what the kernel has, to be cancelled. What is
     /// outstanding may be taken until then.
     pub(super) fn end_receiving(&mut self, by: Instant) -> Vec<ring::Token> {
         self.ending.get_or_insert((LastLook::by(by), usize::MAX));
