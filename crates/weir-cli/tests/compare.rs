@@ -206,7 +206,6 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--pace", "0"][..], "0"),
         (&["--rounds", "0"][..], "1..=50"),
         (&["--quick", "--full"][..], "--full"),
-        (&["--on", "veth", "--no-send-offload"][..], "--no-send-offload"),
         (&["tcp"][..], "tcp"),
     ] {
         let mut all = vec!["compare", "udp", "--json"];

@@ -159,12 +159,6 @@ fn asked_on(args: &UdpArgs, depth: Depth, hosts: Option<&Hosts>) -> Result<Asked
             "a datagram of {length} bytes is too long; a UDP datagram carries at most {MOST_BYTES}"
         )));
     }
-    if args.on == On::Veth && args.no_send_offload {
-        return Err(Failure::usage(
-            "--no-send-offload has no effect on a link: every row is flooded with frames there; leave \
-             it out, or compare on loopback",
-        ));
-    }
     let too_long = |length: &&usize| **length > link::LONGEST_BYTES as usize;
     if let (On::Veth, Some(length)) = (args.on, args.length.iter().find(too_long)) {
         return Err(Failure::usage(format!(

@@ -209,7 +209,7 @@ impl Processes {
         if !load.send_offload {
             command = command.arguments(["--engine", WITHOUT_OFFLOAD]);
         } else if self.site.link().is_some() && load.replies.is_none() {
-            command = command.arguments(["--engine", link::ENGINE]);
+            command = command.arguments(["--engine", link::engine(per_second)]);
         }
         command.arguments(["-i", "0", "--json"])
     }

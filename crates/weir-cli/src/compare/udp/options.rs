@@ -261,7 +261,7 @@ pub struct UdpArgs {
     pub(in crate::compare) generator_cpu: Option<Cores>,
 
     /// Where server and generator meet. On a virtual link AF_XDP takes part, and every row is flooded with
-    /// live frames; such figures are compared only with each other.
+    /// live frames, under a slow load from a socket; such figures are compared only with each other.
     #[arg(long, value_enum, default_value_t = On::Loopback)]
     pub(super) on: On,
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use weir::Unavailable;
 
+use weir_load::engine::WITHOUT_OFFLOAD;
+
 use crate::hosts::Fleet;
 
 /// Addresses of the server's end: of those set aside for benchmarks (RFC 2544 and 5180).
@@ -48,8 +50,22 @@ pub fn bits_per_s() -> Result<Option<u64>, Unavailable> {
     asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The engine of the generator on a link, unless it is to go without offload.
+/// The engine that goes past sockets, for loads that come from no socket fast enough.
 pub const ENGINE: &str = "xdp";
+
+/// Up to so many datagrams per second come from sockets (`sendmmsg`). The other engine leaves the kernel a pool of pages with each call
+/// whose datagrams are not received yet. It looks through all of them to give one up, a second later, and has numbers for
+/// 65,534 (Linux 6.18): at the short calls of an even load that took it a quarter of a core.
+const FROM_SOCKETS_PER_S: u64 = 200_000;
+
+/// The engine of the generator on a link for sinks under so many datagrams per second (`None`: as fast as possible), unless it is to
+/// go without offload: the same for all rows.
+pub fn engine(per_second: Option<u64>) -> &'static str {
+    match per_second {
+        Some(per_second) if per_second <= FROM_SOCKETS_PER_S => WITHOUT_OFFLOAD,
+        _ => ENGINE,
+    }
+}
 
 /// Where server and generator meet.
 pub enum Site {

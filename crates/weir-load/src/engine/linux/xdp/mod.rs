@@ -134,6 +134,19 @@ impl Xdp {
     }
 }
 
+/// What a call met, in other words where nobody would guess them.
+fn explained(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        // Each call has a pool of pages, with a number of its own. The kernel keeps it until the other end has received
+        // the last of its datagrams, and looks for it again after a second.
+        Some(libc::ENOSPC) => io::Error::other(format!(
+            "the kernel has no number left for a pool of pages, as it still keeps those of 65,534 earlier calls; send \
+             more datagrams with each call, or use another engine: {error}"
+        )),
+        _ => error,
+    }
+}
+
 impl Engine for Xdp {
     fn capacity(&self) -> u32 {
         FRAMES_MAX
@@ -171,7 +184,7 @@ impl Engine for Xdp {
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 let sent = self.sent(batch);
-                return Sent::until(sent, batch.datagrams - sent, error);
+                return Sent::until(sent, batch.datagrams - sent, explained(error));
             }
         }
     }
