@@ -20,7 +20,10 @@ use weir::{
 pub const CHECKS: &[Check] = &[
     ("a_socket_that_is_given_is_served", a_socket_that_is_given_is_served),
     ("a_socket_goes_from_server_to_server", a_socket_goes_from_server_to_server),
-    ("a_socket_goes_from_server_to_server_under_load", a_socket_goes_from_server_to_server_under_load),
+    (
+        "a_socket_goes_from_server_to_server_under_load",
+        a_socket_goes_from_server_to_server_under_load,
+    ),
     ("who_waits_is_told_of_the_end", who_waits_is_told_of_the_end),
     ("a_failure_is_told", a_failure_is_told),
 ];
@@ -144,7 +147,7 @@ fn a_socket_goes_from_server_to_server_under_load(subject: &Subject) -> Result<(
         let listener = listener.try_clone().expect("one more descriptor");
         Server::from_std(listener).expect("it listens").limits(limits()).keep_listening(true)
     };
-    let (mut server, mut log) = start(subject, &kept())?;
+    let mut server = start(subject, &kept())?;
     let (over, served, mut by_servers) = (AtomicBool::new(false), AtomicU64::new(0), 0);
     thread::scope(|scope| {
         let _over = Over(&over);
@@ -173,13 +176,14 @@ fn a_socket_goes_from_server_to_server_under_load(subject: &Subject) -> Result<(
             });
             let next = subject.echo(&kept());
             let (drain, drained) = mpsc::channel();
-            server.end_accepting().expect("its socket is kept");
-            server.on_drained(Waker::new(move || drain.send(()).expect("the check waits")));
+            server.0.end_accepting().expect("its socket is kept");
+            server.0.on_drained(Waker::new(move || drain.send(()).expect("the check waits")));
             drained.recv_timeout(PATIENCE).expect("its last connection has ended");
-            by_servers += finished(mem::replace(&mut server, next.0), &mem::replace(&mut log, next.1));
+            let (before, its_log) = mem::replace(&mut server, next);
+            by_servers += finished(before, &its_log);
         }
     });
-    by_servers += finished(server, &log);
+    by_servers += finished(server.0, &server.1);
     assert_eq!(by_servers, served.into_inner());
     Ok(())
 }

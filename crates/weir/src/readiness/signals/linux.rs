@@ -101,7 +101,8 @@ struct Beside {
 impl Beside {
     /// Waits for a message, or for connections, and adds the tokens of sockets where some wait.
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<u32>) -> io::Result<()> {
-        let fds = [self.queue.as_raw_fd()].into_iter().chain(self.listeners.iter().map(|its| its.0));
+        let fds =
+            [self.queue.as_raw_fd()].into_iter().chain(self.listeners.iter().map(|its| its.0));
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         self.entries.clear();
         self.entries.extend(fds.map(entry));
