@@ -192,11 +192,6 @@ fn what_makes_no_sense_is_said_with_what_to_do() {
             2,
             "of its own",
         ),
-        (
-            &["--zone", zone, "--hand-over", "/nowhere/next", "--tcp", "async-select"],
-            2,
-            "keep-listening",
-        ),
         (&["--zone", &wrong_name], 2, "has the zone example.com."),
         (&["--zone", "/nowhere/at.all"], 1, "/nowhere/at.all"),
         (&["--zone", zone, "--zone", zone], 1, "twice"),
@@ -252,7 +247,10 @@ fn nothing_is_lost_and_nothing_answered_twice_across_restarts() {
         ("rio-event --outstanding 256", "epoll --threads 1"),
         ("rio-event --provider batch --outstanding 256", "select"),
         ("rio-sharded --threads 2 --outstanding 256", "epoll --threads 1"),
-        ("port-batch --threads 2", "blocking"),
+        ("port-batch --threads 2", "port --threads 2"),
+        ("blocking-batch --threads 1", "port-ordered --threads 1"),
+        ("epoll-batch --threads 1", "overlapped-events"),
+        ("blocking-batch --threads 1", "async-select"),
     ] {
         if available(design) {
             restart_under_load(design);

@@ -39,8 +39,7 @@
 //! | the same by `xdp` and `packet-any-port` | no: frames come by a queue of the program's own |
 //! | `port`, `port-batch` | yes |
 //! | `rio-sharded`, by the providers `uring` and `batch` | yes; it takes as many sockets of each address as it has threads |
-//! | TCP: all but the next | yes |
-//! | `port`, `port-ordered`, `overlapped-events`, `async-select` | no ([`keep_listening`](crate::tcp::Server::keep_listening) says so) |
+//! | TCP: all | yes |
 //!
 //! Of a design for UDP [`ends_without_loss`](crate::udp::Design::ends_without_loss) says it, and
 //! [`sockets_per_address`](crate::udp::Design::sockets_per_address) how many sockets it takes of each address

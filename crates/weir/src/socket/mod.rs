@@ -240,15 +240,6 @@ impl SocketOptions {
     }
 }
 
-/// Whether sockets here can poll their device's queue, by trying.
-///
-/// # Errors
-/// Why they cannot.
-pub fn receives_can_be_polled() -> Result<(), Unavailable> {
-    let busy_poll = Some(Duration::from_micros(1));
-    can_bind("busy polling", SocketOptions { busy_poll, ..SocketOptions::default() })
-}
-
 /// Whether sockets here can hear of errors that peers report, by trying.
 ///
 /// # Errors

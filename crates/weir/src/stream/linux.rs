@@ -145,6 +145,11 @@ impl Listener {
         })
     }
 
+    /// Whether others have the socket, too, and go on with it.
+    pub fn is_left_open(&self) -> bool {
+        self.ending.is_some()
+    }
+
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }

@@ -201,17 +201,6 @@ impl<H: Handler> Job<H> {
         self.server.keeps_listening.store(on, Relaxed);
     }
 
-    /// Refuses to let sockets go on listening when the server stops.
-    pub(super) fn refuse_kept(&self, why: &str) -> Result<(), Error> {
-        if !self.server.keeps_listening.load(Relaxed) {
-            return Ok(());
-        }
-        Err(Error::option(
-            "keep-listening",
-            format!("{why}; take another design, such as epoll or ring"),
-        ))
-    }
-
     /// How many addresses there are to listen on.
     pub fn listeners(&self) -> u32 {
         (self.endpoints.internet.len() + self.endpoints.unix.len()) as u32

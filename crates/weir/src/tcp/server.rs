@@ -127,8 +127,8 @@ impl Server {
     }
 
     /// Lets the sockets that were given to it ([`from_std`](Self::from_std)) go on listening when it stops, for whoever else
-    /// has them. Connections that wait to be accepted then are his. Designs that cannot do so refuse it when they start. See [`Running::end_accepting`], and
-    /// [`inherited`](crate::inherited).
+    /// has them. Connections that wait to be accepted then are his. Where the system cannot do so, starting the server says
+    /// it. See [`Running::end_accepting`], and [`inherited`](crate::inherited).
     pub fn keep_listening(mut self, on: bool) -> Self {
         self.keeps_listening = on;
         self

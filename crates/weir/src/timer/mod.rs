@@ -126,11 +126,6 @@ impl Wheel {
         tick(time.as_secs(), time.subsec_nanos() / TICK_NS)
     }
 
-    /// The first tick that does not begin before a moment.
-    pub fn tick_after(&self, moment: Instant) -> Tick {
-        Self::ticks(moment.saturating_duration_since(self.since))
-    }
-
     /// So many ticks as last at least that long.
     #[inline]
     pub fn ticks(time: Duration) -> Tick {

@@ -1,16 +1,29 @@
 //! A server on a socket that is there already, and how others hear of its end.
 
 use super::{client::Client, client::clients, support::*};
-use std::{net::TcpListener, sync::mpsc, thread};
+use std::{
+    mem,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+};
 use weir::{
     Error,
-    tcp::{Output, Server},
+    tcp::{Output, Running, Server},
     wake::Waker,
 };
 
 pub const CHECKS: &[Check] = &[
     ("a_socket_that_is_given_is_served", a_socket_that_is_given_is_served),
     ("a_socket_goes_from_server_to_server", a_socket_goes_from_server_to_server),
+    (
+        "a_socket_goes_from_server_to_server_under_load",
+        a_socket_goes_from_server_to_server_under_load,
+    ),
     ("who_waits_is_told_of_the_end", who_waits_is_told_of_the_end),
     ("a_failure_is_told", a_failure_is_told),
 ];
@@ -35,6 +48,15 @@ fn a_socket_that_is_given_is_served(subject: &Subject) -> Result<(), Skipped> {
     Ok(())
 }
 
+/// Starts a server whose socket goes on when it has stopped.
+fn start(subject: &Subject, server: &Server) -> Result<(Running, Arc<Log>), Skipped> {
+    match subject.try_start(server, |_| echo) {
+        Ok(started) => Ok(started),
+        Err(Error::Unavailable(why)) => Err(Skipped(why.to_string())),
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// The second server begins before the first accepts no more. Who is served by the first is on, and whoever comes
 /// afterwards comes to the second; so does who waits when there is none.
 fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped> {
@@ -44,13 +66,7 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
         let listener = listener.try_clone().expect("one more descriptor");
         Server::from_std(listener).expect("it listens").limits(limits()).keep_listening(true)
     };
-    let (first, its_log) = match subject.try_start(&kept(), |_| echo) {
-        Ok(started) => started,
-        Err(error @ (Error::Option { .. } | Error::Unavailable(_))) => {
-            return Err(Skipped(error.to_string()));
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let (first, its_log) = start(subject, &kept())?;
     let mut of_first = clients(5, address);
     of_first.iter_mut().for_each(Client::ping);
     assert_eq!(first.counters().accepted, 5);
@@ -69,9 +85,7 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     }
     drained.recv_timeout(PATIENCE).expect("its last connection has ended");
     assert_eq!((first.accepting(), first.open()), (0, 0));
-    let report = first.stop();
-    assert!(report.failure.is_none(), "{:?}", report.failure);
-    assert_balanced(&report, &its_log);
+    finished(first, &its_log);
     let mut of_second = clients(10, address);
     of_second.iter_mut().for_each(Client::ping);
     assert!(second.counters().accepted >= 10);
@@ -79,9 +93,7 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
         client.end_sending();
         client.expect_end();
     }
-    let report = second.stop();
-    assert!(report.failure.is_none(), "{:?}", report.failure);
-    assert_balanced(&report, &log);
+    finished(second, &log);
     // Who comes now waits for the next one.
     let mut early = Client::connect(address, 1);
     let (third, log) = subject.echo(&kept());
@@ -98,8 +110,81 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     drained.recv_timeout(PATIENCE).expect("nothing is left");
     third.on_drained(drain);
     drained.try_recv().expect("nothing is left");
-    let report = third.stop();
-    assert_balanced(&report, &log);
+    finished(third, &log);
+    Ok(())
+}
+
+/// Stops a server whose socket goes on. Says how many connections have ended in order.
+fn finished(server: Running, log: &Log) -> u64 {
+    let report = server.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_balanced(&report, log);
+    report.total().closed_finished
+}
+
+/// How often the socket changes hands, and how many connections are served in between.
+const CHANGES: usize = 12;
+const BETWEEN: u64 = 30;
+
+/// Clients that connect all the time.
+const CLIENTS: u64 = 4;
+
+/// Ends the load, also where the check fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// One server after the other has the socket while clients connect all the time. Each of them is served to its end by the
+/// one that has accepted it, and each server is left by its connections.
+fn a_socket_goes_from_server_to_server_under_load(subject: &Subject) -> Result<(), Skipped> {
+    let listener = TcpListener::bind(any_port()).expect("an address of this process");
+    let address = listener.local_addr().expect("it is bound");
+    let kept = || {
+        let listener = listener.try_clone().expect("one more descriptor");
+        Server::from_std(listener).expect("it listens").limits(limits()).keep_listening(true)
+    };
+    let mut server = start(subject, &kept())?;
+    let (over, served, mut by_servers) = (AtomicBool::new(false), AtomicU64::new(0), 0);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        for number in 0..CLIENTS {
+            let (over, served) = (&over, &served);
+            scope.spawn(move || {
+                let _over = Over(over);
+                for seed in (number..).step_by(CLIENTS as usize) {
+                    if over.load(SeqCst) {
+                        break;
+                    }
+                    let mut client = Client::connect(address, seed);
+                    client.ping();
+                    client.ping();
+                    client.end_sending();
+                    client.expect_end();
+                    served.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for _ in 0..CHANGES {
+            let before = served.load(SeqCst);
+            until("connections are served", || {
+                assert!(!over.load(SeqCst), "a client was not served");
+                served.load(SeqCst) >= before + BETWEEN
+            });
+            let next = subject.echo(&kept());
+            let (drain, drained) = mpsc::channel();
+            server.0.end_accepting().expect("its socket is kept");
+            server.0.on_drained(Waker::new(move || drain.send(()).expect("the check waits")));
+            drained.recv_timeout(PATIENCE).expect("its last connection has ended");
+            let (before, its_log) = mem::replace(&mut server, next);
+            by_servers += finished(before, &its_log);
+        }
+    });
+    by_servers += finished(server.0, &server.1);
+    assert_eq!(by_servers, served.into_inner());
     Ok(())
 }
 

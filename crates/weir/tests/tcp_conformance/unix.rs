@@ -107,14 +107,7 @@ fn unix_that_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped
         let server = Server::from_unix(listener).expect("it listens");
         server.limits(limits()).keep_listening(true)
     };
-    let (first, its_log) = match subject.try_start(&kept(), |_| echo) {
-        Ok(started) => started,
-        Err(error @ Error::Option { .. }) => {
-            fs::remove_file(&path).expect("our file");
-            return Err(Skipped(error.to_string()));
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let (first, its_log) = subject.echo(&kept());
     assert_eq!(first.unix_addresses(), std::slice::from_ref(&address));
     let mut of_first = connect(&address, 1);
     of_first.ping();

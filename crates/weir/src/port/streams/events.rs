@@ -38,6 +38,11 @@ pub trait Group: Send + Sized + 'static {
 
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused>;
 
+    /// As [`Worker::end_accepting`]. Returns the accepts that are to be cancelled: by default none.
+    fn end_accepting(&mut self) -> Vec<Token> {
+        Vec::new()
+    }
+
     /// A receive, or a wait to receive where there is no slice.
     fn receive(
         &mut self,
@@ -324,6 +329,14 @@ impl<G: Group> Worker for EventsWorker<'_, G> {
 
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
         self.open()?.with(|group| group.accept(listener))
+    }
+
+    fn end_accepting(&mut self, counters: &Counters) {
+        self.inner.with(|group| {
+            for token in group.end_accepting() {
+                let _ = group.cancel(token, counters); // asked for, or over by itself
+            }
+        });
     }
 
     fn receive(&mut self, stream: StreamId, slice: Slice) -> Result<Token, (Slice, Refused)> {

@@ -20,7 +20,7 @@
 //!   over may still be in a thread's hands. Its [`StreamId`] tells.
 //! - A send may take a part only; the rest is to be started again.
 //! - Accepts that wait end as [`Outcome::Returned`] when the listening socket ends accepting
-//!   ([`Listener::end_accepting`]).
+//!   ([`Listener::end_accepting`]), or the port does ([`Worker::end_accepting`]), which leaves the socket to others.
 //!
 //! What is NOT guaranteed:
 //!
@@ -198,6 +198,15 @@ pub trait Worker {
     /// # Errors
     /// [`Refused`] when [`Needs::accepts`] are outstanding, or the port is closed.
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused>;
+
+    /// Ends accepting, where others go on with the listening sockets: further accepts are refused, and those that are
+    /// outstanding are cancelled. Each comes back as ever, with a connection or without. One that came meanwhile may have
+    /// woken an accept that was cancelled, and nobody else who waits at the socket: so whoever ends accepting asks the socket
+    /// once more when all have come back. By default, which is that of systems where nobody else has a listening socket,
+    /// nothing is done.
+    fn end_accepting(&mut self, counters: &Counters) {
+        let _ = counters;
+    }
 
     /// Starts a receive into a slice's payload. Done, it brought so many bytes, 0 for the peer's end.
     ///

@@ -1,4 +1,4 @@
-//! fcntl(2), rt_sigtimedwait(2), poll(2).
+//! fcntl(2), rt_sigtimedwait(2), ppoll(2), signalfd(2).
 
 use crate::{
     Error, Unavailable,
@@ -8,6 +8,10 @@ use crate::{
     rio::Woken,
     stream::{Listener, Stream},
     wake::Waker,
+};
+use nix::sys::{
+    signal::SigSet,
+    signalfd::{SfdFlags, SignalFd},
 };
 use std::{
     io,
@@ -72,6 +76,8 @@ pub struct Signals {
     found: Vec<u32>,
     /// For asking every socket.
     entries: Vec<libc::pollfd>,
+    /// What is waited for beside the queue, where there is something.
+    beside: Option<Beside>,
     overflows: u64,
     here_only: PhantomData<*const ()>,
 }
@@ -81,6 +87,30 @@ struct Watched {
     token: u32,
     /// What it is told for.
     events: libc::c_short,
+}
+
+/// Listening sockets whose messages may be another's, and what tells of messages.
+#[derive(Debug)]
+struct Beside {
+    queue: SignalFd,
+    listeners: Vec<(RawFd, u32)>,
+    /// Of the queue and the sockets, in this order.
+    entries: Vec<libc::pollfd>,
+}
+
+impl Beside {
+    /// Waits for a message, or for connections, and adds the tokens of sockets where some wait.
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<u32>) -> io::Result<()> {
+        let fds =
+            [self.queue.as_raw_fd()].into_iter().chain(self.listeners.iter().map(|its| its.0));
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        self.entries.clear();
+        self.entries.extend(fds.map(entry));
+        wait_for(&mut self.entries, timeout)?;
+        let asked = self.listeners.iter().zip(&self.entries[1..]);
+        ready.extend(asked.filter(|(_, entry)| entry.revents != 0).map(|(its, _)| its.1));
+        Ok(())
+    }
 }
 
 /// What a waker knows of the thread.
@@ -153,6 +183,7 @@ impl Signals {
             next: 0,
             found: Vec::new(),
             entries: Vec::new(),
+            beside: None,
             overflows: 0,
             here_only: PhantomData,
         })
@@ -175,14 +206,40 @@ impl Signals {
     /// # Errors
     /// [`Error::Io`] with what the system answered.
     pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
-        self.put(listener.native().fd(), token, libc::POLLIN).map_err(|e| {
+        let fd = listener.native().fd();
+        if listener.native().is_left_open() {
+            return self.wait_beside(fd, token).map_err(|e| Error::io("signalfd", e));
+        }
+        self.put(fd, token, libc::POLLIN).map_err(|e| {
             Error::io(format!("O_ASYNC for the socket at {}", listener.local_address()), e)
         })
     }
 
+    fn wait_beside(&mut self, fd: RawFd, token: u32) -> io::Result<()> {
+        let mut beside = match self.beside.take() {
+            Some(beside) => beside,
+            None => {
+                // SAFETY: the set was initialised when this one was made.
+                let taken = unsafe { SigSet::from_sigset_t_unchecked(self.taken) };
+                let queue = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC)?;
+                Beside { queue, listeners: Vec::new(), entries: Vec::new() }
+            }
+        };
+        beside.listeners.push((fd, token));
+        self.beside = Some(beside);
+        Ok(())
+    }
+
     /// Takes a listening socket out of the set.
     pub fn forget_listener(&mut self, listener: &Listener) {
-        self.remove(listener.native().fd());
+        let fd = listener.native().fd();
+        match &mut self.beside {
+            Some(beside) if listener.native().is_left_open() => {
+                beside.listeners.retain(|its| its.0 != fd);
+                self.beside.take_if(|beside| beside.listeners.is_empty());
+            }
+            _ => self.remove(fd),
+        }
     }
 
     /// Takes one message, or waits for it until the time is over or it is woken. `None`: no time-out.
@@ -197,7 +254,7 @@ impl Signals {
         self.ready.append(&mut self.found);
         let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
         let mut woken = Woken::Ready;
-        let message = match self.take(timeout, counters) {
+        let message = match self.wait_and_take(timeout, counters) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(woken),
             message => message?,
         };
@@ -236,6 +293,18 @@ impl Signals {
     pub fn waker(&self) -> Waker {
         let thread = Arc::clone(&self.thread);
         Waker::new(move || thread.wake())
+    }
+
+    /// Takes the next signal, or waits for it, or for connections beside it.
+    fn wait_and_take(
+        &mut self,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<Message>> {
+        let Some(beside) = &mut self.beside else { return self.take(timeout, counters) };
+        counters.kernel_entries.one();
+        beside.wait(timeout, &mut self.ready)?;
+        self.take(Some(Duration::ZERO), counters)
     }
 
     /// Takes the next signal. One that has a time-out may be interrupted.
@@ -384,25 +453,37 @@ fn set_async(fd: RawFd, on: bool) -> io::Result<()> {
 
 /// Asks sockets whether they are ready, and returns how many are.
 fn ask(entries: &mut [libc::pollfd]) -> io::Result<usize> {
+    wait_for(entries, Some(Duration::ZERO))
+}
+
+/// Waits until one is ready, and returns how many are. A wait that has a time-out may be interrupted.
+fn wait_for(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    let (count, time) = (entries.len() as libc::nfds_t, timeout.map(timespec));
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     loop {
-        // SAFETY: the entries outlive the call.
-        let count = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0) };
-        if count >= 0 {
-            return Ok(count as usize);
+        // SAFETY: the entries and the time-out outlive the call; no signal mask.
+        let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), count, time, std::ptr::null()) };
+        if ready >= 0 {
+            return Ok(ready as usize);
         }
         let e = io::Error::last_os_error();
-        if e.kind() != io::ErrorKind::Interrupted {
+        let waits = timeout.is_some_and(|timeout| !timeout.is_zero());
+        if waits || e.kind() != io::ErrorKind::Interrupted {
             return Err(e);
         }
     }
 }
 
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
 /// Takes a signal from the queue, or waits for one.
 fn take_signal(signals: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Message> {
-    let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
+    let timeout = timeout.map(timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: reads a set and a time-out, writes a siginfo_t; all of them outlive the call.

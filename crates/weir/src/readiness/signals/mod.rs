@@ -20,6 +20,13 @@
 //! blocked, so they interrupt no call of its own and none of other threads (one that it starts inherits the block). A
 //! signal of either number that is sent to the process as a whole may be taken as a hint.
 //!
+//! The thread and the signal are told to the open file, which all have together who have the socket. A connection is one
+//! program's; a listening socket that others have, too ([`Listener::left_open`]), is asked for no messages, but waited for
+//! beside the queue, of which a signalfd(2) tells that something is in it: two calls for a message, by ppoll(2) and
+//! sigtimedwait(2), as long as such a socket is in the set.
+//!
+//! [`Listener::left_open`]: crate::stream::Listener::left_open
+//!
 //! On Windows they are window messages (WSAAsyncSelect), to a window that is not shown and needs no display. A
 //! message tells that something can be received (FD_READ), and no other follows before that was done; so for room to
 //! send, after a send that found none, and for connections. What a receive leaves is told by another message, so
@@ -28,7 +35,7 @@
 //! message each ([`Signals::MOST`]), which is what waits of those that are not being served. All messages that wait are taken at once, several of one socket as one; where
 //! those are so many that some may be lost (4000, the least that the queue can be set to), all are asked.
 //!
-//! Sources: fcntl(2), "Managing signals"; signal(7); `fs/fcntl.c`; WSAAsyncSelect, PostMessage in Microsoft's
+//! Sources: fcntl(2), "Managing signals"; signal(7); signalfd(2); `fs/fcntl.c`; WSAAsyncSelect, PostMessage in Microsoft's
 //! documentation.
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]

@@ -3,6 +3,7 @@
 
 use crate::{
     Error,
+    counters::Counters,
     lifecycle::lock,
     port::streams::{ListenerId, Outcome, Worker as Taker},
     stream::{self, Accepted, Listener, Mode},
@@ -35,6 +36,13 @@ impl Accepts {
     ) -> Self {
         let counts = Mutex::new(Counts::new(listeners.len(), first, most, burst));
         Self { listeners, counts, paused: AtomicBool::new(false) }
+    }
+
+    /// Where others accept.
+    pub(super) fn none() -> Self {
+        let accepts = Self::new(Vec::new(), (0, 0, 0));
+        lock(&accepts.counts).leaving = Leaving::Left;
+        accepts
     }
 
     /// Starts as many as are to be outstanding now.
@@ -133,8 +141,9 @@ impl Accepts {
         }
     }
 
-    /// No more are started, and who waits to be accepted is refused. Says whether they were started until now.
-    pub(super) fn shut(&self) -> bool {
+    /// The server stops: no more are started, and who waits to be accepted is refused, unless the socket goes on elsewhere.
+    /// Says whether that is so from now on.
+    pub(super) fn shut(&self, taker: &mut impl Taker, counters: &Counters) -> bool {
         let shut = {
             let mut counts = lock(&self.counts);
             self.paused.store(false, Relaxed);
@@ -142,8 +151,47 @@ impl Accepts {
         };
         if shut {
             self.listeners.iter().for_each(|(listener, _)| listener.end_accepting());
+            // At a socket that goes on they would wait for ever.
+            taker.end_accepting(counters);
         }
         shut
+    }
+
+    /// The server goes on, and its sockets elsewhere: no more are started, and those that are outstanding are cancelled.
+    pub(super) fn leave_off(&self, taker: &mut impl Taker, counters: &Counters) {
+        let leaves = {
+            let mut counts = lock(&self.counts);
+            let leaves = counts.leave_off();
+            self.paused.store(counts.paused_until.is_some(), Relaxed);
+            leaves
+        };
+        if leaves {
+            taker.end_accepting(counters);
+        }
+    }
+
+    /// Once all that were cancelled have come back: the connections that wait, which may have woken one of those, and
+    /// nobody else who has the socket; no more of them than accepts were outstanding. They are admitted.
+    pub(super) fn left_off<H: Handler>(&self, worker: &Worker<H>) -> Option<Vec<Accepted>> {
+        let most = {
+            let mut counts = lock(&self.counts);
+            counts.left_off().then_some(counts.most)?
+        };
+        let mut came = Vec::new();
+        for (listener, _) in &self.listeners {
+            for _ in 0..most {
+                match listener.accept(Mode::Try, &worker.calls) {
+                    Ok(Some(accepted)) => {
+                        came.extend(worker.admit(&accepted.stream).then_some(accepted));
+                    }
+                    Err(e) if stream::concerns_one_connection(&e) => {
+                        worker.counters.accept_errors.one();
+                    }
+                    _ => break,
+                }
+            }
+        }
+        Some(came)
     }
 
     pub(super) fn is_shut(&self) -> bool {
@@ -166,6 +214,15 @@ struct Counts {
     /// Until when nothing is accepted, since the system had no descriptor or memory to give.
     paused_until: Option<Instant>,
     shut: bool,
+    leaving: Leaving,
+}
+
+/// How far the end of accepting is, where the server goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    Cancelling,
+    Left,
 }
 
 #[derive(Clone)]
@@ -187,12 +244,18 @@ impl Counts {
         let (outstanding, meant, taken, probing, probe) = (0, first, 0, false, false);
         let each = AtListener { outstanding, meant, taken, probing, probe };
         let listeners = vec![each; listeners];
-        Self { listeners, most: most.max(first), burst, paused_until: None, shut: false }
+        let (paused_until, shut, leaving) = (None, false, Leaving::No);
+        Self { listeners, most: most.max(first), burst, paused_until, shut, leaving }
+    }
+
+    /// Whether no more are started.
+    fn ended(&self) -> bool {
+        self.shut || self.leaving != Leaving::No
     }
 
     /// How many more to start now at this listening socket; they count as outstanding.
     fn start_more(&mut self, listener: usize) -> u32 {
-        if self.shut || self.paused_until.is_some() {
+        if self.ended() || self.paused_until.is_some() {
             return 0;
         }
         let at = &mut self.listeners[listener];
@@ -225,7 +288,7 @@ impl Counts {
         if ask {
             at.taken = 0;
         }
-        ask && !self.shut
+        ask && !self.ended()
     }
 
     /// One waited though accepts were outstanding.
@@ -237,7 +300,7 @@ impl Counts {
     /// One failed for want of descriptors or memory. Says whether accepting pauses from now on.
     fn pause(&mut self, listener: usize) -> bool {
         self.listeners[listener].probing = true;
-        let begins = self.paused_until.is_none() && !self.shut;
+        let begins = self.paused_until.is_none() && !self.ended();
         if begins {
             self.paused_until = Some(Instant::now() + TICK);
         }
@@ -253,6 +316,25 @@ impl Counts {
     fn shut(&mut self) -> bool {
         self.paused_until = None;
         !std::mem::replace(&mut self.shut, true)
+    }
+
+    /// Says whether they were started until now.
+    fn leave_off(&mut self) -> bool {
+        let leaves = !self.ended();
+        if leaves {
+            self.paused_until = None;
+            self.leaving = Leaving::Cancelling;
+        }
+        leaves
+    }
+
+    /// Says, once, that none is outstanding any more.
+    fn left_off(&mut self) -> bool {
+        let left = self.leaving == Leaving::Cancelling && self.outstanding() == 0;
+        if left {
+            self.leaving = Leaving::Left;
+        }
+        left
     }
 
     fn outstanding(&self) -> u32 {
@@ -307,6 +389,22 @@ mod tests {
         assert!(counts.shut() && !counts.shut());
         counts.back(0, 5);
         assert_eq!((counts.start_more(0), counts.pause(0)), (0, false));
+    }
+
+    #[test]
+    fn who_leaves_off_starts_none_and_says_once_that_all_have_come_back() {
+        let mut counts = Counts::new(1, 5, 500, 100);
+        counts.start_more(0);
+        counts.back(0, 1);
+        assert!(counts.pause(0) && counts.leave_off() && !counts.leave_off());
+        assert!(!counts.resume(None), "a pause is over with it");
+        counts.back(0, 3);
+        counts.succeeded(0);
+        assert_eq!((counts.start_more(0), counts.is_to_ask(0), counts.pause(0)), (0, false, false));
+        assert!(!counts.left_off(), "one is outstanding");
+        counts.back(0, 1);
+        assert!(counts.left_off() && !counts.left_off());
+        assert!(counts.shut() && !counts.leave_off());
     }
 
     #[test]

@@ -232,16 +232,12 @@ pub(super) fn start<H: Handler>(
     job.run()
 }
 
-/// Why a socket cannot go on listening when its server has stopped.
-pub(super) const ENDS_LISTENING: &str = "a port's accepts end only with the socket that they wait at, so it cannot go on listening for others";
-
 /// Opens the port, listens, and associates the listening sockets.
 fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
 ) -> Result<PortServer<P::Port, H>, Error> {
-    job.refuse_kept(ENDS_LISTENING)?;
     let (first, most, _) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.listeners());
     let needs = Needs {
@@ -286,7 +282,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
         Self {
             port,
             mailbox,
-            accepts: Accepts::new(Vec::new(), (0, 0, 0)),
+            accepts: Accepts::none(),
             connections: Slots::new(connections),
             active: Mutex::default(),
             pool,
@@ -393,6 +389,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     pub(super) fn take(&mut self, taken: &mut Taken) -> Result<bool, Error> {
         loop {
             self.take_mail();
+            self.end_leaving();
             self.close_when_over();
             let mut count = 0;
             if self.unlooked < LOOK_AFTER {
@@ -448,9 +445,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         if self.server.sends.is_to_look(now) {
             self.set_stuck_aside(now);
         }
-        if self.worker.stopping() {
-            self.stop();
-        }
+        self.heed_ends();
         if time_is_over {
             self.server.port.close(); // whoever leaves last cuts off what is still open
         }
@@ -524,9 +519,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             Completion::Wait { key, stream, outcome, .. } => self.waited(key, stream, outcome),
             Completion::Packet(_) => {
                 self.take_mail();
-                if self.worker.stopping() {
-                    self.stop();
-                }
+                self.heed_ends();
             }
         }
         Ok(())
@@ -1058,13 +1051,35 @@ fn close<H: Handler>(worker: &mut Worker<H>, connection: Connection<H>, stream: 
     }
 }
 
-// The end of the server.
+// The end of accepting, and that of the server.
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// Does what an end asks for that this thread was woken for.
+    fn heed_ends(&mut self) {
+        if self.worker.leaves_off() {
+            self.server.accepts.leave_off(&mut self.taker, &self.worker.calls);
+        }
+        if self.worker.stopping() {
+            self.stop();
+        }
+    }
+
+    /// Says that nothing more is accepted, once the accepts have come back.
+    fn end_leaving(&mut self) {
+        if !self.worker.leaves_off() {
+            return;
+        }
+        if let Some(came) = self.server.accepts.left_off(self.worker) {
+            came.into_iter().for_each(|accepted| self.take_in(accepted));
+            // For all threads: none of them accepts any more.
+            (0..self.server.numbers.threads).for_each(|_| self.worker.left_off());
+        }
+    }
+
     /// The server stops: accepts no more, and has every connection finish once what the system has received
     /// of it by now is handled.
     fn stop(&mut self) {
         let server = self.server;
-        if !server.accepts.shut() {
+        if !server.accepts.shut(&mut self.taker, &self.worker.calls) {
             return;
         }
         lock(&server.active).dissolve();

@@ -80,7 +80,6 @@ fn begin<H: Handler, P: Provider>(
     options: OverlappedEvents,
 ) -> Result<(), Error> {
     let count = job.listeners();
-    job.refuse_kept(engine::ENDS_LISTENING)?;
     let port = provider.open(&needs(count, options.accepts.saturating_mul(count), 0, 0))?;
     let associate = |(number, listener): (usize, Listener)| {
         port.listen(listener.clone(), Key(number as u64)).map(|id| (listener, id))
@@ -137,8 +136,15 @@ fn run<H: Handler>(
             }
         }
         groups::deal_what_came(worker, groups, &start_group);
+        if worker.leaves_off() {
+            accepts.leave_off(&mut taker, &worker.calls);
+            if let Some(came) = accepts.left_off(worker) {
+                came.into_iter().for_each(|one| groups::deal(worker, groups, one, &start_group));
+                worker.left_off();
+            }
+        }
         if worker.stopping() {
-            accepts.shut();
+            accepts.shut(&mut taker, &worker.calls);
         }
     }
     shut_mailbox(worker);

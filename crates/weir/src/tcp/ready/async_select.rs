@@ -13,6 +13,10 @@
 //! and nothing is lost. Under a load that fills the queue again and again it becomes a `poll` with detours. There
 //! may be no more connections than the queue has room for messages of ([`Signals::MOST`]).
 //!
+//! Messages of a listening socket go to one thread, whoever else has the socket. So where it goes on elsewhere
+//! ([`keep_listening`](crate::tcp::Server::keep_listening)) the thread waits for connections beside the queue, which costs
+//! a call more for each message.
+//!
 //! Origin: the WSAAsyncSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
 
@@ -39,9 +43,6 @@ design! {
 
 impl AsyncSelect {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        job.refuse_kept(
-            "messages of a socket go to one thread, whoever else has it, so it cannot go on listening for others",
-        )?;
         let listeners = job.listen()?;
         let buffer_bytes = job.buffer_bytes;
         job.spawn(move |worker| run(worker, &listeners, buffer_bytes, &self))?;
@@ -75,6 +76,7 @@ fn run<H: Handler>(
             let (listen, forget) = (Signals::listen, Signals::forget_listener);
             ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
+        thread.tell_left_off(worker);
         let at_once = thread.listens() && waiting.contains(&true);
         let timeout = if at_once { Some(Duration::ZERO) } else { thread.timeout(worker) };
         worker.calls.waits.one();

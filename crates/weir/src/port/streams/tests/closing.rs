@@ -7,6 +7,7 @@ on_each! {
     all_that_is_outstanding_comes_back_and_then_the_end,
     one_without_operations_is_over_at_once_and_its_name_out_of_date,
     accepts_come_back_when_the_socket_listens_no_longer,
+    accepts_come_back_when_accepting_is_ended_and_the_socket_listens_on,
     a_poster_wakes_a_thread_and_outlives_the_port,
 }
 
@@ -106,6 +107,42 @@ fn accepts_come_back_when_the_socket_listens_no_longer<P: Provider + Default>() 
             other => panic!("{other:?}"),
         }
     }
+    drop(worker);
+    bench.stop();
+}
+
+/// Those that the system has, and one that it does not know yet.
+fn accepts_come_back_when_accepting_is_ended_and_the_socket_listens_on<P: Provider + Default>() {
+    let Some(bench) = bench::<P>(needs()) else { return };
+    if bench.listening.left_open().is_err() {
+        return; // nobody else can have it here
+    }
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    for submitted in [true, true, false] {
+        worker.accept(bench.listener).unwrap();
+        if submitted {
+            worker.commit(&counters).unwrap();
+        }
+    }
+    worker.end_accepting(&counters);
+    assert_eq!(worker.accept(bench.listener), Err(Refused::Closed));
+    for _ in 0..3 {
+        match take_one(&mut worker) {
+            Completion::Accept { outcome: Outcome::Returned, .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut client = bench.client();
+    take_nothing(&mut worker);
+    let accepted = bench.listening.accept(Mode::Try, &counters).unwrap().expect("it waits");
+    accepted.stream.send(b"here", Mode::Wait, &counters).unwrap();
+    client.read_exact(&mut [0; 4]).unwrap();
+    // What was accepted before goes on.
+    let id = bench.port.associate(accepted.stream, Key(7)).unwrap();
+    worker.receive(id, bench.slice()).unwrap();
+    client.write_all(b"there").unwrap();
+    assert!(matches!(take_receive(&mut worker).2, Outcome::Done(5)));
     drop(worker);
     bench.stop();
 }

@@ -237,6 +237,10 @@ impl Group for UringGroup {
         self.operations.accept(listener)
     }
 
+    fn end_accepting(&mut self) -> Vec<Token> {
+        self.operations.end_accepting()
+    }
+
     fn receive(
         &mut self,
         stream: StreamId,

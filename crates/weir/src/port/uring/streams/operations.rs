@@ -35,6 +35,8 @@ pub(super) struct Operations {
     listeners_most: usize,
     streams: Connections<Associated>,
     accepts: Slots<Accept>,
+    /// No more are started.
+    accepting_ended: bool,
     receives: Slots<Receive>,
     sends: Slots<Send>,
     /// How many are in the kernel's hands.
@@ -99,6 +101,7 @@ impl Operations {
             listeners_most: needs.listeners as usize,
             streams: Connections::new(STREAM, needs.streams),
             accepts: Slots::growing(ACCEPT, needs.accepts as usize),
+            accepting_ended: false,
             receives: Slots::growing(RECEIVE, needs.receives as usize),
             sends: Slots::growing(SEND, needs.sends as usize),
             started: 0,
@@ -127,6 +130,9 @@ impl Operations {
         if listener.0 as usize >= self.listeners.len() {
             return Err(Refused::NoSuchSocket);
         }
+        if self.accepting_ended {
+            return Err(Refused::Closed);
+        }
         // SAFETY: zeroes are a value of both.
         let name = self.names.pop().unwrap_or_else(|| Box::new(unsafe { std::mem::zeroed() }));
         let accept =
@@ -141,6 +147,12 @@ impl Operations {
                 Err(Refused::Full)
             }
         }
+    }
+
+    /// Starts no more accepts. Returns those that are outstanding, to be cancelled.
+    pub(super) fn end_accepting(&mut self) -> Vec<Token> {
+        self.accepting_ended = true;
+        self.accepts.iter().map(|(token, _)| Token(token.user_data())).collect()
     }
 
     /// A receive, or a wait to receive where there is no slice.

@@ -37,6 +37,12 @@ impl Worker for StreamsWorker<'_> {
         })
     }
 
+    fn end_accepting(&mut self, counters: &Counters) {
+        for token in self.0.with(|state| state.operations.end_accepting()) {
+            let _ = self.0.cancel(token, counters); // asked for, or over by itself
+        }
+    }
+
     #[inline]
     fn receive(&mut self, stream: StreamId, slice: Slice) -> Result<Token, (Slice, Refused)> {
         let given = Some(slice);
