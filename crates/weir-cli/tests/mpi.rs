@@ -661,6 +661,18 @@ mod ranks {
             until("datagrams of each host", || numbers.iter().all(|number| sent(number) > 10));
         }
 
+        /// Waits until no process runs on any of these hosts.
+        fn have_nobody(&self, numbers: &[usize]) {
+            let runs = |number: &usize| {
+                let name = format!("{}-{number}", self.0);
+                let output =
+                    Command::new("ip").args(["netns", "pids", &name]).output().expect("ip runs");
+                assert!(output.status.success(), "{name}: {}", errors(&output));
+                !output.stdout.is_empty()
+            };
+            until("the end of all processes", || !numbers.iter().any(runs));
+        }
+
         /// Ranks on the last so many hosts.
         fn ranks(&self, count: usize, words: &[&str]) -> Command {
             let mut command = Command::new(MAKER);
@@ -806,11 +818,44 @@ mod ranks {
         });
         hosts.at_switch(&["ip", "link", "set", "port2", "down"]);
         let output = ends(child);
-        let document = document(&output);
+        let document = report_in(&output);
         let reason = document["reason"].as_str().unwrap_or_default();
-        assert!(reason.starts_with("rank 1 on host2"), "{reason} {}", errors(&output));
+        assert!(
+            reason.starts_with("rank 1 on host2 ") && reason.contains("no sign of life"),
+            "{reason} {}",
+            errors(&output)
+        );
         assert_eq!(document["status"], "failed", "{document:#}");
-        assert_ne!(output.status.code(), Some(0));
+        let code = output.status.code();
+        assert!(code == Some(1) || may_kill(), "{code:?}");
+        hosts.have_nobody(&[1, 2, 3]);
+        drop(server);
+    }
+
+    #[test]
+    fn a_rank_that_has_no_descriptors_left_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = serve_udp(&hosts);
+        // A socket for each flow, of which the second rank can open some.
+        let flood = ["flood", SERVER, "--control", "5200", "--pps", "300", "-t", "60", "-P", "100"];
+        let flood = [&flood[..], &["--any-pace", "--mpi", "--json"]].concat();
+        let mut command = hosts.ranks(3, &flood);
+        command.env("DESCRIPTORS", "- - 64 -");
+        let output = run(command);
+        let document = report_in(&output);
+        let reason = document["reason"].as_str().unwrap_or_default();
+        assert!(
+            reason.starts_with("rank 1 on host2: ") && reason.contains("Too many open files"),
+            "{reason} {}",
+            errors(&output)
+        );
+        assert_eq!(document["status"], "failed", "{document:#}");
+        let code = output.status.code();
+        assert!(code == Some(1) || may_kill(), "{code:?}");
+        hosts.have_nobody(&[1, 2, 3]);
         drop(server);
     }
 
