@@ -821,7 +821,8 @@ mod ranks {
         let document = report_in(&output);
         let reason = document["reason"].as_str().unwrap_or_default();
         assert!(
-            reason.starts_with("rank 1 on host2 ") && reason.contains("no sign of life"),
+            // Its flood may miss the server first, and rank 0 the rank.
+            reason.starts_with("rank 1 on host2") && reason.contains("no sign of "),
             "{reason} {}",
             errors(&output)
         );
