@@ -36,6 +36,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// agents something and to hear of all, and no less and no more than these.
 const LEAD_TIMES: u32 = 3;
 const LEAD: (Duration, Duration) = (Duration::from_millis(30), Duration::from_secs(2));
+/// So much longer for each step of the tree of the ranks but the first: what speaks for a rank may nap as long before it hears.
+const LEAD_OF_A_STEP: Duration = Duration::from_millis(20);
 /// How long a comparison that was interrupted waits for what may have ended it: MPI's own signal comes a little before the
 /// loss of a rank is seen, and little time is left for the report.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
@@ -652,7 +654,8 @@ fn compare_all(
             }
         }
     }
-    let lead = (LEAD_TIMES * asked.elapsed()).clamp(LEAD.0, LEAD.1);
+    let least = LEAD.0 + LEAD_OF_A_STEP * count.ilog2().saturating_sub(1);
+    let lead = (LEAD_TIMES * asked.elapsed()).clamp(least, LEAD.1);
     let clocks = compare(ranks, from, until)?.all.map(|offsets| Clocks { offsets, lead });
     let _ = answer.try_send(clocks.ok_or_else(|| "only rank 0 can compare clocks".into()));
     Ok(())
