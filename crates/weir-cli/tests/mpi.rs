@@ -533,26 +533,37 @@ mod ranks {
 
     #[test]
     fn a_comparison_that_loses_a_generator_keeps_the_rounds_that_it_had() {
+        compares_until_rank_2_is_lost(3, kill, "is gone");
+    }
+
+    #[test]
+    fn a_comparison_that_loses_a_rank_that_speaks_for_another_names_the_one_that_is_lost() {
+        // Rank 6 is below it.
+        compares_until_rank_2_is_lost(7, freeze, "stood still");
+    }
+
+    /// A comparison of so many ranks, of which one is lost by this after some rounds.
+    fn compares_until_rank_2_is_lost(count: usize, lose: fn(u32), how: &str) {
         if !is_here() {
             return;
         }
         let words = ["compare", "udp", "--mpi", "--design", "blocking", "--load", "1000"];
         let words = [&words[..], &["--rounds", "50", "--no-save", "--json"]].concat();
-        let child = ranks(3, &words).spawn().expect("mpirun can be started");
-        // Two generators measure in each run, and a round is two runs: of the design and of its second name.
+        let child = ranks(count, &words).spawn().expect("mpirun can be started");
+        // All but the server measure in each run, and a round is two runs: of the design and of its second name.
         let mut generators = BTreeSet::<u32>::new();
         let mut all = BTreeSet::new();
         until("the first rounds", || {
             all = descendants(child.id());
             generators.extend(all.iter().filter(|id| measures(**id)));
-            generators.len() >= 10
+            generators.len() >= 5 * (count - 1)
         });
-        kill(process_of_rank(&all, 2, true).expect("rank 2 runs"));
+        lose(process_of_rank(&all, 2, true).expect("rank 2 runs"));
         let output = ends(child);
         let said = errors(&output);
         let document = report_in(&output);
         let reason = document["error"].as_str().unwrap_or_default();
-        assert!(reason.contains("rank 2 on ") && reason.contains("is gone"), "{reason}\n{said}");
+        assert!(reason.contains("rank 2 on ") && reason.contains(how), "{reason}\n{said}");
         let rows = document["results"].as_array().expect("rows");
         let runs = |row: &Value| row["runs"].as_array().map_or(0, Vec::len);
         // Where nobody has a core some may have failed, and count as that.
@@ -659,6 +670,18 @@ mod ranks {
                 sent.unwrap_or(0)
             };
             until("datagrams of each host", || numbers.iter().all(|number| sent(number) > 10));
+        }
+
+        /// Waits until no process runs on any of these hosts.
+        fn have_nobody(&self, numbers: &[usize]) {
+            let runs = |number: &usize| {
+                let name = format!("{}-{number}", self.0);
+                let output =
+                    Command::new("ip").args(["netns", "pids", &name]).output().expect("ip runs");
+                assert!(output.status.success(), "{name}: {}", errors(&output));
+                !output.stdout.is_empty()
+            };
+            until("the end of all processes", || !numbers.iter().any(runs));
         }
 
         /// Ranks on the last so many hosts.
@@ -806,11 +829,45 @@ mod ranks {
         });
         hosts.at_switch(&["ip", "link", "set", "port2", "down"]);
         let output = ends(child);
-        let document = document(&output);
+        let document = report_in(&output);
         let reason = document["reason"].as_str().unwrap_or_default();
-        assert!(reason.starts_with("rank 1 on host2"), "{reason} {}", errors(&output));
+        assert!(
+            // Its flood may miss the server first, and rank 0 the rank.
+            reason.starts_with("rank 1 on host2") && reason.contains("no sign of "),
+            "{reason} {}",
+            errors(&output)
+        );
         assert_eq!(document["status"], "failed", "{document:#}");
-        assert_ne!(output.status.code(), Some(0));
+        let code = output.status.code();
+        assert!(code == Some(1) || may_kill(), "{code:?}");
+        hosts.have_nobody(&[1, 2, 3]);
+        drop(server);
+    }
+
+    #[test]
+    fn a_rank_that_has_no_descriptors_left_is_named_and_nobody_is_left() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = serve_udp(&hosts);
+        // A socket for each flow, of which the second rank can open some.
+        let flood = ["flood", SERVER, "--control", "5200", "--pps", "300", "-t", "60", "-P", "100"];
+        let flood = [&flood[..], &["--any-pace", "--mpi", "--json"]].concat();
+        let mut command = hosts.ranks(3, &flood);
+        command.env("DESCRIPTORS", "- - 64 -");
+        let output = run(command);
+        let document = report_in(&output);
+        let reason = document["reason"].as_str().unwrap_or_default();
+        assert!(
+            reason.starts_with("rank 1 on host2: ") && reason.contains("Too many open files"),
+            "{reason} {}",
+            errors(&output)
+        );
+        assert_eq!(document["status"], "failed", "{document:#}");
+        let code = output.status.code();
+        assert!(code == Some(1) || may_kill(), "{code:?}");
+        hosts.have_nobody(&[1, 2, 3]);
         drop(server);
     }
 

@@ -436,7 +436,7 @@ pub struct OneWay {
 }
 
 /// How the clock of a generator at another host stood to that of the server in a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GeneratorClock {
     /// The generator's rank.
@@ -451,7 +451,7 @@ pub struct GeneratorClock {
 }
 
 /// A line by which a child says that it has come so far.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyTo {
     /// `ready`: it can begin, and is to be told when.
     pub phase: String,

@@ -49,8 +49,9 @@ const HOT: Duration = Duration::from_micros(300);
 /// The shortest and the longest pause after that.
 const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
 /// The longest pause while nothing is waited for: what is measured meanwhile shares the cores of this process. A comparison
-/// tells a start 30 ms ahead, and has 100 ms for what goes from a client to rank 0 and on to the server (`LEAD` and `TAIL` of
-/// weir-lab): two such pauses fit into the latter, and one into the former.
+/// tells a start 30 ms ahead, and 20 ms more for each further step of the tree, and has 100 ms for what goes from the first client
+/// to rank 0 and on to the server (`LEAD` and `TAIL` of weir-lab): two such pauses fit into the latter, and one for each step
+/// into the former.
 const IDLE_NAP: Duration = Duration::from_millis(20);
 /// The most bytes that may be on their way to others.
 const UNSENT_MAX: usize = 256 << 20;

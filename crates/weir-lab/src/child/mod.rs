@@ -551,7 +551,7 @@ pub(crate) fn keep_end(mut pipe: impl Read, kept: &Mutex<VecDeque<u8>>) {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let start: String = text.chars().take(QUOTED_CHARS).collect();
     let dots = if start.len() < text.len() { "…" } else { "" };
     format!("{start:?}{dots}")

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir::counters::os::KernelEntries;
+use weir_load::ranks::clocks::Offset;
 
 use super::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
-use crate::hosts::{Fleet, Host};
+use crate::hosts::own::Place;
+use crate::hosts::{Children, Fleet, Host, Task};
 
 /// A server that has crashed says so by its end; it is asked for no longer than this when whoever used it failed,
 /// since its fault is the likelier cause.
@@ -69,6 +71,28 @@ impl Runner {
             tell(&format!("{host}: {command}"));
         }
         fleet.spawn(host, name, command, &self.interrupt)
+    }
+
+    /// Starts a command of this executable at all generators' hosts that take part. `clock` is that of rank 0, as the server's
+    /// sees it.
+    ///
+    /// # Errors
+    /// If that of rank 0 cannot be started.
+    pub(crate) fn start_all<'a>(
+        &self,
+        fleet: &'a Fleet,
+        task: Task,
+        command: &CommandLine,
+        clock: Offset,
+    ) -> Result<Children<'a>, ChildError> {
+        if let Some(tell) = self.tell {
+            let hosts = &fleet.hosts().generators[..task.parts];
+            for (index, Host { cores, .. }) in hosts.iter().enumerate() {
+                let words = Place { index, of: task.parts, cores, clock }.words(&task.words);
+                tell(&format!("{}: {}", hosts[index], self.weir().arguments(words)));
+            }
+        }
+        fleet.start_all(task, command, clock, &self.interrupt)
     }
 
     /// Starts what may be another program.

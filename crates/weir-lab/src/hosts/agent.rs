@@ -2,8 +2,11 @@
 //!
 //! It starts nothing but weir's own servers and generators (`permit`), and as many at a time as there may be.
 //! When rank 0 is gone, or says that it is over, all of them are ended.
+//!
+//! Of generators, which all do the same, it speaks for those below it in the tree of the ranks as well ([`Gathering`]). Who hears
+//! from nobody below is not to judge why: only rank 0 is told that a rank is lost, and ends all then.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
@@ -12,13 +15,21 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_load::ranks::{Lost, Ranks};
+use serde_json::{Value, json};
+use weir_load::ranks::clocks::{Between, Offset, compare};
+use weir_load::ranks::{Lost, Ranks, tree};
 
+use super::gathering::{Gathering, below};
 use super::meet::{Met, meet};
-use super::message::{Agreed, Order, Said, compare_clocks, read, write};
-use super::meter::Meter;
+use super::message::{Agreed, Latencies, Order, Said, Task, read, write};
+use super::meter::{Meter, Reading};
+use super::own::{Own, Place, index};
 use super::permit::may_start;
-use crate::child::{CommandLine, Event, Exit, keep_end, read_each, text_of};
+use super::reports::{Generator, Reports};
+use crate::child::{
+    ChildError, CommandLine, Event, Exit, LONGEST_LINE_BYTES, keep_end, quoted, read_each, text_of,
+};
+use crate::wire::{Failure, FailureLine, ReadyTo};
 
 /// Most children at a time.
 const MOST_CHILDREN: usize = 8;
@@ -55,14 +66,28 @@ impl Drop for Running {
 /// # Errors
 /// Why it came to nothing, or ended before.
 pub fn serve(ranks: &dyn Ranks, program: PathBuf) -> Result<(), String> {
-    let Met { agreed, .. } = meet(ranks, None)?;
+    let Met { agreed, own, .. } = meet(ranks, None)?;
     let (sender, events) = sync_channel(EVENTS_WAITING);
     let news = sender.clone();
     ranks.on_news(Box::new(move || {
         // Where there is no room, something is handed on soon, and all is looked at then.
         let _ = news.try_send(Heard::News);
     }));
-    let mut agent = Agent { ranks, program, agreed, children: HashMap::new(), sender, meter: None };
+    let mut agent = Agent {
+        ranks,
+        program,
+        agreed,
+        own,
+        children: HashMap::new(),
+        parties: HashMap::new(),
+        sender,
+        meter: None,
+        clock: Offset::default(),
+        of_server: Between::default(),
+        to_compare: None,
+        to_read: None,
+        last_part: (0, 0),
+    };
     agent.relay(&events).map_err(|lost| lost.to_string())
 }
 
@@ -78,9 +103,44 @@ struct Agent<'a> {
     ranks: &'a dyn Ranks,
     program: PathBuf,
     agreed: Agreed,
+    own: Own,
     children: HashMap<u32, Running>,
+    /// Generators that do one task, this rank's and those of all below.
+    parties: HashMap<u32, Party>,
     sender: SyncSender<Heard>,
     meter: Option<Meter>,
+    /// The own clock, as those of rank 0 and, the last two times, of the server see it.
+    clock: Offset,
+    of_server: Between,
+    /// With whose clocks are to be compared, and who below has not said yet that its own may be.
+    to_compare: Option<(Option<usize>, BTreeSet<usize>)>,
+    /// Who below has not said yet what its host did, and what the others' did.
+    to_read: Option<(BTreeSet<usize>, Reading)>,
+    /// CPU time of the last generator here, in ns, and how many took part.
+    last_part: (u64, usize),
+}
+
+/// Generators that do one task, of this rank and of those below.
+struct Party {
+    task: Task,
+    gathering: Gathering,
+    /// That of this rank, if it takes part.
+    own: Option<Part>,
+}
+
+/// A generator of several.
+struct Part {
+    index: usize,
+    started: Instant,
+    /// How many of the phases it has told.
+    phases: usize,
+    /// What it said besides: its report.
+    text: String,
+    /// How it ended, and the end of its standard error.
+    over: Option<(Exit, String)>,
+    /// Whether clocks were compared after its end.
+    is_compared: bool,
+    has_reported: bool,
 }
 
 impl Agent<'_> {
@@ -88,23 +148,17 @@ impl Agent<'_> {
     fn relay(&mut self, events: &Receiver<Heard>) -> Result<(), Lost> {
         loop {
             self.look_at_ends()?;
-            while let Ok(order) = self.ranks.receive(0, Instant::now()) {
-                let order = read(&order).map_err(|why| Lost {
-                    rank: Some(0),
-                    host: self.ranks.host(0).into(),
-                    why,
-                })?;
-                if order == Order::Goodbye {
-                    return Ok(());
-                }
-                self.obey(order)?;
+            if self.hear_ranks()? {
+                return Ok(());
             }
+            let late = self.look_at_times()?;
             if let Some(lost) = self.ranks.lost() {
                 return Err(lost);
             }
-            let first = match self.children.values().any(|of| of.output_ended) {
-                true => events.recv_timeout(LOOK_EVERY).ok(),
-                false => events.recv().ok(),
+            let look_at = self.children.values().any(|of| of.output_ended).then_some(LOOK_EVERY);
+            let first = match look_at.into_iter().chain(late).min() {
+                Some(within) => events.recv_timeout(within).ok(),
+                None => events.recv().ok(),
             };
             for heard in first.into_iter().chain(events.try_iter()).take(EVENTS_WAITING) {
                 if let Heard::Child(child, event) = heard {
@@ -114,14 +168,110 @@ impl Agent<'_> {
         }
     }
 
+    /// Takes what has come from above and from below; gives whether it is over.
+    fn hear_ranks(&mut self) -> Result<bool, Lost> {
+        let from = |rank: usize, ranks: &dyn Ranks| ranks.receive(rank, Instant::now()).ok();
+        // What is for all comes from the rank above, what is for this one alone from rank 0.
+        for above in BTreeSet::from([tree::parent(self.ranks.rank()).unwrap_or(0), 0]) {
+            while let Some(bytes) = from(above, self.ranks) {
+                let order: Order = self.read(above, &bytes)?;
+                if order.is_for_all() {
+                    self.children_ranks().for_each(|rank| self.pass_on(rank, &bytes));
+                }
+                if order == Order::Goodbye {
+                    return Ok(true);
+                }
+                self.obey(order)?;
+            }
+        }
+        let below: Vec<usize> = self.children_ranks().collect();
+        for rank in below {
+            // One whose clock may be compared is asked for that next.
+            while !self.is_to_be_compared(rank)
+                && let Some(bytes) = from(rank, self.ranks)
+            {
+                let said = self.read(rank, &bytes)?;
+                self.hear(rank, said)?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&self, rank: usize, said: &[u8]) -> Result<T, Lost> {
+        let host = || self.ranks.host(rank).into();
+        read(said).map_err(|why| Lost { rank: Some(rank), host: host(), why })
+    }
+
+    fn children_ranks(&self) -> impl Iterator<Item = usize> + use<> {
+        tree::children(self.ranks.rank(), self.ranks.count())
+    }
+
+    fn is_to_be_compared(&self, rank: usize) -> bool {
+        self.to_compare.as_ref().is_some_and(|(_, silent)| !silent.contains(&rank))
+    }
+
+    /// To a rank in between. If it is lost rank 0 sees it, and ends the run.
+    fn pass_on(&self, rank: usize, bytes: &[u8]) {
+        let _ = self.ranks.send(rank, bytes);
+    }
+
+    /// To rank 0 itself.
     fn say(&self, said: &Said) -> Result<(), Lost> {
         self.ranks.send(0, &write(said))
+    }
+
+    /// To the rank above, for this one and all below.
+    fn say_for_all(&self, said: &Said) -> Result<(), Lost> {
+        match tree::parent(self.ranks.rank()) {
+            Some(above) if above > 0 => {
+                self.pass_on(above, &write(said));
+                Ok(())
+            }
+            _ => self.say(said),
+        }
+    }
+
+    /// Takes what a rank right below says for all below it.
+    fn hear(&mut self, rank: usize, said: Said) -> Result<(), Lost> {
+        match said {
+            // Who is not waited for any more is heard no longer.
+            Said::CameTo { child, steps } => {
+                let party = self.parties.get_mut(&child);
+                let news = party.and_then(|party| party.gathering.came_to(rank, steps));
+                self.tell_steps(child, news)
+            }
+            Said::Did { child, reports } => self.add(child, rank, reports),
+            broke @ Said::Broke { .. } => self.say_for_all(&broke),
+            Said::Clock => {
+                if let Some((_, silent)) = &mut self.to_compare {
+                    silent.remove(&rank);
+                }
+                self.compare_if_all_are_there()
+            }
+            Said::Reading(reading) => {
+                if let Some((silent, all)) = &mut self.to_read
+                    && silent.remove(&rank)
+                {
+                    *all = all.and(reading);
+                }
+                self.tell_reading_of_all()
+            }
+            // Those of a child that rank 0 speaks with itself.
+            Said::Failed { .. } | Said::Line { .. } | Said::Over { .. } => Ok(()),
+        }
     }
 
     /// Relays what a child said. One that was ended is heard no longer.
     fn hand_on(&mut self, child: u32, event: Event) -> Result<(), Lost> {
         let Some(running) = self.children.get_mut(&child) else { return Ok(()) };
+        let is_part = self.parties.contains_key(&child);
         match event {
+            Event::Line(line) if is_part => self.hear_part(child, &line),
+            Event::Unreadable if is_part => self.break_off(child, |kind| ChildError::Garbage {
+                name: kind,
+                what: "report",
+                problem: "a line that is too long or not UTF-8".into(),
+            }),
             Event::Line(line) => self.say(&Said::Line { child, line: Some(line) }),
             Event::Unreadable => self.say(&Said::Line { child, line: None }),
             Event::End => {
@@ -150,9 +300,42 @@ impl Agent<'_> {
         }
         for (child, exit, stderr) in over {
             self.children.remove(&child);
-            self.say(&Said::Over { child, exit, stderr })?;
+            match self.parties.get_mut(&child).and_then(|party| party.own.as_mut()) {
+                Some(part) => {
+                    part.over = Some((exit, stderr));
+                    self.end_part(child)?;
+                }
+                None => self.say(&Said::Over { child, exit, stderr })?,
+            }
         }
         Ok(())
+    }
+
+    /// Ends generators that take too long, and tells; gives when the next one would.
+    fn look_at_times(&mut self) -> Result<Option<Duration>, Lost> {
+        let mut next = None;
+        let mut late = vec![];
+        for (child, party) in &self.parties {
+            let Some(part) = party.own.as_ref().filter(|part| part.over.is_none()) else {
+                continue;
+            };
+            let within = Duration::from_millis(party.task.within_ms);
+            match within.saturating_sub(part.started.elapsed()) {
+                Duration::ZERO => late.push(*child),
+                left => next = next.into_iter().chain([left]).min(),
+            }
+        }
+        for child in late {
+            let party = &self.parties[&child];
+            let part = party.own.as_ref().filter(|part| part.phases < party.task.phases.len());
+            let what = part.map_or("report", |_| "word that it is ready");
+            let waited = Duration::from_millis(party.task.within_ms);
+            let stderr =
+                self.children.get(&child).map(|of| text_of(&of.stderr)).unwrap_or_default();
+            let stderr = if stderr.is_empty() { stderr } else { format!("; it said: {stderr}") };
+            self.break_off(child, |name| ChildError::Deadline { name, what, waited, stderr })?;
+        }
+        Ok(next)
     }
 
     fn obey(&mut self, order: Order) -> Result<(), Lost> {
@@ -162,31 +345,237 @@ impl Agent<'_> {
                     self.say(&Said::Failed { child, why })?;
                 }
             }
-            Order::Say { child, line } => {
-                let running = self.children.get_mut(&child);
-                if let Some(stdin) = running.and_then(|running| running.stdin.as_mut()) {
-                    // One that has ended may have said why before, and that is told then.
-                    let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
-                }
-            }
+            Order::Say { child, line } => self.tell_child(child, &line),
             Order::CloseInput { child } => {
                 self.children.get_mut(&child).into_iter().for_each(|running| running.stdin = None);
             }
             Order::End { child } => drop(self.children.remove(&child)),
+            Order::StartAll { child, task } => self.start_part(child, task)?,
+            Order::BeginAll { child, start_ns } => {
+                let party = self.parties.get(&child);
+                let begins = party.and_then(|party| {
+                    let later_ns = party.task.later_ns(party.own.as_ref()?.index);
+                    Some(self.clock.there(start_ns + later_ns))
+                });
+                if let Some(start_ns) = begins {
+                    self.tell_child(child, &json!({ "start_ns": start_ns }).to_string());
+                }
+            }
+            Order::EndAll { child } => {
+                self.parties.remove(&child);
+                self.children.remove(&child);
+            }
             Order::Clock { from } => {
-                self.say(&Said::Clock)?;
-                compare_clocks(self.ranks, from, Instant::now() + CLOCKS_WITHIN)?;
+                self.to_compare = Some((from, self.children_ranks().collect()));
+                self.compare_if_all_are_there()?;
             }
             Order::Begin => {
                 self.meter = Some(Meter::begin(self.agreed.own[self.ranks.rank()]));
             }
-            Order::Read { own_cpu_ns } => {
-                let reading = self.meter.as_mut().map(|meter| meter.read(own_cpu_ns));
-                self.say(&Said::Reading(reading.unwrap_or_default()))?;
+            Order::Read { server_ns } => {
+                let (generator_ns, parts) = self.last_part;
+                let cpu_ns = self.own.cpu_ns(generator_ns, parts, server_ns);
+                let reading = self.meter.as_mut().map(|meter| meter.read(&self.own, cpu_ns));
+                let below = self.children_ranks().collect();
+                self.to_read = Some((below, reading.unwrap_or_default()));
+                self.tell_reading_of_all()?;
             }
             Order::Goodbye => {}
         }
         Ok(())
+    }
+
+    fn tell_child(&mut self, child: u32, line: &str) {
+        let running = self.children.get_mut(&child);
+        if let Some(stdin) = running.and_then(|running| running.stdin.as_mut()) {
+            // One that has ended may have said why before, and that is told then.
+            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        }
+    }
+
+    fn tell_reading_of_all(&mut self) -> Result<(), Lost> {
+        match self.to_read.take_if(|(silent, _)| silent.is_empty()) {
+            Some((_, reading)) => self.say_for_all(&Said::Reading(reading)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the own clock, once all below can have theirs compared. Nothing else is said or heard meanwhile.
+    fn compare_if_all_are_there(&mut self) -> Result<(), Lost> {
+        let Some((from, _)) = self.to_compare.take_if(|(_, silent)| silent.is_empty()) else {
+            return Ok(());
+        };
+        self.say_for_all(&Said::Clock)?;
+        let own = self.ranks.rank();
+        if own == self.agreed.server && tree::parent(own) != Some(0) {
+            // What it said to rank 0 itself is not to be mistaken for a question.
+            self.say(&Said::Clock)?;
+        }
+        let found = compare(self.ranks, from, Instant::now() + CLOCKS_WITHIN)?.own;
+        if from.is_none() {
+            self.clock = found;
+            return Ok(());
+        }
+        self.of_server = Between { before: self.of_server.after, after: found };
+        let over = |party: &mut Party| {
+            let part = party.own.as_mut().filter(|part| part.over.is_some())?;
+            part.is_compared = true;
+            Some(())
+        };
+        let ended: Vec<u32> = self
+            .parties
+            .iter_mut()
+            .filter_map(|(child, party)| over(party).map(|()| *child))
+            .collect();
+        ended.into_iter().try_for_each(|child| self.end_part(child))
+    }
+
+    // ---- generators of one task ----------------------------------------------------------
+
+    fn start_part(&mut self, child: u32, task: Task) -> Result<(), Lost> {
+        let (rank, count, server) = (self.ranks.rank(), self.ranks.count(), self.agreed.server);
+        let index = index(rank, server).filter(|index| *index < task.parts);
+        let said_below = below(rank, count, server, task.parts);
+        let gathering = Gathering::of(said_below.iter().copied().chain(index.map(|_| rank)));
+        self.last_part = (0, task.parts);
+        if said_below.is_empty() && index.is_none() {
+            return Ok(());
+        }
+        let own = index.map(|index| Part {
+            index,
+            started: Instant::now(),
+            phases: 0,
+            text: String::new(),
+            over: None,
+            is_compared: false,
+            has_reported: false,
+        });
+        let words = index.map(|index| {
+            let clock = match self.own.has_server_clock {
+                true => Offset::default(),
+                false => self.of_server.after,
+            };
+            let place = Place { index, of: task.parts, cores: &self.own.cores, clock };
+            place.words(&task.words)
+        });
+        self.parties.insert(child, Party { task, gathering, own });
+        match words.map(|words| self.start(child, &words)) {
+            Some(Err(message)) => self.break_off(child, |_| {
+                ChildError::Reported(Failure { unavailable: false, message })
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The generator of this rank came to nothing; those of others go on until rank 0 ends them.
+    fn break_off(
+        &mut self,
+        child: u32,
+        why: impl FnOnce(&'static str) -> ChildError,
+    ) -> Result<(), Lost> {
+        let Some(party) = self.parties.remove(&child) else { return Ok(()) };
+        self.children.remove(&child);
+        let failure = match why(party.task.kind.name()).at(&self.place()) {
+            ChildError::Reported(failure) => failure,
+            other => Failure { unavailable: false, message: other.to_string() },
+        };
+        self.say_for_all(&Said::Broke { child, failure })
+    }
+
+    fn place(&self) -> String {
+        let rank = self.ranks.rank();
+        format!("rank {rank} on {}", self.ranks.host(rank))
+    }
+
+    fn hear_part(&mut self, child: u32, line: &str) -> Result<(), Lost> {
+        let Some(party) = self.parties.get_mut(&child) else { return Ok(()) };
+        let Some(part) = &mut party.own else { return Ok(()) };
+        let phase = serde_json::from_str::<ReadyTo>(line).map(|ReadyTo { phase }| phase);
+        match phase {
+            Ok(phase) if party.task.phases.get(part.phases) == Some(&phase) => {
+                part.phases += 1;
+                let news = party.gathering.came_to(self.ranks.rank(), part.phases);
+                self.tell_steps(child, news)
+            }
+            Ok(_) if part.phases == party.task.phases.len() => match part.index {
+                // What nobody waits for of all may be waited for of the first.
+                0 => self.say(&Said::Line { child, line: Some(line.into()) }),
+                _ => Ok(()),
+            },
+            _ => {
+                part.text.push_str(line);
+                part.text.push('\n');
+                let is_too_long = part.text.len() as u64 > LONGEST_LINE_BYTES;
+                if let Some(running) = self.children.get_mut(&child) {
+                    // It has nothing more to hear.
+                    running.stdin = None;
+                }
+                match is_too_long {
+                    true => self.break_off(child, |name| ChildError::Garbage {
+                        name,
+                        what: "report",
+                        problem: "it is too long".into(),
+                    }),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn tell_steps(&self, child: u32, news: Option<usize>) -> Result<(), Lost> {
+        match news {
+            Some(steps) => self.say_for_all(&Said::CameTo { child, steps }),
+            None => Ok(()),
+        }
+    }
+
+    /// The generator of this rank has ended: tells so, and what it did, or that it failed.
+    fn end_part(&mut self, child: u32) -> Result<(), Lost> {
+        let reports = match self.own_report(child) {
+            Some(Err(why)) => return self.break_off(child, |_| why),
+            Some(Ok(reports)) => Some(reports),
+            None => None,
+        };
+        let rank = self.ranks.rank();
+        let Some(party) = self.parties.get_mut(&child) else { return Ok(()) };
+        let news = party.gathering.came_to(rank, party.task.steps());
+        self.tell_steps(child, news)?;
+        let Some(reports) = reports else { return Ok(()) };
+        self.last_part.0 = reports.cpu_ns();
+        self.add(child, rank, reports)
+    }
+
+    /// What the generator of this rank did, once; where clocks are to be compared after its end not before that.
+    fn own_report(&mut self, child: u32) -> Option<Result<Reports, ChildError>> {
+        let (rank, place) = (self.ranks.rank(), self.place());
+        let Party { task, own, .. } = self.parties.get_mut(&child)?;
+        let part = own.as_mut()?;
+        let (exit, stderr) = part.over.as_ref()?;
+        let has_begun = part.phases == task.phases.len();
+        let of_server = match task.latencies {
+            Latencies::None => None,
+            Latencies::Compared if !part.is_compared && has_begun => return None,
+            Latencies::Compared if !self.own.has_server_clock => Some(self.of_server),
+            Latencies::OneClock | Latencies::Compared => Some(Between::default()),
+        };
+        if std::mem::replace(&mut part.has_reported, true) {
+            return None;
+        }
+        let later_ns = task.later_ns(part.index);
+        let generator = Generator { place, rank, clock: self.clock, later_ns, of_server };
+        Some(report_in(&part.text, has_begun, (exit, stderr), task, &generator))
+    }
+
+    /// Adds what generators did that a rank speaks for; tells what all did.
+    fn add(&mut self, child: u32, rank: usize, reports: Reports) -> Result<(), Lost> {
+        let party = self.parties.get_mut(&child);
+        match party.and_then(|party| party.gathering.reported(rank, reports)) {
+            Some(reports) => {
+                self.parties.remove(&child);
+                self.say_for_all(&Said::Did { child, reports })
+            }
+            None => Ok(()),
+        }
     }
 
     fn start(&mut self, child: u32, words: &[String]) -> Result<(), String> {
@@ -223,4 +612,29 @@ impl Agent<'_> {
         self.children.insert(child, running);
         Ok(())
     }
+}
+
+/// What a generator that has ended reported.
+fn report_in(
+    text: &str,
+    has_begun: bool,
+    (exit, stderr): (&Exit, &str),
+    task: &Task,
+    generator: &Generator,
+) -> Result<Reports, ChildError> {
+    let name = task.kind.name();
+    let what = if has_begun { "report" } else { "word that it is ready" };
+    if text.trim().is_empty() {
+        let stderr = if stderr.is_empty() { stderr.into() } else { format!("; it said: {stderr}") };
+        return Err(ChildError::Ended { name, what, status: exit.to_string(), stderr });
+    }
+    if let Ok(failure) = serde_json::from_str::<FailureLine>(text) {
+        return Err(ChildError::Reported(failure.error));
+    }
+    let document: Value = serde_json::from_str(text).map_err(|error| ChildError::Garbage {
+        name,
+        what,
+        problem: format!("{error} in {}", quoted(text)),
+    })?;
+    Reports::of(task.kind, document, has_begun, generator)
 }

@@ -2,9 +2,12 @@
 //!
 //! One thread speaks with all of them, since only one of a process may: it sends what is ordered, and hands on what they
 //! say. It sleeps while nothing is said, as what is measured may share its cores.
+//!
+//! Those right below rank 0 in the tree of the ranks speak for all others of what is for all; the conversation with a child of
+//! one rank, such as the server, goes to it directly.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,15 +15,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_load::clock::now_ns;
-use weir_load::ranks::clocks::Offset;
-use weir_load::ranks::{Lost, Ranks};
+use weir_load::ranks::clocks::{Offset, compare};
+use weir_load::ranks::{LATE, Lost, Ranks, receive, tree};
 
-use super::meet::{Asked, Ids, Met, meet};
-use super::message::{Agreed, Order, Said, compare_clocks, read, write};
+use super::gathering::{Gathering, below};
+use super::meet::{Asked, Met, meet};
+use super::message::{Agreed, Order, Said, Task, read, write};
 use super::meter::{Meter, Reading};
+use super::own::Own;
 use super::{Host, Hosts};
 use crate::child::{Child, ChildError, CommandLine, Event, Exit, Interrupt, Remote};
 use crate::experiment::results::{Results, Study};
+use crate::wire::{FailureLine, ReadyTo};
 
 /// Events of a child at another host that wait for their reader; one that says more is ended.
 const EVENTS_WAITING: usize = 1024;
@@ -30,21 +36,27 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// agents something and to hear of all, and no less and no more than these.
 const LEAD_TIMES: u32 = 3;
 const LEAD: (Duration, Duration) = (Duration::from_millis(30), Duration::from_secs(2));
+/// So much longer for each step of the tree of the ranks but the first: what speaks for a rank may nap as long before it hears.
+const LEAD_OF_A_STEP: Duration = Duration::from_millis(20);
 /// How long a comparison that was interrupted waits for what may have ended it: MPI's own signal comes a little before the
 /// loss of a rank is seen, and little time is left for the report.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
 /// How often it looks for that.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// What is said of generators that have ended, where that is waited for.
+pub(super) const OVER: &str = "over";
 /// Numbers of children at other hosts begin here: no process has such an id.
 const FIRST_CHILD: u32 = 1 << 31;
 
 /// The ranks of a comparison, seen from rank 0. Dropped, it ends all children and agents.
 pub struct Fleet {
     hosts: Hosts,
-    /// What tells the ranks' hosts apart, and their clocks where that is known.
-    host_ids: Vec<String>,
-    clock_ids: Vec<Option<String>>,
+    /// Whether all are known to have the clock of the server.
+    have_one_clock: bool,
     agreed: Agreed,
+    own: Own,
+    /// CPU time of the last generator of rank 0, in ns, and how many took part.
+    last_part: (AtomicU64, AtomicU64),
     orders: Sender<Work>,
     shared: Arc<Shared>,
     next_child: AtomicU32,
@@ -55,7 +67,10 @@ pub struct Fleet {
 
 /// What the thread is to do.
 enum Work {
+    /// To one.
     Order(usize, Order),
+    /// To all, along the tree of the ranks.
+    ToAll(Order),
     /// To compare the clocks of all with that of rank 0, or of another one.
     Clocks(Option<usize>, SyncSender<Result<Clocks, String>>),
     /// To look what came from the ranks, which it does anyway.
@@ -78,10 +93,9 @@ impl std::ops::Deref for Clocks {
 }
 
 impl Clocks {
-    /// When generators begin that are told now, by the clock of each rank.
-    pub(crate) fn start_soon(&self) -> impl Fn(usize, u64) -> u64 {
-        let start_ns = now_ns() + self.lead.as_nanos() as u64;
-        move |rank, later_ns| self.offsets[rank].there(start_ns + later_ns)
+    /// When generators begin that are told now, in ns of rank 0's clock.
+    pub(crate) fn start_soon(&self) -> u64 {
+        now_ns() + self.lead.as_nanos() as u64
     }
 }
 
@@ -93,9 +107,21 @@ struct Shared {
 #[derive(Default)]
 struct State {
     children: HashMap<u32, Entry>,
-    /// Who waits for the reading of a rank.
-    readings: HashMap<usize, SyncSender<Reading>>,
+    /// Generators below rank 0 that do one task.
+    parties: HashMap<u32, Party>,
+    /// Who right below has not said yet what its host did and those below, what the others' did, and who waits for that.
+    reading: Option<(BTreeSet<usize>, Reading, SyncSender<Reading>)>,
     lost: Option<Lost>,
+}
+
+/// Generators that do one task, of all ranks but rank 0, as a child that says what is true of all of them.
+struct Party {
+    phases: Vec<String>,
+    gathering: Gathering,
+    /// The first of all, if it is none of rank 0: it is heard of its own, too.
+    first: usize,
+    events: SyncSender<Event>,
+    is_over: Arc<AtomicBool>,
 }
 
 /// A child at another host.
@@ -114,19 +140,10 @@ impl Shared {
     fn lose(&self, lost: Lost) {
         let mut state = self.state();
         state.lost.get_or_insert(lost);
-        state.readings.clear();
+        state.reading = None;
         drop(state);
         self.interrupt.raise();
     }
-}
-
-/// What all hosts did in a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Readings {
-    /// Share (0 to 1) of all cores that others had, of the host where it was most.
-    pub others: Option<f64>,
-    /// Packets that the devices of the generators' hosts were to send and dropped, where all tell.
-    pub send_dropped: Option<u64>,
 }
 
 impl Fleet {
@@ -139,9 +156,9 @@ impl Fleet {
         asked: &Asked,
         interrupt: &Interrupt,
     ) -> Result<Self, String> {
-        let Met { agreed, hosts } = meet(ranks.as_ref(), Some(asked))?;
-        let (hosts, ids) = hosts.ok_or("only rank 0 has a fleet")?;
-        let Ids { hosts: host_ids, clocks: clock_ids } = ids;
+        let Met { agreed, own, hosts } = meet(ranks.as_ref(), Some(asked))?;
+        let (hosts, have_one_clock) = hosts.ok_or("only rank 0 has a fleet")?;
+        let server = agreed.server;
         let (orders, work) = channel();
         let state = Mutex::default();
         let shared = Arc::new(Shared { state, interrupt: interrupt.clone() });
@@ -157,15 +174,16 @@ impl Fleet {
         }));
         let thread = std::thread::Builder::new()
             .name("weir ranks".into())
-            .spawn(move || speak(ranks.as_ref(), &work, &is_told, &told))
+            .spawn(move || speak((ranks.as_ref(), server), &work, &is_told, &told))
             .map_err(|error| {
                 format!("cannot start the thread that speaks with the ranks: {error}")
             })?;
         Ok(Self {
             hosts,
-            host_ids,
-            clock_ids,
+            have_one_clock,
             agreed,
+            own,
+            last_part: Default::default(),
             orders,
             shared,
             next_child: AtomicU32::new(FIRST_CHILD),
@@ -245,6 +263,58 @@ impl Fleet {
         Ok(Child::elsewhere(name, child, events, Box::new(remote), interrupt))
     }
 
+    /// Starts generators at all ranks but rank 0 that take part, as one child, which says what is true of all of them: how far
+    /// they have come, and what they did together; or that one has failed. None if rank 0 alone takes part.
+    pub(super) fn spawn_below(
+        &self,
+        task: &Task,
+        interrupt: &Interrupt,
+    ) -> Result<(u32, Option<Child>), ChildError> {
+        if interrupt.is_raised() {
+            return Err(ChildError::Interrupted);
+        }
+        self.last_part.0.store(0, Ordering::Relaxed);
+        self.last_part.1.store(task.parts as u64, Ordering::Relaxed);
+        let number = self.next_child.fetch_add(1, Ordering::Relaxed);
+        let count = self.hosts.generators.len() + 1;
+        let below = below(0, count, self.agreed.server, task.parts);
+        if below.is_empty() {
+            return Ok((number, None));
+        }
+        let (sender, events) = sync_channel(EVENTS_WAITING);
+        let is_over = Arc::default();
+        interrupt.listen(number, sender.clone());
+        let party = Party {
+            phases: task.phases.clone(),
+            gathering: Gathering::of(below),
+            first: self.hosts.generators[0].rank,
+            events: sender,
+            is_over: Arc::clone(&is_over),
+        };
+        self.shared.state().parties.insert(number, party);
+        self.order_all(Order::StartAll { child: number, task: task.clone() });
+        let shared = Arc::clone(&self.shared);
+        let remote = AllBelow { number, orders: self.orders.clone(), shared, is_over };
+        let name = task.kind.name();
+        let child = Child::elsewhere(name, number, events, Box::new(remote), interrupt);
+        Ok((number, Some(child)))
+    }
+
+    /// What the generator of rank 0 had of CPU time, in ns.
+    pub(super) fn note_cpu_ns(&self, cpu_ns: u64) {
+        self.last_part.0.store(cpu_ns, Ordering::Relaxed);
+    }
+
+    /// What rank 0 has to itself.
+    pub(super) fn own(&self) -> &Own {
+        &self.own
+    }
+
+    /// Whether all ranks are known to have the clock of the server.
+    pub(crate) fn have_one_clock(&self) -> bool {
+        self.have_one_clock
+    }
+
     /// How far the clocks of the ranks are from that of rank 0, now. No child may say anything meanwhile that is waited for.
     ///
     /// # Errors
@@ -253,23 +323,13 @@ impl Fleet {
         self.compare_clocks(None)
     }
 
-    /// How far they are from that of the server's rank, in the same way: 0 where it is the same clock.
+    /// Compares them with that of the server's rank in the same way; gives that of rank 0, and each rank knows its own.
     ///
     /// # Errors
     /// If a rank is lost.
-    pub(crate) fn clocks_from_server(&self) -> Result<Vec<Offset>, ChildError> {
-        let server = self.agreed.server;
-        let is_its = |id: &Option<String>| id.is_some() && *id == self.clock_ids[server];
-        let mut offsets = vec![Offset::default(); self.clock_ids.len()];
-        if !self.clock_ids.iter().all(is_its) {
-            let measured = self.compare_clocks(Some(server))?.offsets;
-            for ((offset, measured), id) in offsets.iter_mut().zip(measured).zip(&self.clock_ids) {
-                if !is_its(id) {
-                    *offset = measured;
-                }
-            }
-        }
-        Ok(offsets)
+    pub(crate) fn clocks_from_server(&self) -> Result<Offset, ChildError> {
+        let own = self.compare_clocks(Some(self.agreed.server))?[0];
+        Ok(if self.own.has_server_clock { Offset::default() } else { own })
     }
 
     pub(super) fn compare_clocks(&self, from: Option<usize>) -> Result<Clocks, ChildError> {
@@ -286,60 +346,46 @@ impl Fleet {
     /// Begins to measure what all hosts do.
     pub(crate) fn begin_meters(&self) {
         *self.meter() = Some(Meter::begin(self.agreed.own[0]));
-        for rank in 1..self.host_ids.len() {
-            self.order(rank, Order::Begin);
-        }
+        self.order_all(Order::Begin);
     }
 
-    /// Reads it. The children at each rank, which stand with it, had so much CPU time, in ns.
+    /// Reads it. The server had so much CPU time, in ns; what generators had is known to their ranks.
     ///
     /// # Errors
     /// If a rank is lost.
-    pub(crate) fn read_meters(&self, cpu_ns: &[(usize, u64)]) -> Result<Readings, ChildError> {
-        let of_host = |rank: usize| -> u64 {
-            let here = |(of, _): &&(usize, u64)| self.host_ids[*of] == self.host_ids[rank];
-            cpu_ns.iter().filter(here).map(|(_, ns)| ns).sum()
-        };
-        let ranks = self.host_ids.len();
-        let waiting: Vec<Receiver<Reading>> = (1..ranks)
-            .map(|rank| {
-                let (sender, reading) = sync_channel(1);
-                self.shared.state().readings.insert(rank, sender);
-                self.order(rank, Order::Read { own_cpu_ns: of_host(rank) });
-                reading
-            })
-            .collect();
-        let own = self.meter().as_mut().map(|meter| meter.read(of_host(0))).unwrap_or_default();
-        let mut all = vec![own];
-        for (rank, reading) in (1..).zip(waiting) {
-            match reading.recv_timeout(ANSWER_WITHIN) {
-                Ok(reading) => all.push(reading),
-                Err(_) if self.lost().is_some() => return Err(ChildError::Interrupted),
-                Err(_) => return Err(failed(format!("rank {rank} did not say what its host did"))),
+    pub(crate) fn read_meters(&self, server_ns: u64) -> Result<Reading, ChildError> {
+        let (generator_ns, parts) = &self.last_part;
+        let parts = parts.load(Ordering::Relaxed) as usize;
+        let cpu_ns = self.own.cpu_ns(generator_ns.load(Ordering::Relaxed), parts, server_ns);
+        let own = |meter: &mut Meter| meter.read(&self.own, cpu_ns);
+        let (sender, reading) = sync_channel(1);
+        let below = tree::children(0, self.hosts.generators.len() + 1).collect();
+        let mut state = self.shared.state();
+        if state.lost.is_some() {
+            return Err(ChildError::Interrupted);
+        }
+        state.reading = Some((below, Reading::NOTHING, sender));
+        drop(state);
+        self.order_all(Order::Read { server_ns });
+        let own = self.meter().as_mut().map(own).unwrap_or_default();
+        let others = reading.recv_timeout(ANSWER_WITHIN);
+        let silent = self.shared.state().reading.take().map(|(silent, ..)| silent);
+        match others {
+            Ok(others) => Ok(own.and(others)),
+            Err(_) if self.lost().is_some() => Err(ChildError::Interrupted),
+            Err(_) => {
+                let count = self.hosts.generators.len() + 1;
+                let first = silent.and_then(|silent| silent.first().copied()).unwrap_or(0);
+                let who = who_is_silent(first, count);
+                Err(failed(format!("rank {first}{who} did not say what its host did")))
             }
         }
-        let generators = || self.hosts.generators.iter().map(|at| (at.rank, &all[at.rank]));
-        // A device that several ranks share tells each of them the same.
-        let mut counted = vec![];
-        let mut send_dropped = Some(0);
-        for (rank, reading) in generators() {
-            let device = (&self.host_ids[rank], self.agreed.own[rank]);
-            if counted.contains(&device) {
-                continue;
-            }
-            counted.push(device);
-            send_dropped =
-                send_dropped.zip(reading.send_dropped).map(|(all, one): (u64, u64)| all + one);
-        }
-        Ok(Readings {
-            others: all.iter().filter_map(|reading| reading.others).reduce(f64::max),
-            send_dropped,
-        })
     }
 
-    fn order(&self, rank: usize, order: Order) {
+    /// An order to all.
+    pub(super) fn order_all(&self, order: Order) {
         // The thread is gone only when a rank was lost, which whoever waits is told.
-        let _ = self.orders.send(Work::Order(rank, order));
+        let _ = self.orders.send(Work::ToAll(order));
     }
 
     fn meter(&self) -> MutexGuard<'_, Option<Meter>> {
@@ -397,8 +443,40 @@ impl Remote for Elsewhere {
     }
 }
 
+/// What stands for the generators of all ranks but rank 0.
+struct AllBelow {
+    number: u32,
+    orders: Sender<Work>,
+    shared: Arc<Shared>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Remote for AllBelow {
+    /// They are told by [`Order::BeginAll`], and have an end of their own.
+    fn say(&mut self, _line: &str) {}
+
+    fn close_input(&mut self) {}
+
+    fn ended(&self) -> Option<(Exit, String)> {
+        let is_over = self.is_over.load(Ordering::SeqCst);
+        is_over.then(|| (Exit::unknown("all of them"), String::new()))
+    }
+
+    fn end(&mut self) {
+        self.shared.state().parties.remove(&self.number);
+        if self.ended().is_none() {
+            let _ = self.orders.send(Work::ToAll(Order::EndAll { child: self.number }));
+        }
+    }
+}
+
 /// Speaks with the ranks until it is over, or one is lost.
-fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, is_told: &AtomicBool, shared: &Shared) {
+fn speak(
+    (ranks, server): (&dyn Ranks, usize),
+    work: &Receiver<Work>,
+    is_told: &AtomicBool,
+    shared: &Shared,
+) {
     // What came before anybody was told.
     let mut next = Some(Work::News);
     let outcome = loop {
@@ -408,8 +486,9 @@ fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, is_told: &AtomicBool, shared:
             match now {
                 Work::News => is_told.store(false, Ordering::SeqCst),
                 Work::Order(rank, order) => went = ranks.send(rank, &write(&order)),
+                Work::ToAll(order) => went = send_down(ranks, &order),
                 Work::Clocks(from, answer) => {
-                    went = compare_all(ranks, shared, from, &answer);
+                    went = compare_all(ranks, shared, (from, server), &answer);
                     if let Err(lost) = &went {
                         // Before whoever waits for the answer sees that there is none.
                         shared.lose(lost.clone());
@@ -437,12 +516,29 @@ fn speak(ranks: &dyn Ranks, work: &Receiver<Work>, is_told: &AtomicBool, shared:
         }
         next = Some(work.recv().unwrap_or(Work::Goodbye));
     };
-    if let Some(lost) = outcome {
-        shared.lose(lost);
-    }
+    let Some(lost) = outcome else {
+        let _ = send_down(ranks, &Order::Goodbye);
+        return;
+    };
+    shared.lose(lost);
     for rank in 1..ranks.count() {
-        // Whoever is gone hears nothing.
+        // Whoever is gone hears nothing, and passes nothing on.
         let _ = ranks.send(rank, &write(&Order::Goodbye));
+    }
+}
+
+/// To those right below, who pass it on.
+fn send_down(ranks: &dyn Ranks, order: &Order) -> Result<(), Lost> {
+    let order = write(order);
+    tree::children(0, ranks.count()).try_for_each(|child| ranks.send(child, &order))
+}
+
+/// Who else may be silent where a rank says nothing that speaks for others, as words behind it.
+fn who_is_silent(rank: usize, count: usize) -> String {
+    let below: Vec<String> = tree::below(rank, count)[1..].iter().map(usize::to_string).collect();
+    match below.is_empty() {
+        true => String::new(),
+        false => format!(", or one that it speaks for ({}),", below.join(", ")),
     }
 }
 
@@ -461,8 +557,47 @@ fn hand_on(shared: &Shared, rank: usize, said: &[u8]) -> Result<bool, String> {
     match read(said)? {
         Said::Clock => return Ok(true),
         Said::Reading(reading) => {
-            if let Some(waiting) = state.readings.remove(&rank) {
-                let _ = waiting.try_send(reading);
+            if let Some((silent, all, waiting)) = &mut state.reading
+                && silent.remove(&rank)
+            {
+                *all = all.and(reading);
+                if silent.is_empty() {
+                    let _ = waiting.try_send(*all);
+                }
+            }
+        }
+        Said::CameTo { child, steps } => {
+            if let Some(party) = state.parties.get_mut(&child) {
+                let before = party.gathering.told();
+                for step in before..party.gathering.came_to(rank, steps).unwrap_or(before) {
+                    let phase = party.phases.get(step).map_or(OVER, String::as_str).to_owned();
+                    let line = write(&ReadyTo { phase });
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    let _ = party.events.try_send(Event::Line(line));
+                }
+            }
+        }
+        Said::Did { child, reports } => {
+            if let Some(party) = state.parties.get_mut(&child)
+                && let Some(all) = party.gathering.reported(rank, reports)
+            {
+                party.is_over.store(true, Ordering::SeqCst);
+                let line = String::from_utf8_lossy(&write(&all)).into_owned();
+                let _ = party.events.try_send(Event::Line(line));
+                let _ = party.events.try_send(Event::End);
+            }
+        }
+        Said::Broke { child, failure } => {
+            if let Some(party) = state.parties.get(&child) {
+                let line = write(&FailureLine { error: failure });
+                let line = String::from_utf8_lossy(&line).into_owned();
+                let _ = party.events.try_send(Event::Line(line));
+            }
+        }
+        // What the first of all says besides.
+        Said::Line { child, line: Some(line) } if state.parties.contains_key(&child) => {
+            if let Some(party) = state.parties.get(&child).filter(|party| party.first == rank) {
+                let _ = party.events.try_send(Event::Line(line));
             }
         }
         Said::Line { child, line } => {
@@ -499,24 +634,29 @@ fn end(ended: &Mutex<Option<(Exit, String)>>, exit: Exit, stderr: String) {
 fn compare_all(
     ranks: &dyn Ranks,
     shared: &Shared,
-    from: Option<usize>,
+    (from, server): (Option<usize>, usize),
     answer: &SyncSender<Result<Clocks, String>>,
 ) -> Result<(), Lost> {
     let asked = Instant::now();
     let until = asked + ANSWER_WITHIN;
-    for rank in 1..ranks.count() {
-        ranks.send(rank, &write(&Order::Clock { from }))?;
-    }
-    for rank in 1..ranks.count() {
+    send_down(ranks, &Order::Clock { from })?;
+    let count = ranks.count();
+    // The server's own word, behind whatever else it said to rank 0 itself.
+    let itself = Some(server).filter(|server| tree::parent(*server).is_some_and(|above| above > 0));
+    for rank in tree::children(0, count).chain(itself) {
         loop {
-            let said = ranks.receive(rank, until)?;
+            let said = receive(ranks, rank, until).map_err(|lost| match lost.why == LATE {
+                true => Lost { why: format!("{} {LATE}", who_is_silent(rank, count)), ..lost },
+                false => lost,
+            })?;
             if hand_on(shared, rank, &said).map_err(|why| lost(ranks, rank, why))? {
                 break;
             }
         }
     }
-    let lead = (LEAD_TIMES * asked.elapsed()).clamp(LEAD.0, LEAD.1);
-    let clocks = compare_clocks(ranks, from, until)?.map(|offsets| Clocks { offsets, lead });
+    let least = LEAD.0 + LEAD_OF_A_STEP * count.ilog2().saturating_sub(1);
+    let lead = (LEAD_TIMES * asked.elapsed()).clamp(least, LEAD.1);
+    let clocks = compare(ranks, from, until)?.all.map(|offsets| Clocks { offsets, lead });
     let _ = answer.try_send(clocks.ok_or_else(|| "only rank 0 can compare clocks".into()));
     Ok(())
 }

@@ -18,6 +18,7 @@ use weir_load::ranks::{Lost, Ranks};
 
 use super::cores::{Place, share_out};
 use super::message::{Agreed, Hello, read, write};
+use super::own::{self, Own};
 use super::{Host, Hosts, Link};
 
 /// How long ranks may take to come, once they were started, and for each step.
@@ -68,16 +69,10 @@ struct Reach {
 /// What all know when they have met.
 pub(super) struct Met {
     pub agreed: Agreed,
-    /// At rank 0: where everything runs, and what tells the hosts apart.
-    pub hosts: Option<(Hosts, Ids)>,
-}
-
-/// What tells the hosts of the ranks and their clocks apart.
-pub(super) struct Ids {
-    /// Of each host.
-    pub hosts: Vec<String>,
-    /// Of each clock, where it is known.
-    pub clocks: Vec<Option<String>>,
+    /// What this rank has to itself.
+    pub own: Own,
+    /// At rank 0: where everything runs, and whether all have the clock of the server.
+    pub hosts: Option<(Hosts, bool)>,
 }
 
 /// Meets the others. `asked` is what rank 0 was asked for; what other ranks pass is ignored.
@@ -111,12 +106,12 @@ pub(super) fn meet(ranks: &dyn Ranks, asked: Option<&Asked>) -> Result<Met, Stri
             // Until all others have tried.
             let reach = Reach { by: offers.iter().map(|offer| Some(offer.link.clone())).collect() };
             return answering(listening, || choose(ranks, reach, &offers, server, until))
-                .and_then(|agreed| met(ranks, agreed, hellos.as_deref(), asked));
+                .and_then(|agreed| met(ranks, agreed, hellos.as_deref().zip(asked), until));
         }
         _ => reach(&offers),
     };
     let agreed = choose(ranks, reach, &offers, server, until)?;
-    met(ranks, agreed, hellos.as_deref(), asked)
+    met(ranks, agreed, hellos.as_deref().zip(asked), until)
 }
 
 /// Ends the other ranks, of a comparison that comes to nothing before all have met.
@@ -355,17 +350,34 @@ fn chosen(
     ))
 }
 
-/// What is known then.
+/// What is known then, of which rank 0 tells each rank its own.
 fn met(
     ranks: &dyn Ranks,
     chosen: Chosen,
-    hellos: Option<&[Vec<u8>]>,
-    asked: Option<&Asked>,
+    at_root: Option<(&[Vec<u8>], &Asked)>,
+    until: Instant,
 ) -> Result<Met, String> {
-    let Chosen { agreed, links } = chosen;
-    let (Some(hellos), Some(asked)) = (hellos, asked) else {
-        return Ok(Met { agreed, hosts: None });
-    };
+    let placed = at_root.map(|(hellos, asked)| placed(ranks, &chosen, hellos, asked));
+    let placed = placed.transpose()?;
+    let said = placed.as_ref().map(|(_, all)| write(all)).unwrap_or_default();
+    let said = ranks.broadcast(0, said, until).map_err(|lost| lost.to_string())?;
+    let mut all: Vec<Own> = read(&said)?;
+    if all.len() != ranks.count() {
+        return Err("rank 0 does not say what each rank has".into());
+    }
+    let have_one_clock = all.iter().all(|own| own.has_server_clock);
+    let own = all.swap_remove(ranks.rank());
+    let hosts = placed.map(|(hosts, _)| (hosts, have_one_clock));
+    Ok(Met { agreed: chosen.agreed, own, hosts })
+}
+
+/// Where everything runs, and what each rank has to itself.
+fn placed(
+    ranks: &dyn Ranks,
+    Chosen { agreed, links }: &Chosen,
+    hellos: &[Vec<u8>],
+    asked: &Asked,
+) -> Result<(Hosts, Vec<Own>), String> {
     let hellos: Vec<Hello> = hellos.iter().map(|said| read(said)).collect::<Result<_, _>>()?;
     let ids: Vec<String> = (0..ranks.count())
         .map(|rank| hellos[rank].host_id.clone().unwrap_or_else(|| ranks.host(rank).into()))
@@ -400,8 +412,9 @@ fn met(
         generators: (0..ranks.count()).filter(|rank| *rank != agreed.server).map(host).collect(),
         address: Some(agreed.address),
     };
-    let clocks = hellos.into_iter().map(|hello| hello.clock_id).collect();
-    Ok(Met { agreed, hosts: Some((hosts, Ids { hosts: ids, clocks })) })
+    let clocks: Vec<Option<String>> = hellos.into_iter().map(|hello| hello.clock_id).collect();
+    let own = own::of_all(&hosts, &ids, &clocks);
+    Ok((hosts, own))
 }
 
 #[cfg(test)]

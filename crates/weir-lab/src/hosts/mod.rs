@@ -4,24 +4,36 @@
 //! for, and nothing but weir's own servers and generators, relays their lines both ways, and reads what its host counts.
 //! A child at another host is a [`Child`](crate::child::Child) like any other, with the same conversation.
 //!
+//! Generators all do the same, and are many: they have one conversation together ([`Children`]). An order to all of them goes
+//! down a tree of the ranks, and what they answer is added up on its way back, so that rank 0 has no more to say and to hear
+//! than the logarithm of their number.
+//!
 //! First all meet (`meet`): an address of the server's host is found which every generator can reach. That is the only
 //! one that anything is sent to: each agent has connected to it itself, and was answered by the rank that serves.
 
 pub mod agent;
+mod children;
 mod cores;
 mod fleet;
+mod gathering;
 mod meet;
 mod message;
 mod meter;
+pub(crate) mod own;
 pub(crate) mod permit;
+mod reports;
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use fleet::{Fleet, Readings};
+pub(crate) use children::Children;
+pub use fleet::Fleet;
 pub use meet::{Asked, call_off};
+pub(crate) use message::{Latencies, Task};
+pub use meter::Reading;
+pub(crate) use reports::{Kind, Reports};
 
 /// A device that traffic goes over, and its link. What is not known is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,16 @@
 //! Ranks that are threads, and agents whose weir is a script.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_load::ranks::clocks::Offset;
+use weir_load::ranks::clocks::{Between, Offset};
 use weir_load::ranks::memory::{self, InMemory};
+use weir_load::ranks::{Lost, Ranks, tree};
 
+use super::own::part;
 use super::*;
 use crate::child::script::Script;
 use crate::child::tests::is_running;
@@ -15,10 +18,81 @@ use crate::child::{ChildError, CommandLine, Interrupt};
 
 const GENERATOR: &str = "the generator";
 
+/// Rank 0, of which is counted what it says and hears.
+struct Counted {
+    ranks: InMemory,
+    said: AtomicUsize,
+    heard: AtomicUsize,
+}
+
+impl Counted {
+    /// What it said and heard since this was asked last.
+    fn take(&self) -> (usize, usize) {
+        (self.said.swap(0, SeqCst), self.heard.swap(0, SeqCst))
+    }
+}
+
+impl Ranks for Counted {
+    fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    fn count(&self) -> usize {
+        self.ranks.count()
+    }
+
+    fn host(&self, rank: usize) -> &str {
+        self.ranks.host(rank)
+    }
+
+    fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost> {
+        self.ranks.broadcast(from, bytes, until)
+    }
+
+    fn gather(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
+        self.ranks.gather(mine, until)
+    }
+
+    fn sum(&self, counts: &mut [u64], until: Instant) -> Result<(), Lost> {
+        self.ranks.sum(counts, until)
+    }
+
+    fn barrier(&self, until: Instant) -> Result<(), Lost> {
+        self.ranks.barrier(until)
+    }
+
+    fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
+        self.said.fetch_add(1, SeqCst);
+        self.ranks.send(to, bytes)
+    }
+
+    fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
+        let received = self.ranks.receive(from, until)?;
+        self.heard.fetch_add(1, SeqCst);
+        Ok(received)
+    }
+
+    fn lost(&self) -> Option<Lost> {
+        self.ranks.lost()
+    }
+
+    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>) {
+        self.ranks.on_news(call);
+    }
+
+    fn ask_to_end(&self, within: Duration) {
+        self.ranks.ask_to_end(within);
+    }
+
+    fn is_asked_to_end(&self) -> bool {
+        self.ranks.is_asked_to_end()
+    }
+}
+
 /// Rank 0 with its fleet, and agents at the others, of which rank 1 serves.
 struct Run {
     fleet: Fleet,
-    root: Arc<InMemory>,
+    root: Arc<Counted>,
     interrupt: Interrupt,
     agents: Vec<JoinHandle<Result<(), String>>>,
     _script: Script,
@@ -26,6 +100,10 @@ struct Run {
 
 impl Run {
     fn of(ranks: usize, flood: &str) -> Self {
+        Self::with_server(1, ranks, flood)
+    }
+
+    fn with_server(server: usize, ranks: usize, flood: &str) -> Self {
         let script = Script::new(&[("flood", flood)]);
         let mut all = memory::ranks((0..ranks).map(|rank| format!("host{rank}")));
         let agents = all
@@ -35,9 +113,10 @@ impl Run {
                 thread::spawn(move || agent::serve(&rank, program))
             })
             .collect();
-        let root = Arc::new(all.remove(0));
+        let (said, heard) = Default::default();
+        let root = Arc::new(Counted { ranks: all.remove(0), said, heard });
         let interrupt = Interrupt::new();
-        let asked = Asked { server: 1, threads: 1, ..Asked::default() };
+        let asked = Asked { server, threads: 1, ..Asked::default() };
         let fleet = Fleet::meet(Arc::clone(&root) as _, &asked, &interrupt).unwrap();
         Self { fleet, root, interrupt, agents, _script: script }
     }
@@ -49,12 +128,42 @@ impl Run {
         self.fleet.spawn(host, GENERATOR, &command, &self.interrupt).unwrap()
     }
 
+    /// Generators at all hosts but the server's that have so many datagrams together; the first step of their task was made.
+    fn flood_together(&self, datagrams: u64, within: Duration) -> Result<Children<'_>, ChildError> {
+        let words = ["flood".into(), self.fleet.address().to_string(), "-k".into()];
+        let command = CommandLine::new(self._script.path()).arguments(words);
+        let command = command.arguments([part(datagrams, datagrams), "--wait-for-start".into()]);
+        let task = Task {
+            kind: Kind::Udp,
+            words: command.words().to_vec(),
+            parts: self.fleet.hosts().generators.len(),
+            phases: vec!["ready".into()],
+            tells_end: false,
+            latencies: Latencies::None,
+            per_second: None,
+            within_ms: within.as_millis() as u64,
+        };
+        let mut all = self.fleet.start_all(task, &command, Offset::default(), &self.interrupt)?;
+        all.come_to("ready")?;
+        Ok(all)
+    }
+
     /// What the agents ended with.
     fn end(self) -> Vec<Result<(), String>> {
+        self.end_without(None)
+    }
+
+    /// The same where one was taken for lost: it does not hear that it is over, but that rank 0 is gone.
+    fn end_without(self, lost: Option<usize>) -> Vec<Result<(), String>> {
         drop(self.fleet);
-        // One that was taken for lost has not heard that it is over.
+        let is_lost = |(index, _): &(usize, _)| Some(index + 1) == lost;
+        let agents = self.agents.into_iter().enumerate();
+        let (gone, others): (Vec<_>, Vec<_>) = agents.partition(is_lost);
+        let end = |(_, agent): (usize, JoinHandle<_>)| agent.join().unwrap();
+        let ended = others.into_iter().map(end).collect();
         drop(self.root);
-        self.agents.into_iter().map(|agent| agent.join().unwrap()).collect()
+        gone.into_iter().for_each(|agent| drop(end(agent)));
+        ended
     }
 }
 
@@ -150,26 +259,127 @@ fn clocks_are_compared_and_hosts_measured_while_children_run() {
     child.say("1");
     assert_eq!(child.document::<u64>("number", soon()).unwrap(), 1, "it is still heard");
     // All have the server's clock, where that can be told.
-    for clock in run.fleet.clocks_from_server().unwrap() {
-        let is_known = weir_load::control::clock_id().is_some();
-        assert!(!is_known || clock == Offset::default(), "{clock:?}");
-    }
+    let is_known = weir_load::control::clock_id().is_some();
+    assert_eq!(run.fleet.have_one_clock(), is_known);
+    let own = run.fleet.clocks_from_server().unwrap();
+    assert!(!is_known || own == Offset::default(), "{own:?}");
     run.fleet.begin_meters();
-    let readings = run.fleet.read_meters(&[(1, 0), (0, 0)]).unwrap();
+    let readings = run.fleet.read_meters(0).unwrap();
     assert!(readings.others.is_none_or(|share| (0.0..=1.0).contains(&share)), "{readings:?}");
+}
+
+/// One that says how many datagrams it was to send, when it was told to.
+const FLOOD: &str = r#"echo '{"phase":"ready"}'; read line
+    echo "{\"sent\":$4,\"generators\":1,\"elapsed_ns\":5}""#;
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn generators_at_many_hosts_are_started_told_and_heard_as_one() {
+    for (server, ranks) in [(1, 2), (0, 2), (1, 3), (1, 7), (0, 7), (5, 12)] {
+        let run = Run::with_server(server, ranks, FLOOD);
+        let clocks = run.fleet.clocks().unwrap();
+        let mut all = run.flood_together(100, LONG).unwrap();
+        all.begin(&clocks);
+        all.end().unwrap();
+        let Reports::Udp(all) = all.reports(Between::default()).unwrap() else { panic!("of UDP") };
+        let all = all.into_report();
+        assert_eq!((all.sent, all.generators), (100, ranks as u64 - 1), "{server} of {ranks}");
+        assert!(run.end().iter().all(Result::is_ok));
+    }
+}
+
+/// In each run rank 0 has a few words with those right below it, and with no other generator.
+#[test]
+fn what_rank_0_says_and_hears_grows_with_the_logarithm_of_the_ranks() {
+    for ranks in [2, 4, 8, 16, 32] {
+        let run = Run::of(ranks, FLOOD);
+        let below = tree::children(0, ranks).count();
+        let clocks = run.fleet.clocks().unwrap();
+        run.root.take();
+        run.fleet.begin_meters();
+        let mut all = run.flood_together(100, LONG).unwrap();
+        all.begin(&clocks);
+        all.reports(Between::default()).unwrap();
+        run.fleet.read_meters(0).unwrap();
+        let (said, heard) = run.root.take();
+        // Orders to measure, to start, to begin, and to read; what they have come to, what they did, and what their hosts did.
+        assert!(said <= 4 * below && heard <= 3 * below, "{ranks} ranks: {said}, {heard}");
+        assert!(run.end().iter().all(Result::is_ok));
+    }
+}
+
+#[test]
+fn a_generator_that_fails_below_others_is_named() {
+    // Of 11 datagrams for six generators the last has one.
+    let at_last = |does: &str| format!("[ $4 = 1 ] && {{ {does}; }}; {FLOOD}");
+    for (does, said) in [
+        ("echo ouch >&2; exit 101", "the generator ended with exit status: 101 before its"),
+        (r#"echo '{"status":"failed","reason":"no"}'; exit 1"#, "no"),
+        (r#"echo '{"error":{"message":"no"}}'; exit 1"#, "no"),
+        ("echo none; exit 0", "the generator gave something else than its word"),
+        (r#"echo '{"sent":1}'; exit 0"#, "the generator gave something else than its word"),
+    ] {
+        let run = Run::of(7, &at_last(does));
+        let error = run.flood_together(11, LONG).err().expect("one fails").to_string();
+        assert!(error.starts_with(&format!("at rank 6 on host6: {said}")), "{error}");
+        assert!(run.end().iter().all(Result::is_ok));
+    }
+}
+
+#[test]
+fn a_generator_that_takes_too_long_is_ended_and_named_by_its_rank() {
+    let run = Run::of(3, &format!("[ $4 = 1 ] && exec sleep 600; {FLOOD}"));
+    let error = run.flood_together(3, Duration::from_secs(3)).err().expect("one hangs");
+    let error = error.to_string();
+    let said = "at rank 2 on host2: the generator was ended: no word that it is ready within 3.0 s";
+    assert_eq!(error, said);
+    assert!(run.end().iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_rank_that_is_lost_between_others_is_the_one_that_is_named() {
+    let run = Run::of(7, FLOOD);
+    let all = run.flood_together(100, LONG).unwrap();
+    // Rank 6 speaks to rank 0 by rank 2.
+    run.root.ranks.lose(2, "has given no sign of life");
+    let error = all.reports(Between::default()).unwrap_err();
+    assert!(matches!(error, ChildError::Interrupted), "{error}");
+    assert_eq!(run.fleet.lost().unwrap(), "rank 2 on host2 has given no sign of life");
+    let error = run.fleet.read_meters(0).unwrap_err();
+    assert!(matches!(error, ChildError::Interrupted), "{error}");
+    assert!(run.end_without(Some(2)).iter().all(Result::is_ok), "the others end in order");
+}
+
+#[test]
+fn no_generator_can_be_made_to_flood_another_host() {
+    let run = Run::of(7, FLOOD);
+    let command = CommandLine::new(run._script.path()).arguments(["flood", "192.0.2.1"]);
+    let task = Task {
+        kind: Kind::Udp,
+        words: command.words().to_vec(),
+        parts: 6,
+        phases: vec!["ready".into()],
+        tells_end: false,
+        latencies: Latencies::None,
+        per_second: None,
+        within_ms: 60_000,
+    };
+    let all = run.fleet.start_all(task, &command, Offset::default(), &run.interrupt);
+    let error = all.unwrap().come_to("ready").unwrap_err().to_string();
+    assert!(error.contains("not at 192.0.2.1"), "{error}");
 }
 
 #[test]
 fn a_lost_rank_ends_all_and_is_named() {
     let run = Run::of(3, "exec sleep 600");
     let mut child = run.flood(2);
-    run.root.lose(2, "has given no sign of life");
+    run.root.ranks.lose(2, "has given no sign of life");
     let error = child.document::<Value>("report", soon()).unwrap_err();
     assert!(matches!(error, ChildError::Interrupted), "{error}");
     let lost = run.fleet.lost().unwrap();
     assert_eq!(lost, "rank 2 on host2 has given no sign of life");
     drop(child);
-    assert_eq!(run.end()[0], Ok(()), "the others end in order");
+    assert_eq!(run.end_without(Some(2)), [Ok(())], "the others end in order");
 }
 
 #[test]
@@ -178,7 +388,7 @@ fn agents_end_when_rank_0_is_gone_and_nothing_is_left() {
     let mut child = run.flood(2);
     let id: u32 = child.document("id", soon()).unwrap();
     // Whoever the agents wait for does not answer any more.
-    run.root.lose(0, "has ended");
+    run.root.ranks.lose(0, "has ended");
     let Run { agents, fleet, .. } = run;
     let ended: Vec<_> = agents.into_iter().map(|agent| agent.join().unwrap()).collect();
     for ended in ended {

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod classic;
 pub mod experiment;
+pub(crate) mod loaded;
 pub mod mix;
 pub mod peers;
 pub mod plan;
@@ -18,5 +19,5 @@ pub mod rows;
 pub mod sample;
 pub mod search;
 pub mod strategies;
-mod together;
+pub(crate) mod together;
 pub mod wire;

@@ -12,28 +12,29 @@
 
 mod mixes;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use weir::machine::LoadMeter;
-use weir_load::ranks::clocks::Offset;
+use weir_load::ranks::clocks::{Between, Offset};
 use weir_load::tcp::{EngineUsed, Window as LoadWindow};
 
 use super::bench::{Checked, Idle, Made, Run};
+use super::loaded::{Followed, Loaded};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::rows::{of_server, text_of_design};
 use super::together;
-use super::wire::{
-    BUFFERS, LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window,
-};
+use super::wire::{BUFFERS, MARK, PhaseLine, STANDING, ServerReport, Window};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::experiment::course::{Bench, RunError};
 use crate::experiment::plan::Row;
-use crate::hosts::{Fleet, Host, Readings};
+use crate::hosts::own::{CORES, THREADS, part};
+use crate::hosts::{Fleet, Host, Kind, Latencies, Reading, Reports, Task};
 use crate::udp::link::{self, Site};
 use crate::udp::sample::divide;
 use crate::wire::{Failure, ReadyLine};
@@ -177,19 +178,22 @@ impl Processes {
 
     /// The same that waits so long for an answer.
     fn client_with(&self, target: impl Into<Target>, answer: String) -> CommandLine {
-        self.client_on(target.into(), &self.client_cores, answer)
+        let cores = &self.client_cores;
+        let command = self.client_at(target.into()).on_cores(cores);
+        let threads = Some(cores.len()).filter(|cores| *cores > 1);
+        self.with_times(command.option("--threads", threads), answer)
     }
 
-    /// The same on these cores.
-    fn client_on(&self, target: Target, cores: &[usize], answer: String) -> CommandLine {
-        let Target { at, control } = target;
-        self.runner
-            .weir()
-            .arguments(["load".to_owned(), "tcp".into(), at.ip().to_string()])
-            .option("-p", Some(at.port()))
-            .option("--control", control)
-            .on_cores(cores)
-            .option("--threads", Some(cores.len()).filter(|cores| *cores > 1))
+    /// What all clients are told of their target.
+    fn client_at(&self, Target { at, control }: Target) -> CommandLine {
+        let command = self.runner.weir();
+        let command = command.arguments(["load".to_owned(), "tcp".into(), at.ip().to_string()]);
+        command.option("-p", Some(at.port())).option("--control", control)
+    }
+
+    /// And of how long they may wait.
+    fn with_times(&self, command: CommandLine, answer: String) -> CommandLine {
+        command
             .option("--setup-time", Some(self.wait(SETUP)))
             .option("--connect-timeout", Some(self.wait(ANSWER)))
             .option("--answer-timeout", Some(answer))
@@ -198,7 +202,8 @@ impl Processes {
 
     /// The command of the client of a load for a time.
     fn client_for(&self, target: impl Into<Target>, load: &Load, times: (u64, u64)) -> CommandLine {
-        with_load(self.client(target), load, times)
+        let connections = load.connections_per_block();
+        with_load(self.client(target), load, (connections, load.block_bytes_per_s), times)
     }
 
     /// The command of the client of a check.
@@ -283,7 +288,9 @@ impl Processes {
             }
         };
         client.finish(self.runner.within(END_WITHIN))?;
-        Ok(Followed { ended_ns, ..Followed::read(document)? })
+        let mut followed = Followed::read(document)?;
+        followed.ended_ns = ended_ns;
+        Ok(followed)
     }
 
     /// When a client that is started now, and lasts so long when its connections stand, must have reported.
@@ -291,81 +298,54 @@ impl Processes {
         self.runner.time.deadline(self.runner.time.wait(SETUP) + lasts, REPORT_WITHIN)
     }
 
-    /// Loads a server from every client's host, together. It is told how far all of them are.
+    /// Loads a server from every client's host, together. It is told how far all of them are. Gives also how wrong the clock
+    /// of any of them may be, in ns.
     fn load_together(
         &self,
         fleet: &Fleet,
         target: Target,
         run: &Run,
         server: &mut Child,
-    ) -> Result<(Loaded, Together), ChildError> {
+    ) -> Result<(Loaded, u64), ChildError> {
         let clocks = fleet.clocks()?;
-        let hosts = self.clients();
-        let mut clients = vec![];
-        for (index, host) in hosts.iter().enumerate() {
-            let Some(part) = together::part(run.load, index, hosts.len()) else { continue };
-            let command = self.client_on(target, &host.cores, self.wait(ANSWER));
-            let command = with_load(command, &part, (run.warmup_ms, run.run_ms));
-            let command = command.arguments(["--wait-for-start"]);
-            clients.push((host, self.spawn_client(Some(host), &command)?));
-        }
+        let clients = self.clients().len();
+        // Each has a part of the connections, and the rate that goes with it.
+        let all = u64::from(run.load.connections_per_block());
+        let rate = run.load.block_bytes_per_s.map(|bytes| part(bytes.into(), all));
+        let command = self.client_at(target).arguments([CORES, THREADS]);
+        let command = self.with_times(command, self.wait(ANSWER));
+        let command =
+            with_load(command, run.load, (part(all, all), rate), (run.warmup_ms, run.run_ms));
+        let command = command.arguments(["--wait-for-start"]);
         let deadline = self.deadline(Duration::from_millis(run.warmup_ms + run.run_ms));
-        // One that says something else has failed: it is its report.
-        let mut reports: Vec<Option<Value>> = vec![None; clients.len()];
-        let mut ended_ns = None;
-        for phase in ["settled", "began", "ended"] {
-            for (index, ((host, client), report)) in
-                clients.iter_mut().zip(&mut reports).enumerate()
-            {
-                if report.is_some() {
-                    continue;
-                }
-                let document = client.document::<Value>("report", deadline);
-                let document = document.map_err(|error| error.at(&host.to_string()))?;
-                match serde_json::from_value(document.clone()) {
-                    Ok(PhaseLine { phase: said, at_ns }) if said == phase => {
-                        let here_ns = at_ns.map(|ns| clocks[host.rank].here(ns));
-                        // The first that ends ends the window; the others go on for as long as the tail.
-                        if phase == "ended" && index == 0 {
-                            ended_ns =
-                                here_ns.map(|ns| clocks[fleet.hosts().server.rank].there(ns));
-                            tell(server, Asks::Standing, phase);
-                        }
-                    }
-                    _ => *report = Some(document),
-                }
-            }
-            match phase {
-                "settled" => {
-                    let start = clocks.start_soon();
-                    for (host, client) in &mut clients {
-                        let start_ns = start(host.rank, 0);
-                        client.say(&json!({ "start_ns": start_ns }).to_string());
-                    }
-                }
-                // All of them run now.
-                "began" => tell(server, Asks::Standing, phase),
-                _ => {}
-            }
+        let task = Task {
+            kind: Kind::Tcp,
+            words: command.words().to_vec(),
+            parts: clients.min(all as usize),
+            phases: vec!["settled".into(), "began".into()],
+            tells_end: false,
+            latencies: Latencies::None,
+            per_second: None,
+            within_ms: deadline.saturating_duration_since(Instant::now()).as_millis() as u64,
+        };
+        let mut clients = self.runner.start_all(fleet, task, &command, Offset::default())?;
+        clients.come_to("settled")?;
+        clients.begin(&clocks);
+        clients.come_to("began")?;
+        // All of them run now.
+        tell(server, Asks::Standing, "began");
+        // The first that ends ends the window; the others go on for as long as the tail.
+        let ended_ns = clients.first_comes_to("ended", &clocks)?;
+        if ended_ns.is_some() {
+            tell(server, Asks::Standing, "ended");
         }
-        let mut all = vec![];
-        let mut invalid = None;
-        for ((host, mut client), report) in clients.into_iter().zip(reports) {
-            let at = |error: ChildError| error.at(&host.to_string());
-            let document = match report {
-                Some(report) => report,
-                None => client.document("report", deadline).map_err(at)?,
-            };
-            client.finish(self.runner.within(END_WITHIN)).map_err(at)?;
-            let loaded = Followed::read(document).and_then(Followed::with_messages).map_err(at)?;
-            invalid = invalid.or(loaded.invalid.map(|why| format!("at {host}: {why}")));
-            all.push(loaded.report);
-        }
-        let each_ns = all.iter().map(|report| report.process_cpu_ns.unwrap_or(0)).collect();
-        let report = together::merged(all).ok_or_else(|| failed("no rank is a client".into()))?;
-        let uncertainty_ns = clocks.iter().map(|clock: &Offset| clock.uncertainty_ns).max();
-        let together = Together { each_ns, uncertainty_ns: uncertainty_ns.unwrap_or(0) };
-        Ok((Loaded { report, invalid, ended_ns }, together))
+        let ended_ns = ended_ns.map(|ns| clocks[fleet.hosts().server.rank].there(ns));
+        let Reports::Tcp(all) = clients.reports(Between::default())? else {
+            return Err(failed("clients report as generators do".into()));
+        };
+        let together::All { report, invalid } = *all;
+        let uncertainty_ns = clocks.iter().map(|clock| clock.uncertainty_ns).max().unwrap_or(0);
+        Ok((Loaded { report, invalid, ended_ns }, uncertainty_ns))
     }
 
     /// A run over hosts.
@@ -373,21 +353,18 @@ impl Processes {
         fleet.begin_meters();
         let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
         let (mut server, target, line) = self.start(&command.arguments(self.runner.logging()))?;
-        let (loaded, together) = match self.load_together(fleet, target, run, &mut server) {
+        let (loaded, uncertainty_ns) = match self.load_together(fleet, target, run, &mut server) {
             Ok(loaded) => loaded,
             Err(error) => return Err(server.or_blame(error)),
         };
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
         let hosts = fleet.hosts();
-        let ranks = hosts.generators.iter().map(|host| host.rank);
-        let mut cpu_ns: Vec<(usize, u64)> = ranks.zip(together.each_ns).collect();
-        cpu_ns.push((hosts.server.rank, report.cpu_ns.unwrap_or(0)));
-        let Readings { others, .. } = fleet.read_meters(&cpu_ns)?;
+        let Reading { others, .. } = fleet.read_meters(report.cpu_ns.unwrap_or(0))?;
         let own = [
             ("clients".to_owned(), hosts.generators_in_words()),
             ("links".to_owned(), hosts.links_in_words()),
-            ("clocks-known-within-ns".to_owned(), together.uncertainty_ns.to_string()),
+            ("clocks-known-within-ns".to_owned(), uncertainty_ns.to_string()),
         ];
         for (name, value) in line.ready.settings.into_iter().chain(own) {
             report.settings.entry(name).or_insert(value);
@@ -506,16 +483,21 @@ impl Processes {
     }
 }
 
-/// What a client is told of a load.
-fn with_load(command: CommandLine, load: &Load, (warmup, run): (u64, u64)) -> CommandLine {
+/// What a client is told of a load, of which it has so many connections of each block, and so many bytes per second.
+fn with_load(
+    command: CommandLine,
+    load: &Load,
+    (connections, rate): (impl fmt::Display, Option<impl fmt::Display>),
+    (warmup, run): (u64, u64),
+) -> CommandLine {
     let blocks = (load.blocks > 1).then_some(load.blocks);
     command
-        .option("-c", Some(load.connections_per_block()))
+        .option("-c", Some(connections))
         .option("--blocks", blocks)
         .option("--block-interval", blocks.map(|_| "0"))
         .option("-b", Some(load.message_bytes))
         .option("-o", Some(load.outstanding))
-        .option("-r", load.block_bytes_per_s)
+        .option("-r", rate)
         .arguments(load.block_bytes_per_s.is_none().then_some("--together"))
         .option("-t", Some(format!("{}ms", warmup + run)))
         .option("-O", (warmup > 0).then(|| format!("{warmup}ms")))
@@ -534,12 +516,6 @@ impl From<SocketAddr> for Target {
     fn from(at: SocketAddr) -> Self {
         Self { at, control: None }
     }
-}
-
-/// What clients at several hosts used, in ns of CPU time each, and what is known of their clocks.
-struct Together {
-    each_ns: Vec<u64>,
-    uncertainty_ns: u64,
 }
 
 fn failed(message: String) -> ChildError {
@@ -574,64 +550,6 @@ impl Asks {
             _ => &[],
         }
     }
-}
-
-/// What a client said at its end.
-struct Followed {
-    status: String,
-    reason: Option<String>,
-    report: Option<LoadReport>,
-    ended_ns: Option<u64>,
-}
-
-impl Followed {
-    fn read(document: Value) -> Result<Self, ChildError> {
-        let garbage = |error: serde_json::Error| ChildError::Garbage {
-            name: CLIENT,
-            what: "report",
-            problem: error.to_string(),
-        };
-        let LoadDocument { status, reason, report } =
-            serde_json::from_value(document).map_err(garbage)?;
-        Ok(Self { status, reason, report, ended_ns: None })
-    }
-
-    /// Its report, if messages came back.
-    fn with_messages(self) -> Result<Loaded, ChildError> {
-        self.loaded(|report| report.counts.messages_over > 0)
-    }
-
-    /// Its report, if connections were made.
-    fn with_connections(self) -> Result<Loaded, ChildError> {
-        self.loaded(|_| true)
-    }
-
-    fn loaded(self, is_something: fn(&LoadReport) -> bool) -> Result<Loaded, ChildError> {
-        let Self { status, reason, report, ended_ns } = self;
-        let why = || reason.clone().unwrap_or_else(|| "the client failed".into());
-        let (report, invalid) = match (status.as_str(), report) {
-            ("ok", Some(report)) => (report, None),
-            ("invalid", Some(report)) => (report, Some(why())),
-            // That not all connections were made is a figure, and no failure of the client.
-            (_, Some(report)) if report.counts.connected > 0 && is_something(&report) => {
-                (report, None)
-            }
-            _ => {
-                let message = why();
-                return Err(ChildError::Reported(Failure { unavailable: false, message }));
-            }
-        };
-        Ok(Loaded { report, invalid, ended_ns })
-    }
-}
-
-/// What came of a load.
-struct Loaded {
-    report: LoadReport,
-    /// Why it is invalid, if it is.
-    invalid: Option<String>,
-    /// When what is measured of it ended, in ns of [`weir_load::clock::now_ns`].
-    ended_ns: Option<u64>,
 }
 
 /// Takes back what a server used between its marks where that was not the time of the load: where the second mark came

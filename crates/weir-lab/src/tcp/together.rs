@@ -2,33 +2,27 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use weir_load::latency::Histogram;
 use weir_load::tcp::{Holds, Window};
 
-use super::plan::Load;
 use super::wire::LoadReport;
-use crate::udp::together::share;
 
-/// The part that one of several clients has of a load; `None` if there are more clients than connections.
-pub fn part(load: &Load, index: usize, of: usize) -> Option<Load> {
-    let all = load.connections_per_block();
-    let own = share(all.into(), index, of) as u32;
-    let rate = |bytes: u32| (u64::from(bytes) * u64::from(own) / u64::from(all.max(1))).max(1);
-    (own > 0).then(|| Load {
-        connections: own * load.blocks.max(1),
-        block_bytes_per_s: load.block_bytes_per_s.map(|bytes| rate(bytes) as u32),
-        ..*load
-    })
+/// What several did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct All {
+    /// Their counts and round trips.
+    pub report: LoadReport,
+    /// Why it is invalid, if that of any is.
+    pub invalid: Option<String>,
 }
 
-/// All of them as one; `None` of none.
-pub fn merged(parts: Vec<LoadReport>) -> Option<LoadReport> {
-    let mut parts = parts.into_iter();
-    let mut all = parts.next()?;
-    for part in parts {
-        add(&mut all, part);
+impl All {
+    /// With what others did.
+    pub fn add(&mut self, others: Self) {
+        add(&mut self.report, others.report);
+        self.invalid = self.invalid.take().or(others.invalid);
     }
-    Some(all)
 }
 
 fn add(all: &mut LoadReport, one: LoadReport) {
@@ -90,7 +84,6 @@ fn merge_causes(all: &mut BTreeMap<String, u64>, one: BTreeMap<String, u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::plan::Pattern;
 
     fn report(messages: u64, latencies: &[u64]) -> LoadReport {
         let mut report = LoadReport::none();
@@ -113,7 +106,7 @@ mod tests {
 
     #[test]
     fn counts_are_added_and_round_trips_are_those_of_all() {
-        let all = merged(vec![report(100, &[5, 900]), report(50, &[7])]).unwrap();
+        let all = merged([report(100, &[5, 900]), report(50, &[7])]);
         assert_eq!((all.counts.connected, all.counts.messages_over), (4, 150));
         let window = all.window.as_ref().unwrap();
         assert_eq!((window.messages, window.elapsed_ns), (150, 1_000_000_100));
@@ -124,21 +117,15 @@ mod tests {
         assert_eq!(all.errors["reset"], 2);
         let mut silent = report(1, &[]);
         silent.window = None;
-        assert_eq!(merged(vec![report(1, &[1]), silent]).unwrap().window, None);
-        assert_eq!(merged(vec![]), None);
+        assert_eq!(merged([report(1, &[1]), silent]).window, None);
     }
 
-    #[test]
-    fn connections_and_rates_are_divided() {
-        let load = Load::new(Pattern::PingPong, 64, 10, None, None);
-        let parts: Vec<_> = (0..4).map(|index| part(&load, index, 4)).collect();
-        let of: Vec<u32> = parts.iter().flatten().map(|part| part.connections).collect();
-        assert_eq!(of, [3, 3, 2, 2]);
-        let one = Load::new(Pattern::PingPong, 64, 1, None, None);
-        assert_eq!(part(&one, 1, 2), None, "there is one connection");
-        let paced = Load { block_bytes_per_s: Some(1000), ..load };
-        let rates: Vec<u32> =
-            (0..4).filter_map(|index| part(&paced, index, 4)?.block_bytes_per_s).collect();
-        assert_eq!(rates, [300, 300, 200, 200]);
+    fn merged([report, other]: [LoadReport; 2]) -> LoadReport {
+        let mut all = All { report, invalid: None };
+        // As it is told from rank to rank.
+        let told = serde_json::to_string(&All { report: other, invalid: Some("bytes".into()) });
+        all.add(serde_json::from_str(&told.unwrap()).unwrap());
+        assert_eq!(all.invalid.as_deref(), Some("bytes"));
+        all.report
     }
 }

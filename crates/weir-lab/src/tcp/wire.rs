@@ -147,7 +147,7 @@ pub struct LoadDocument {
 }
 
 /// What a load did, as far as a comparison wants to know.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// What happened to connections and messages.
     #[serde(flatten)]

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, Extent, Made, Run};
 use super::check::{self, Checked};
 use super::exchange::{self, Echoed, Exchange};
-use super::one_way;
 use super::results::Udp;
-use super::together::{self, share};
-use serde_json::{Value, json};
+use super::together::report_of;
+use serde_json::Value;
 use weir::machine::LoadMeter;
 use weir::memory::Commit;
 use weir::socket::{DatagramSocket, Endpoint, ReceiveBuffer, SocketOptions};
@@ -30,13 +29,16 @@ use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit::DATA_ERRORS;
 use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
-use crate::hosts::{Fleet, Readings};
+use crate::hosts::own::{CLOCKS, CORES, part};
+use crate::hosts::{Fleet, Kind, Latencies, Reading, Reports, Task};
 use crate::udp::link::{self, Site};
 use crate::udp::plan::{Held, Load};
-use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ReadyTo, ServerReport};
+use crate::wire::{Failure, FloodReport, ReadyLine, ServerReport};
 
 const SERVER: &str = "the server";
 const GENERATOR: &str = "the generator";
+/// What a generator says when it can begin, and is to be told when.
+const READY: &str = "ready";
 
 /// How long a server may take to listen: it registers memory, which may have to be zeroed.
 const READY_WITHIN: Duration = Duration::from_secs(15);
@@ -146,7 +148,8 @@ impl Processes {
         ])
     }
 
-    /// The command of the generator of a run against the given ports.
+    /// The command of the generator of a run against the given ports; over hosts that of each, with marks for what is its own:
+    /// they share what is to be sent.
     fn generator(
         &self,
         load: &Load,
@@ -156,21 +159,11 @@ impl Processes {
         ports: &[u16],
         control: Option<SocketAddr>,
     ) -> CommandLine {
-        let part = Part { index: 0, of: 1, cores: &self.generator_cores(load) };
-        self.part_of_generator(&part, load, (per_second, extent), head, ports, control)
-    }
-
-    /// The command of one of several generators, which share what is to be sent.
-    fn part_of_generator(
-        &self,
-        part: &Part,
-        load: &Load,
-        (per_second, extent): (Option<u64>, Extent),
-        head: Head,
-        ports: &[u16],
-        control: Option<SocketAddr>,
-    ) -> CommandLine {
-        let of_part = |all: u64| share(all, part.index, part.of).max(1);
+        let is_at_hosts = self.site.fleet().is_some();
+        let of_part = |all: u64| match is_at_hosts {
+            true => part(all, all),
+            false => all.max(1).to_string(),
+        };
         let (flows, datagrams, per_second) = match extent {
             Extent::Timed { .. } => (load.flows, None, per_second),
             Extent::Burst { datagrams } => (load.flows, Some(datagrams), None),
@@ -189,8 +182,12 @@ impl Processes {
             .weir()
             .arguments(["flood".into(), self.site.server().to_string()])
             .arguments(["-p".into(), port_list.join(",")])
-            .option("--control", control)
-            .on_cores(part.cores)
+            .option("--control", control);
+        command = match is_at_hosts {
+            true => command.arguments([CORES]),
+            false => command.on_cores(&self.generator_cores(load)),
+        };
+        command = command
             .option("-l", Some(load.size_bytes))
             .option("--head", (!head.is_empty()).then_some(head))
             .arguments(replies.map(|_| "--reply"))
@@ -320,14 +317,9 @@ impl Processes {
         };
         fleet.begin_meters();
         let mut made = self.try_run_metered(run)?;
+        let server_ns = made.server.system.cpu_ns.unwrap_or(0);
+        let Reading { others, send_dropped } = fleet.read_meters(server_ns)?;
         let hosts = fleet.hosts();
-        // Generators are alike: each has an even part of what all of them had.
-        let all_ns = made.flood.process_cpu_ns.or(made.flood.cpu_ns).unwrap_or(0);
-        let each_ns = all_ns / hosts.generators.len().max(1) as u64;
-        let mut cpu_ns: Vec<(usize, u64)> =
-            hosts.generators.iter().map(|at| (at.rank, each_ns)).collect();
-        cpu_ns.push((hosts.server.rank, made.server.system.cpu_ns.unwrap_or(0)));
-        let Readings { others, send_dropped } = fleet.read_meters(&cpu_ns)?;
         let together = made.flood.together.get_or_insert_default();
         // Over loopback there is nothing between a sender and the server that could lose anything unseen.
         together.over_network = hosts.is_elsewhere();
@@ -381,60 +373,49 @@ impl Processes {
         control: Option<SocketAddr>,
     ) -> Result<FloodReport, ChildError> {
         let clocks = fleet.clocks()?;
-        let before = match has_one_way_latency(fleet, run, head) {
-            true => Some(fleet.clocks_from_server()?),
-            false => None,
+        let latencies = match has_one_way_latency(fleet, run, head) {
+            false => Latencies::None,
+            true if fleet.have_one_clock() => Latencies::OneClock,
+            true => Latencies::Compared,
         };
-        let hosts = &fleet.hosts().generators;
-        let of = hosts.len();
-        let mut generators = vec![];
-        for (index, host) in hosts.iter().enumerate() {
-            let part = Part { index, of, cores: &host.cores };
-            let what = (run.per_second(), run.extent);
-            let command = self.part_of_generator(&part, run.load, what, head, ports, control);
-            let command = command
-                .option("--clocks", before.as_ref().map(|before| at_one_moment(before[host.rank])))
-                .arguments(["--wait-for-start"]);
-            generators.push(self.runner.spawn_at(fleet, host, GENERATOR, &command)?);
+        let own_clock = || match latencies {
+            Latencies::Compared => fleet.clocks_from_server(),
+            Latencies::None | Latencies::OneClock => Ok(Offset::default()),
+        };
+        let before = own_clock()?;
+        let what = (run.per_second(), run.extent);
+        let mut command = self.generator(run.load, what.0, what.1, head, ports, control);
+        if latencies != Latencies::None {
+            command = command.arguments(["--clocks", CLOCKS]);
         }
-        // One after another's datagram, as those of several threads.
-        let rate = run.per_second().filter(|_| of > 1);
-        let later_ns: Vec<u64> = (0..of as u64)
-            .map(|index| rate.map_or(0, |rate| index * 1_000_000_000 / rate.max(1)))
-            .collect();
+        command = command.arguments(["--wait-for-start"]);
         let (warmup_ms, run_ms) = milliseconds(run.extent);
         let lasts = Duration::from_millis(warmup_ms + run_ms);
         let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
-        for _ in 0..1 + usize::from(warmup_ms > 0) {
-            for (generator, host) in generators.iter_mut().zip(hosts) {
-                let ready = generator.document::<Value>("word that it is ready", deadline);
-                let at = |error: ChildError| error.at(&host.to_string());
-                is_ready(ready.map_err(at)?).map_err(at)?;
-            }
-            let start = clocks.start_soon();
-            for ((generator, host), later_ns) in generators.iter_mut().zip(hosts).zip(&later_ns) {
-                let start_ns = start(host.rank, *later_ns);
-                generator.say(&json!({ "start_ns": start_ns }).to_string());
-            }
+        let generators = fleet.hosts().generators.len();
+        let task = Task {
+            kind: Kind::Udp,
+            words: command.words().to_vec(),
+            parts: generators,
+            phases: vec![READY.into(); 1 + usize::from(warmup_ms > 0)],
+            tells_end: latencies == Latencies::Compared,
+            latencies,
+            // One after another's datagram, as those of several threads.
+            per_second: run.per_second().filter(|_| generators > 1),
+            within_ms: deadline.saturating_duration_since(Instant::now()).as_millis() as u64,
+        };
+        let phases = task.phases.len();
+        let mut all = self.runner.start_all(fleet, task, &command, before)?;
+        for _ in 0..phases {
+            all.come_to(READY)?;
+            all.begin(&clocks);
         }
-        let mut parts = vec![];
-        for ((generator, host), later_ns) in generators.into_iter().zip(hosts).zip(later_ns) {
-            let report = self.report_of(generator, deadline);
-            let report = report.map_err(|error| error.at(&host.to_string()))?;
-            parts.push(together::Part { report, clock: clocks[host.rank], later_ns });
+        all.end()?;
+        let after = own_clock()?;
+        match all.reports(Between { before, after })? {
+            Reports::Udp(all) => Ok(all.into_report()),
+            Reports::Tcp(_) => Err(failed("generators report as clients do".into())),
         }
-        let all = together::merged(&parts);
-        let mut all = all.ok_or_else(|| failed("no rank generates".into()))?;
-        if let (Some(before), Some(together)) = (before, &mut all.together) {
-            let after = fleet.clocks_from_server()?;
-            let parts = hosts.iter().zip(&parts).map(|(host, part)| one_way::Part {
-                rank: host.rank,
-                clock: Between { before: before[host.rank], after: after[host.rank] },
-                report: &part.report,
-            });
-            together.one_way = Some(one_way::of(&parts.collect::<Vec<_>>()));
-        }
-        Ok(all)
     }
 
     fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
@@ -452,16 +433,7 @@ impl Processes {
     ) -> Result<FloodReport, ChildError> {
         let document: Value = generator.whole_document("report", deadline)?;
         generator.finish(self.runner.within(END_WITHIN))?;
-        let garbage = |error: serde_json::Error| ChildError::Garbage {
-            name: GENERATOR,
-            what: "report",
-            problem: error.to_string(),
-        };
-        let status: FloodStatus = serde_json::from_value(document.clone()).map_err(garbage)?;
-        match status.failure() {
-            Some(message) => Err(failed(message)),
-            None => serde_json::from_value(document).map_err(garbage),
-        }
+        report_of(document)
     }
 }
 
@@ -473,40 +445,8 @@ fn has_one_way_latency(fleet: &Fleet, run: &Run, head: Head) -> bool {
     fleet.hosts().is_elsewhere() && run.load.replies.is_none() && has_stamp && is_timed
 }
 
-/// What the clock of a generator and that of the server showed at one moment, whenever that was.
-fn at_one_moment(Offset { offset_ns, .. }: Offset) -> String {
-    format!("{}:{}", offset_ns.max(0), offset_ns.saturating_neg().max(0))
-}
-
-/// One of several generators: which, and its cores.
-struct Part<'a> {
-    index: usize,
-    of: usize,
-    cores: &'a [usize],
-}
-
 fn failed(message: String) -> ChildError {
     ChildError::Reported(Failure { unavailable: false, message })
-}
-
-/// Whether a generator says that it can begin, and not that it failed.
-fn is_ready(said: Value) -> Result<(), ChildError> {
-    let garbage = |problem: String| ChildError::Garbage {
-        name: GENERATOR,
-        what: "word that it is ready",
-        problem,
-    };
-    if let Ok(ReadyTo { phase }) = serde_json::from_value(said.clone())
-        && phase == "ready"
-    {
-        return Ok(());
-    }
-    let status: FloodStatus =
-        serde_json::from_value(said).map_err(|error| garbage(error.to_string()))?;
-    Err(match status.failure() {
-        Some(message) => failed(message),
-        None => garbage("its report, before it was told to begin".into()),
-    })
 }
 
 impl course::Bench<Udp> for Processes {

@@ -7,14 +7,17 @@
 //!
 //! For the start of a run rank 0 asks few of them ([`offsets`]); these ask others, along a tree, many at a time. Offsets and
 //! what they may be wrong by are added up along the way, so the time that all take and the uncertainty of the last grow with
-//! the logarithm of the ranks. For latencies one rank asks all others itself ([`offsets_from`]): that takes longer, and nothing
-//! is added up.
+//! the logarithm of the ranks.
+//!
+//! For latencies one rank asks all others itself ([`offsets_from`]), as what they may be wrong by must not be added up: it is
+//! held against a median. All of them share a time that does not grow with their number, so each of many is asked less often.
+//! What would take longer than the questions is waking each: so those who come next are asked once while others are measured.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ASKED_TO_END, LATE, Lost, Ranks, tree};
+use super::{Lost, Ranks, receive, tree};
 use crate::clock::now_ns;
 
 /// How often a rank is asked at most.
@@ -23,8 +26,8 @@ const QUESTIONS: u32 = 64;
 const OF_EACH: Duration = Duration::from_millis(20);
 /// The same of all together that one rank asks, once they have answered at all.
 const OF_ALL: Duration = Duration::from_millis(200);
-/// How often whoever waits for another rank looks whether the run goes on.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long whoever waits to be asked may take to wake up: what speaks for it naps meanwhile.
+const WAKES_WITHIN: Duration = Duration::from_millis(12);
 
 /// A rank's clock ([`now_ns`]) as another rank sees it, which is rank 0 unless another one is named.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,14 +101,38 @@ impl Between {
     }
 }
 
+/// What comparing clocks has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// The clock of this rank.
+    pub own: Offset,
+    /// At rank 0 those of all, in the order of the ranks.
+    pub all: Option<Vec<Offset>>,
+}
+
+/// Compares the clocks of all with that of rank 0, along the tree, or with that of another one, which asks all others itself;
+/// every rank calls it, and it is a collective call.
+///
+/// # Errors
+/// Who did not answer until then.
+pub fn compare(ranks: &dyn Ranks, center: Option<usize>, until: Instant) -> Result<Compared, Lost> {
+    let (own, count) = (ranks.rank(), ranks.count());
+    let Some(center) = center else {
+        let children: Vec<usize> = tree::children(own, count).collect();
+        return along(ranks, tree::parent(own), &children, OF_EACH, until);
+    };
+    let others: Vec<usize> = (0..count).filter(|rank| own == center && *rank != center).collect();
+    let of_each = OF_EACH.min(OF_ALL / count.max(1) as u32);
+    along(ranks, (own != center).then_some(center), &others, of_each, until)
+}
+
 /// Measures the offsets of all; every rank calls it, and it is a collective call. Rank 0 gets them in the order of the ranks,
 /// its own (0) first.
 ///
 /// # Errors
 /// Who did not answer until then.
 pub fn offsets(ranks: &dyn Ranks, until: Instant) -> Result<Option<Vec<Offset>>, Lost> {
-    let (own, count) = (ranks.rank(), ranks.count());
-    along(ranks, tree::parent(own), tree::children(own, count), OF_EACH, until)
+    compare(ranks, None, until).map(|found| found.all)
 }
 
 /// The same from the clock of one rank, which asks all others itself: none is less right than its own answers are.
@@ -117,43 +144,52 @@ pub fn offsets_from(
     center: usize,
     until: Instant,
 ) -> Result<Option<Vec<Offset>>, Lost> {
-    let (own, count) = (ranks.rank(), ranks.count());
-    let others = (0..count).filter(|rank| own == center && *rank != center);
-    let of_each = OF_EACH.min(OF_ALL / count.max(1) as u32);
-    along(ranks, (own != center).then_some(center), others, of_each, until)
+    compare(ranks, Some(center), until).map(|found| found.all)
 }
 
 /// Is asked by one rank and asks others, each for so long at most.
 fn along(
     ranks: &dyn Ranks,
     parent: Option<usize>,
-    children: impl Iterator<Item = usize>,
+    children: &[usize],
     of_each: Duration,
     until: Instant,
-) -> Result<Option<Vec<Offset>>, Lost> {
-    let mut offset = Offset::default();
+) -> Result<Compared, Lost> {
+    let mut own = Offset::default();
     if let Some(parent) = parent {
         // Questions are empty, and the last message says what was found.
-        offset = loop {
+        own = loop {
             match receive(ranks, parent, until)?.as_slice() {
                 [] => ranks.send(parent, &now_ns().to_le_bytes())?,
                 said => break Offset::of(said).ok_or_else(|| odd(ranks, parent, said.len()))?,
             }
         };
     }
-    for child in children {
-        let from_here = measure(ranks, child, of_each, until)?;
+    let ahead = WAKES_WITHIN.as_nanos().div_ceil(of_each.as_nanos().max(1)) as usize;
+    let mut asleep = children.iter();
+    for (index, child) in children.iter().enumerate() {
+        while children.len() - asleep.len() <= index + ahead
+            && let Some(next) = asleep.next()
+        {
+            ranks.send(*next, &[])?;
+        }
+        // Its first answer tells nothing: it may lie here for long.
+        time_of(ranks, *child, until)?;
+        let from_here = measure(ranks, *child, of_each, until)?;
         let from_the_first = Offset {
-            offset_ns: offset.offset_ns.wrapping_add(from_here.offset_ns),
-            uncertainty_ns: offset.uncertainty_ns.saturating_add(from_here.uncertainty_ns),
+            offset_ns: own.offset_ns.wrapping_add(from_here.offset_ns),
+            uncertainty_ns: own.uncertainty_ns.saturating_add(from_here.uncertainty_ns),
         };
-        ranks.send(child, &from_the_first.to_bytes())?;
+        ranks.send(*child, &from_the_first.to_bytes())?;
     }
-    let Some(all) = ranks.gather(&offset.to_bytes(), until)? else { return Ok(None) };
+    let Some(all) = ranks.gather(&own.to_bytes(), until)? else {
+        return Ok(Compared { own, all: None });
+    };
     let read = |(rank, said): (usize, &Vec<u8>)| {
         Offset::of(said).ok_or_else(|| odd(ranks, rank, said.len()))
     };
-    all.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
+    let all = all.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    Ok(Compared { own, all: Some(all) })
 }
 
 fn odd(ranks: &dyn Ranks, rank: usize, length: usize) -> Lost {
@@ -161,21 +197,11 @@ fn odd(ranks: &dyn Ranks, rank: usize, length: usize) -> Lost {
     Lost { rank: Some(rank), host: ranks.host(rank).into(), why }
 }
 
-/// The next message of a rank, whose loss only rank 0 may see: then the run ends.
-fn receive(ranks: &dyn Ranks, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
-    loop {
-        let received = ranks.receive(from, until.min(Instant::now() + LOOK_EVERY));
-        match received {
-            Err(lost) if lost.why == LATE && Instant::now() < until => {}
-            received => return received,
-        }
-        if let Some(lost) = ranks.lost() {
-            return Err(lost);
-        }
-        if ranks.is_asked_to_end() {
-            return Err(Lost { rank: None, host: String::new(), why: ASKED_TO_END.into() });
-        }
-    }
+/// What the clock of a rank showed when it answered.
+fn time_of(ranks: &dyn Ranks, rank: usize, until: Instant) -> Result<u64, Lost> {
+    let answer = receive(ranks, rank, until)?;
+    let its_ns = answer.as_slice().try_into().map(u64::from_le_bytes);
+    its_ns.map_err(|_| odd(ranks, rank, answer.len()))
 }
 
 /// Measures how far the clock of another rank is from that of this one.
@@ -189,10 +215,8 @@ fn measure(
     for _ in 0..QUESTIONS {
         let asked_ns = now_ns();
         ranks.send(rank, &[])?;
-        let answer = receive(ranks, rank, until)?;
+        let its_ns = time_of(ranks, rank, until)?;
         let answered_ns = now_ns();
-        let its_ns = answer.as_slice().try_into().map(u64::from_le_bytes);
-        let its_ns = its_ns.map_err(|_| odd(ranks, rank, answer.len()))?;
         let offset = Offset::of_answer(asked_ns, its_ns, answered_ns);
         if best.is_none_or(|best| offset.uncertainty_ns < best.uncertainty_ns) {
             best = Some(offset);
@@ -207,7 +231,7 @@ fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::memory;
+    use crate::ranks::{ASKED_TO_END, memory};
     use proptest::prelude::*;
     use std::thread;
 

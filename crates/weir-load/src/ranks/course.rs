@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use weir::counters::os::Sampler;
 
 use super::{
-    LATE, Lost, MESSAGE_BYTES_MAX, Ranks,
+    ASKED_TO_END, LATE, Lost, MESSAGE_BYTES_MAX, Ranks,
     clocks::{Offset, offsets},
     tree,
 };
@@ -469,10 +469,14 @@ impl Course {
             })
             .collect();
         let each: Vec<Result<Option<F>, String>> = each;
-        let failed = each.iter().enumerate().find_map(|(rank, outcome)| {
+        let failed = each.iter().enumerate().filter_map(|(rank, outcome)| {
             let message = outcome.as_ref().err()?;
-            Some(format!("rank {rank} on {}: {message}", ranks.host(rank)))
+            // Who could not go on because the run was to end is not why it was.
+            Some((message.ends_with(ASKED_TO_END), rank, message))
         });
+        let failed = failed
+            .min()
+            .map(|(_, rank, message)| format!("rank {rank} on {}: {message}", ranks.host(rank)));
         let failure = lost.map(|lost| lost.to_string()).or(failed);
         Some(Gathered { each, summed: complete, failure })
     }
@@ -709,6 +713,29 @@ mod tests {
         assert!(!report.complete && report.each[0].figures.is_some());
         assert_eq!(report.each[1].failure.as_deref(), Some("has no descriptors"));
         assert!(report.each[2].figures.is_some());
+    }
+
+    #[test]
+    fn who_could_not_go_on_without_the_one_that_failed_is_not_blamed() {
+        let (report, failure) = gathered(|course| {
+            let rank = course.ranks().rank();
+            let outcome: Result<Result<Option<Did>, Failed>, Failed> = course.work(
+                move |course, _: &mut dyn FnMut(())| {
+                    if rank == 2 {
+                        course.stop().request(StopReason::Failed);
+                        return Err(Failed { message: "has no descriptors".into() });
+                    }
+                    let why = course.start(Duration::from_secs(60)).unwrap_err();
+                    Err(Failed { message: format!("could not begin: {why}") })
+                },
+                |()| {},
+            );
+            course.look();
+            course.gather(outcome.unwrap(), &mut [])
+        });
+        assert_eq!(failure.unwrap(), "rank 2 on c: has no descriptors");
+        let why = report.each[0].failure.as_deref().unwrap();
+        assert_eq!(why, format!("could not begin: {ASKED_TO_END}"));
     }
 
     #[test]

@@ -88,6 +88,29 @@ pub trait Ranks: Send + Sync {
     fn is_asked_to_end(&self) -> bool;
 }
 
+/// How often whoever waits for another rank looks whether the run goes on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The next message of a rank that may wait for others, whose loss only rank 0 may see: then the run ends.
+///
+/// # Errors
+/// Who is lost, or that the run is [asked to end](Ranks::ask_to_end); if there is no message until then, that rank.
+pub fn receive(ranks: &dyn Ranks, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
+    loop {
+        let received = ranks.receive(from, until.min(Instant::now() + LOOK_EVERY));
+        match received {
+            Err(lost) if lost.why == LATE && Instant::now() < until => {}
+            received => return received,
+        }
+        if let Some(lost) = ranks.lost() {
+            return Err(lost);
+        }
+        if ranks.is_asked_to_end() {
+            return Err(Lost { rank: None, host: String::new(), why: ASKED_TO_END.into() });
+        }
+    }
+}
+
 /// A rank that did not come, or is not there any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {

@@ -11,11 +11,11 @@ use serde_json::Value;
 use weir::machine::LoadMeter;
 
 use super::{
-    Asks, END_WITHIN, Followed, Loaded, Processes, REPORT_WITHIN, Run, SETUP, TAIL, Target,
-    under_load_only,
+    Asks, END_WITHIN, Processes, REPORT_WITHIN, Run, SETUP, TAIL, Target, under_load_only,
 };
 use crate::child::{Child, ChildError, CommandLine};
 use crate::tcp::bench::Made;
+use crate::tcp::loaded::{Followed, Loaded};
 use crate::tcp::mix::{IDLE_EVERY_S, Mix, MixName, OF_FLOOD, OF_STUCK, Others};
 use crate::tcp::plan::Load;
 use crate::tcp::policy::Policy;
