@@ -10,7 +10,7 @@
 //! kernel began to wait is one completion like any other. A wait for one ends by it; a wait for
 //! more looks again every [`LOOK_AGAIN`].
 
-use super::{Completions, Entered, Ring, Token};
+use super::{Completions, Entered, LONG, Ring, Token};
 use crate::{counters::Counters, readiness::wake_event::WakeEvent, rio::Woken, wake::Waker};
 use io_uring::{opcode, squeue, types};
 use std::{
@@ -146,7 +146,7 @@ impl Alarm {
             }
             let slice = left.min(LOOK_AGAIN);
             counters.kernel_entries.one();
-            ring.enter_gathering(enough, slice, sleep_on)?;
+            ring.enter_gathering(0, enough, slice, if sleep_on { LONG } else { slice })?;
             let now = at_most.saturating_sub(began.elapsed());
             if left - now.min(left) < slice {
                 // Enough, an alarm, or a signal: who waits looks what it was.
