@@ -157,7 +157,8 @@ fn what_cannot_be_changed_is_refused_with_what_can_and_changes_nothing() {
 
 #[test]
 fn a_design_that_has_nothing_to_change_says_so() {
-    let server = Server::start(&["--design", "port"]);
+    let server =
+        Server::begin(weir(&["serve", "tcp", "--design", "blocking", "--control", "127.0.0.1:0"]));
     let shown = output(&["set", &server.control]);
     assert_eq!(shown.status.code(), Some(0), "{}", errors(&shown));
     assert!(String::from_utf8_lossy(&shown.stdout).contains("nothing that can be changed"));

@@ -70,6 +70,12 @@ impl Asked {
         Self(word)
     }
 
+    /// Whether anything is to gather.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.now().is_none()
+    }
+
     fn now(&self) -> Gather {
         Gather::unpacked(self.0.load(Relaxed))
     }

@@ -27,7 +27,7 @@ static AT_ONCE: types::Timespec = types::Timespec::new();
 
 /// How long a wait for more than one completion may miss an alarm that went off just as it
 /// began: 50 entries into the kernel a second at most, and only while next to nothing arrives.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What ends a wait in the ring.
 #[derive(Debug)]

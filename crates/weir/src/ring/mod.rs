@@ -15,7 +15,7 @@ mod alarm;
 mod halves;
 mod setup;
 
-pub(crate) use alarm::Alarm;
+pub(crate) use alarm::{Alarm, LOOK_AGAIN};
 pub(crate) use halves::{Attention, Completions, QueueFull, Submissions};
 pub(crate) use setup::{Flags, Use, Wanted, proved, set_up, use_a_kernel};
 
