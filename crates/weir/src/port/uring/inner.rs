@@ -409,9 +409,5 @@ impl<'a, O: Outstanding> At<'a, O> {
 enum Next {
     Closed,
     Taken(usize),
-    Enter {
-        pending: u32,
-        at_least: u32,
-        at_most: Option<Duration>,
-    },
+    Enter { pending: u32, at_least: u32, at_most: Option<Duration> },
 }
