@@ -99,6 +99,7 @@ fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
     send_apart(&mut clients);
     expect_all(&mut clients);
     assert_groups(sleeps(&server) - before);
+    drop(clients);
     stop(server, &log);
     Ok(())
 }
