@@ -18,11 +18,11 @@ use crate::serve::parse_address;
 
 /// Show the settings of a running server that may be changed while it runs, and change them.
 ///
-/// The server is one of `weir serve udp` with --control, on this machine or with the same key. What can be changed
-/// depends on its design: of rio-hybrid how long it polls (spin), the threshold, and whether it sleeps between
-/// datagrams that come regularly (adaptive); of designs that wait how datagrams gather (gather=200us,64 or none); of those
-/// on registered I/O how many posts are made together (defer, or posts-per-lock of rio-port). The server shows the settings in force below its next interval line,
-/// among its metrics and in its performance log. Exit codes: 0 success; 1 the server cannot be reached; 2 a change
+/// The server is one of `weir serve` with --control, on this machine or with the same key. What can be changed
+/// depends on its design: of hybrids how long they poll (spin) and the threshold, of rio-hybrid also whether it sleeps
+/// between datagrams that come regularly (adaptive); of designs that wait how messages gather (gather=200us,64 or none); of
+/// those of UDP on registered I/O how many posts are made together (defer, or posts-per-lock of rio-port). The server prints
+/// the settings in force, and has them in its performance log and, one of UDP, among its metrics. Exit codes: 0 success; 1 the server cannot be reached; 2 a change
 /// was refused, and nothing was changed.
 #[derive(Debug, Args)]
 pub struct SetArgs {

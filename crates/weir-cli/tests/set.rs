@@ -157,11 +157,38 @@ fn what_cannot_be_changed_is_refused_with_what_can_and_changes_nothing() {
 
 #[test]
 fn a_design_that_has_nothing_to_change_says_so() {
-    let server = Server::start(&["--design", "port"]);
+    let server =
+        Server::begin(weir(&["serve", "tcp", "--design", "blocking", "--control", "127.0.0.1:0"]));
     let shown = output(&["set", &server.control]);
     assert_eq!(shown.status.code(), Some(0), "{}", errors(&shown));
     assert!(String::from_utf8_lossy(&shown.stdout).contains("nothing that can be changed"));
     let set = output(&["set", &server.control, "spin=1us"]);
     assert_eq!(set.status.code(), Some(2));
     assert!(errors(&set).contains("nothing that can be changed"), "{}", errors(&set));
+}
+
+#[test]
+fn a_server_of_connections_is_changed_too() {
+    let mut server =
+        Server::begin(weir(&["serve", "tcp", "--design", "poll", "--control", "127.0.0.1:0"]));
+    let control = server.control.clone();
+    let shown = document(&output(&["set", &control, "--json"]));
+    assert_eq!(
+        (&shown["settings"][0]["name"], &shown["settings"][0]["value"]),
+        (&"gather".into(), &"none".into())
+    );
+    let set = output(&["set", &control, "gather=200us,64", "--json"]);
+    // Where timed waits end too late nothing can gather, and it says so.
+    let told = match set.status.code() {
+        Some(0) => "200us,64",
+        _ => {
+            assert!(errors(&set).contains("too late"), "{}", errors(&set));
+            "none"
+        }
+    };
+    let now = document(&output(&["set", &control, "--json"]));
+    assert_eq!(now["settings"][0]["value"], told, "{now}");
+    server.close_input();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["settings"]["gather"]), (Some(0), &told.into()), "{report}");
 }

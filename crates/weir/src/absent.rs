@@ -44,6 +44,7 @@ absent! {
         pub fn exclusive(self, _: bool) -> Self;
         pub fn busy_poll(&mut self, _: Duration) -> String;
         pub fn ready(&self) -> std::vec::IntoIter<u32>;
+        pub(crate) fn may_have_left(&self) -> bool;
     }
 }
 

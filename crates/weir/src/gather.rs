@@ -1,9 +1,10 @@
-//! Waiting in groups: one wake-up for many datagrams.
+//! Waiting in groups: one wake-up for many messages.
 //!
-//! A thread that sleeps until a datagram comes is woken for each of them while they come slowly enough for it to fall
-//! asleep in between. With `gather` it sleeps on although something has come, for so long that several are there when
-//! it wakes: the datagrams wait a little, and the wake-up is shared. It pays where wake-ups are what a datagram costs
-//! most, and costs up to the time that was asked for of every datagram's latency.
+//! A thread that sleeps until a message comes, a datagram or something on one of its connections, is woken for each of
+//! them while they come slowly enough for it to fall asleep in between. With `gather` it sleeps on although something
+//! has come, for so long that several are there when it wakes: the messages wait a little, and the wake-up is shared.
+//! It pays where wake-ups are what a message costs most, and costs up to the time that was asked for of every message's
+//! latency.
 //!
 //! [`Gather`] is what is asked for. When to gather, and how long, is decided by `Gathering`, which reads no clock.
 
@@ -21,10 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a wait may be asked for: how long datagrams may gather, and how many of them.
+/// What a wait may be asked for: how long messages may gather, and how many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gather {
-    /// The longest that a datagram waits for others; zero for no gathering.
+    /// The longest that a message waits for others; zero for no gathering.
     pub at_most: Duration,
     /// So many are enough.
     pub enough: u32,
@@ -33,17 +34,17 @@ pub struct Gather {
 /// Microseconds that may be asked for.
 const TIMES_US: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
-/// Datagrams that may be asked for: one needs no others.
+/// Messages that may be asked for: one needs no others.
 const NUMBERS: std::ops::RangeInclusive<u32> = 2..=65_536;
 
 impl Gather {
-    /// Every datagram is received as soon as possible.
+    /// Every message is received as soon as possible.
     pub const NONE: Self = Self { at_most: Duration::ZERO, enough: 0 };
 
     /// The values that the option takes.
     pub const LIMITS: GatherLimits = GatherLimits;
 
-    /// Whether datagrams are to gather at all.
+    /// Whether messages are to gather at all.
     pub fn is_none(self) -> bool {
         self.at_most.is_zero()
     }
@@ -67,6 +68,12 @@ impl Asked {
     /// What is kept in this word ([`Gather::packed`]).
     pub fn in_word(word: Arc<AtomicU64>) -> Self {
         Self(word)
+    }
+
+    /// Whether anything is to gather.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.now().is_none()
     }
 
     fn now(&self) -> Gather {
@@ -129,7 +136,7 @@ impl Limit<Gather> for GatherLimits {
         }
         let (times, numbers) = (TIMES_US, NUMBERS);
         format!(
-            "none, or the longest time and enough datagrams, as 200us,64 ({}-{} us, {}-{} datagrams)",
+            "none, or the longest time and how many are enough, as 200us,64 ({}-{} us, {}-{})",
             times.start(),
             times.end(),
             numbers.start(),
@@ -140,11 +147,11 @@ impl Limit<Gather> for GatherLimits {
 
 /// Decides how long the next wait gathers, from what came before it.
 ///
-/// Datagrams are expected to come as they did since the wait before. From that follows in what time enough of them
+/// Messages are expected to come as they did since the wait before. From that follows in what time enough of them
 /// are there, and the group is given that time, at most what was asked for, counted from the last dequeue: whatever
 /// came since then waits already. So a thread that is not done with one group before the next is there does not sleep.
-/// Where fewer than two are expected in the time, there is nothing to share, and the wait ends with the next datagram;
-/// so it does after a wait that brought nothing. So silence costs no wake-ups, and a lone datagram no time.
+/// Where fewer than two are expected in the time, there is nothing to share, and the wait ends with the next message;
+/// so it does after a wait that brought nothing. So silence costs no wake-ups, and a lone message no time.
 #[derive(Debug, Clone)]
 pub(crate) struct Gathering {
     asked: Asked,
@@ -154,7 +161,7 @@ pub(crate) struct Gathering {
     waited: Instant,
     /// When something was last dequeued.
     dequeued: Instant,
-    /// Datagrams that came since the wait before.
+    /// Messages that came since the wait before.
     came: u64,
     /// The last dequeue may have left some behind, which wait already.
     left: bool,
@@ -169,7 +176,7 @@ impl Gathering {
         Self { asked, by, waited: now, dequeued: now, came: 0, left: false }
     }
 
-    /// So many datagrams are enough.
+    /// So many messages are enough.
     pub fn enough(&self) -> u32 {
         self.by.enough
     }
@@ -194,13 +201,13 @@ impl Gathering {
     /// Takes note of what a dequeue brought, and whether it may have left something behind: it took as much as it may,
     /// say. `now` is asked for where it brought something.
     #[inline]
-    pub fn dequeued(&mut self, datagrams: usize, left: bool, now: impl FnOnce() -> Instant) {
+    pub fn dequeued(&mut self, messages: usize, left: bool, now: impl FnOnce() -> Instant) {
         if self.by.is_none() {
             return;
         }
         self.left = left;
-        if datagrams > 0 {
-            self.came += datagrams as u64;
+        if messages > 0 {
+            self.came += messages as u64;
             self.dequeued = now();
         }
     }
@@ -211,7 +218,7 @@ impl Gathering {
         self.left
     }
 
-    /// A wait begins: how long it is to gather. Zero: until the next datagram.
+    /// A wait begins: how long it is to gather. Zero: until the next message.
     pub fn wait(&mut self, now: Instant) -> Duration {
         if self.left {
             return Duration::ZERO;

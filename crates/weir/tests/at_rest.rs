@@ -159,9 +159,15 @@ impl tcp::Handler for EchoAfter {
 #[test]
 fn servers_of_connections_that_have_nothing_to_do_sleep() {
     let mut servers = Vec::new();
-    for design in tcp::designs() {
+    let variants = tcp::designs().into_iter().flat_map(|design| {
         let name = design.about().name.to_string();
-        if required::cannot_run(&format!("tcp/{name}"), design.availability()) {
+        let mut gathers = design.clone();
+        let gathers = gathers.set("gather", "200us,64").is_ok().then_some(gathers);
+        let gathers = gathers.map(|gathers| (format!("{name}/gather"), gathers));
+        [(name, design)].into_iter().chain(gathers)
+    });
+    for (name, design) in variants {
+        if required::cannot_run(&format!("tcp/{}", design.about().name), design.availability()) {
             continue;
         }
         // A limit on silence is a timer, and would be due one day.

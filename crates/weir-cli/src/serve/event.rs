@@ -1,4 +1,4 @@
-//! What the parts of `weir serve udp` tell its main thread.
+//! What the parts of `weir serve` tell its main thread.
 
 /// What wakes the main thread.
 #[derive(Debug, PartialEq, Eq)]

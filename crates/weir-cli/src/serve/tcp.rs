@@ -9,8 +9,8 @@ mod tls;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -26,13 +26,14 @@ use weir_lab::performance::{Batches, MOST_THREADS, Now, Record, Recorder, Thread
 use weir_lab::tcp::wire::{BUFFERS, KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
 use weir_load::control::{
-    AgreedRun, ControlServer, ControlSettings, Ending, Receiver as OfControl,
+    AgreedRun, ControlServer, ControlSettings, Ending, InForce, Receiver as OfControl,
 };
 use weir_load::quantity::{parse_count, parse_size, parse_time};
 
 use super::event::Event;
 use super::metrics::{self, About, MetricsArgs};
 use super::performance::{PerformanceArgs, PerformanceLog};
+use super::watch::for_control;
 use super::{bound, stop_on_request, text, unix};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
@@ -79,7 +80,8 @@ pub struct ServeTcp {
     count_entries: bool,
 
     /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask whether they may come
-    /// (`weir load tcp --control`): they must be of this build, and have the same key if there is one.
+    /// (`weir load tcp --control`): they must be of this build, and have the same key if there is one. `weir set` shows and
+    /// changes there what may be changed while the server runs.
     #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
     control: Option<SocketAddr>,
 
@@ -236,7 +238,11 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let about = About::of(&design, &asked, &ready);
     let pages = metrics::tcp::pages(about, Arc::clone(&running));
     let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
-    let control = args.control.map(|at| consents(at, args.key_file.as_deref())).transpose()?;
+    let consents = || Consents { running: Arc::downgrade(&running), events: sender };
+    let control = args
+        .control
+        .map(|at| open_control(at, args.key_file.as_deref(), consents()))
+        .transpose()?;
     announce(args, &running, control.as_ref(), ready)?;
     let mut watched = Watched {
         args,
@@ -450,7 +456,11 @@ const MOST_LOADS: usize = 256;
 
 /// Agrees to loads that prove that they are of this build, and have the key if there is one. A load holds its connection as
 /// long as it lasts.
-fn consents(at: SocketAddr, key_file: Option<&Path>) -> Result<ControlServer, Failure> {
+fn open_control(
+    at: SocketAddr,
+    key_file: Option<&Path>,
+    consents: Consents,
+) -> Result<ControlServer, Failure> {
     let settings = ControlSettings {
         key: super::key(key_file)?,
         peers_max: MOST_LOADS,
@@ -460,11 +470,14 @@ fn consents(at: SocketAddr, key_file: Option<&Path>) -> Result<ControlServer, Fa
         ask_within: LONGEST_LOAD,
         ..ControlSettings::default()
     };
-    ControlServer::bind(at, settings, Arc::new(Consents)).map_err(Failure::failed)
+    ControlServer::bind(at, settings, Arc::new(consents)).map_err(Failure::failed)
 }
 
 /// A server of connections, which is never flooded.
-struct Consents;
+struct Consents {
+    running: Weak<Running>,
+    events: Sender<Event>,
+}
 
 impl OfControl for Consents {
     fn begin(&self, _: &AgreedRun) -> Result<Vec<u16>, String> {
@@ -479,6 +492,17 @@ impl OfControl for Consents {
 
     fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {
         serde_json::Value::Null
+    }
+
+    fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<InForce>, String> {
+        let running = self.running.upgrade().ok_or("this server is being stopped")?;
+        let before = running.settings();
+        let now = running.set(changes).map_err(|error| error.to_string())?;
+        if now != before {
+            // Nobody listens only when the server ends.
+            let _ = self.events.send(Event::Line(text::in_force(&now)));
+        }
+        Ok(for_control(now))
     }
 }
 
@@ -668,6 +692,7 @@ impl Watched<'_> {
             match event {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Event::Asked(word)) => self.asked(&word),
+                Ok(Event::Line(line)) => self::line(self.args, &line),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
             if let Some(once) = &mut self.once {

@@ -632,14 +632,18 @@ impl Receiver for Watch {
         let before = server.settings();
         let now = server.set(changes).map_err(|error| error.to_string())?;
         state.were_changed |= now != before;
-        let in_force =
-            |of: Setting| InForce { name: of.name.into(), value: of.value, allowed: of.allowed };
-        Ok(now.into_iter().map(in_force).collect())
+        Ok(for_control(now))
     }
 
     fn note(&self, text: &str) {
         self.tell(Event::Note(text.to_owned()));
     }
+}
+
+/// Settings as the control channel tells them.
+pub fn for_control(settings: Vec<Setting>) -> Vec<InForce> {
+    let told = |of: Setting| InForce { name: of.name.into(), value: of.value, allowed: of.allowed };
+    settings.into_iter().map(told).collect()
 }
 
 impl WatchState {

@@ -29,7 +29,7 @@ pub(crate) fn end_in_time_once() {
     }
 }
 
-/// Lets its thread sleep, until a [`Waker`] ends that for good.
+/// Lets its thread sleep, until a [`Waker`] ends that: for good, unless that is [forgotten](Pause::forget).
 #[derive(Debug)]
 pub(crate) struct Pause {
     ended: Arc<AtomicBool>,
@@ -47,6 +47,12 @@ impl Pause {
             ended.store(true, Ordering::Release);
             sleeper.unpark();
         })
+    }
+
+    /// Its thread sleeps again, although the waker was used. What the waker was used for until now is seen by whoever looks
+    /// for it from now on.
+    pub fn forget(&self) {
+        self.ended.swap(false, Ordering::AcqRel);
     }
 
     /// Sleeps for so long, or until the waker was used. It must be the thread that made the waker.
@@ -87,6 +93,22 @@ mod tests {
         });
         receiver.recv().unwrap().wake();
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_forgotten_ends_no_sleep_and_what_follows_does() {
+        const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+        let pause = Pause::new();
+        let waker = pause.waker();
+        let time = Duration::from_millis(20);
+        waker.wake();
+        pause.sleep(FOR_EVER);
+        pause.forget();
+        let began = Instant::now();
+        pause.sleep(time);
+        assert!(began.elapsed() >= time);
+        waker.wake();
+        pause.sleep(FOR_EVER);
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub use uring::Uring as Native;
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    gather::Gather,
     memory::{Layout, Slice},
     socket::DatagramSocket,
     wake::Waker,
@@ -199,6 +200,28 @@ pub trait Worker {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>>;
+
+    /// As [`take`](Worker::take), but before the thread waits in the queue it asks `gather` how long datagrams may gather now,
+    /// and sleeps for so long although there are some, so that one wake-up serves many: until there are enough, as far as the
+    /// provider can tell. A provider that cannot waits for the next one.
+    ///
+    /// # Errors
+    /// As [`take`](Worker::take).
+    fn take_gathered(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        let _ = gather;
+        self.take(out, timeout, counters)
+    }
+
+    /// How [`take_gathered`](Worker::take_gathered) does it, in words: to be stated beside every figure.
+    fn gathers(&self) -> String {
+        "each datagram ends a wait".into()
+    }
 
     /// Starts a receive into a slice. It comes back as [`Outcome::Received`],
     /// [`Outcome::Failed`] or [`Outcome::Returned`].

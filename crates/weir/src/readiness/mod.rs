@@ -133,12 +133,15 @@ pub trait Tokens: Streams + Sealed {
     /// Takes the token of the next of them.
     fn next_ready(&mut self) -> Option<u32>;
 
+    /// Whether the last wait told as many as it may, so that others may be ready.
+    fn may_have_left(&self) -> bool;
+
     /// Ends a wait, now or the next one.
     fn waker(&self) -> Waker;
 }
 
 macro_rules! tokens {
-    ($($Set:ty),*) => {
+    ($($Set:ty, may have left: $left:expr;)*) => {
         $(impl Sealed for $Set {}
 
         impl Tokens for $Set {
@@ -165,10 +168,20 @@ macro_rules! tokens {
                 self.next_ready()
             }
 
+            #[inline]
+            fn may_have_left(&self) -> bool {
+                let left: fn(&Self) -> bool = $left;
+                left(self)
+            }
+
             fn waker(&self) -> Waker {
                 self.waker()
             }
         })*
     };
 }
-tokens!(Epoll, Poll, SelectIndexed);
+tokens! {
+    Epoll, may have left: Epoll::may_have_left;
+    Poll, may have left: |_| false;
+    SelectIndexed, may have left: |_| false;
+}

@@ -10,7 +10,7 @@
 //! kernel began to wait is one completion like any other. A wait for one ends by it; a wait for
 //! more looks again every [`LOOK_AGAIN`].
 
-use super::{Completions, Entered, Ring, Token};
+use super::{Completions, Entered, LONG, Ring, Token};
 use crate::{counters::Counters, readiness::wake_event::WakeEvent, rio::Woken, wake::Waker};
 use io_uring::{opcode, squeue, types};
 use std::{
@@ -27,7 +27,7 @@ static AT_ONCE: types::Timespec = types::Timespec::new();
 
 /// How long a wait for more than one completion may miss an alarm that went off just as it
 /// began: 50 entries into the kernel a second at most, and only while next to nothing arrives.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What ends a wait in the ring.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl Alarm {
             }
             let slice = left.min(LOOK_AGAIN);
             counters.kernel_entries.one();
-            ring.enter_gathering(enough, slice, sleep_on)?;
+            ring.enter_gathering(0, enough, slice, if sleep_on { LONG } else { slice })?;
             let now = at_most.saturating_sub(began.elapsed());
             if left - now.min(left) < slice {
                 // Enough, an alarm, or a signal: who waits looks what it was.

@@ -15,7 +15,7 @@ mod alarm;
 mod halves;
 mod setup;
 
-pub(crate) use alarm::Alarm;
+pub(crate) use alarm::{Alarm, LOOK_AGAIN};
 pub(crate) use halves::{Attention, Completions, QueueFull, Submissions};
 pub(crate) use setup::{Flags, Use, Wanted, proved, set_up, use_a_kernel};
 
@@ -40,7 +40,7 @@ pub(crate) struct Ring {
 }
 
 /// Longer than a wait that is given a minimum sleeps on with nothing there; it begins again then.
-const LONG: Duration = Duration::from_secs(3600);
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
 /// How an entry into the kernel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,22 +95,23 @@ impl Ring {
         ended(result)
     }
 
-    /// Enters the kernel and sleeps until there are `enough` completions, or `at_most` is over. With `sleep_on`, and
-    /// where the kernel has a minimum wait (IORING_ENTER_EXT_ARG's min_wait_usec, Linux 6.12), it sleeps on if there
-    /// are none by then, until there is one, without waking the thread in between.
+    /// Enters the kernel, submits up to `to_submit` entries, and sleeps until there are `enough` completions, or `at_most`
+    /// is over. Where there are none by then it sleeps on until there is one, or `longest` is over, without waking the
+    /// thread in between: if the kernel has a minimum wait (IORING_ENTER_EXT_ARG's min_wait_usec, Linux 6.12).
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
     pub fn enter_gathering(
         &self,
+        to_submit: u32,
         enough: u32,
         at_most: Duration,
-        sleep_on: bool,
+        longest: Duration,
     ) -> io::Result<Entered> {
-        if !(sleep_on && self.has_minimum_wait()) {
-            return self.enter(0, enough, Some(at_most), false);
+        if longest <= at_most || !self.has_minimum_wait() {
+            return self.enter(to_submit, enough, Some(at_most.min(longest)), false);
         }
-        ended(self.enter_minimum(enough, at_most))
+        ended(self.enter_minimum(to_submit, enough, at_most, longest))
     }
 
     /// Whether the kernel has a minimum wait, found by trying. To be called by a thread that may enter the kernel
@@ -118,20 +119,26 @@ impl Ring {
     pub fn has_minimum_wait(&self) -> bool {
         *self.minimum_wait.get_or_init(|| {
             // A wait for nothing, which ends at once: it looks at its arguments all the same.
-            let refused = self.enter_minimum(0, Duration::from_micros(1)).err();
+            let refused = self.enter_minimum(0, 0, Duration::from_micros(1), LONG).err();
             refused.is_none_or(|e| e.raw_os_error() != Some(libc::EINVAL))
         })
     }
 
-    fn enter_minimum(&self, enough: u32, at_most: Duration) -> io::Result<usize> {
+    fn enter_minimum(
+        &self,
+        to_submit: u32,
+        enough: u32,
+        at_most: Duration,
+        longest: Duration,
+    ) -> io::Result<usize> {
         // Without another time the minimum would end the wait even with nothing there.
-        let time = types::Timespec::from(LONG);
+        let time = types::Timespec::from(longest);
         let minimum_us = u32::try_from(at_most.as_micros()).unwrap_or(u32::MAX).max(1);
         let args = types::SubmitArgs::new().timespec(&time).min_wait_usec(minimum_us);
         let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         // SAFETY: `args` is the io_uring_getevents_arg that EXT_ARG announces, and it and the time it points at live
         // through the call.
-        unsafe { self.io.submitter().enter(0, enough, flags.bits(), Some(&args)) }
+        unsafe { self.io.submitter().enter(to_submit, enough, flags.bits(), Some(&args)) }
     }
 
     /// Enables a ring that was set up disabled. With SINGLE_ISSUER the calling thread becomes

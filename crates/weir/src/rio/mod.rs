@@ -486,6 +486,12 @@ impl<C> Batch<C> {
         self.completions.push(completion);
     }
 
+    /// They, where they lie.
+    #[inline]
+    pub fn as_slice(&self) -> &[C] {
+        &self.completions
+    }
+
     /// The last of them, to be completed where it lies.
     #[inline(always)]
     pub fn last_mut(&mut self) -> Option<&mut C> {

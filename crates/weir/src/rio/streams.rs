@@ -372,6 +372,22 @@ contract! {
         /// What the system answered.
         fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woken>;
 
+        /// Lets completions gather, so that one wake-up serves many: as [`wait`](Self::wait), but sleeps although there are
+        /// some, until `at_most` is over, or there are `enough` as far as the provider can tell. Where there were none by
+        /// then it may sleep on until there is one.
+        ///
+        /// # Errors
+        /// What the system answered.
+        fn gather(
+            &mut self,
+            enough: u32,
+            at_most: Duration,
+            timeout: Option<Duration>,
+        ) -> io::Result<Woken>;
+
+        /// How [`gather`](Self::gather) does it, in words: to be stated beside every figure.
+        fn gathers(&self) -> String;
+
         /// Something that ends a wait, now or the next one, from any thread.
         fn waker(&self) -> Waker;
 

@@ -10,6 +10,7 @@ use crate::{
     Error,
     counters::stream::Counters,
     events::event,
+    gather::{Asked, Gather},
     lifecycle::{Answers, failure_of, live, lock},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
@@ -323,6 +324,11 @@ impl<H: Handler> Job<H> {
         allowed: RangeInclusive<u64>,
     ) -> Arc<AtomicU64> {
         self.server.shared.tunable(name, unit, value, allowed)
+    }
+
+    /// How messages are to gather, as the option says it: it can be changed while the server runs.
+    pub(super) fn gathers(&self, gather: Gather) -> Asked {
+        Asked::in_word(self.tunable("gather", Unit::Gather, gather.packed(), 0..=u64::MAX))
     }
 
     /// Calls `waker` when the server stops.

@@ -29,6 +29,7 @@ mod filters;
 mod foreign;
 #[path = "../suite/free_port.rs"]
 mod free_port;
+mod gathering;
 mod given;
 mod handles;
 mod limits;
@@ -128,7 +129,8 @@ pub fn main() {
         if row.unavailable.is_none() {
             quiet.push(row.clone());
         }
-        suite.add(row, &checks);
+        let groups = if row.subject.is_first_that_gathers() { gathering::CHECKS } else { &[] };
+        suite.add(row, checks.iter().chain(groups));
     }
     // At the end, so that the others need not wait for them one by one.
     quiet.into_iter().for_each(|row| suite.add(row, QUIET));

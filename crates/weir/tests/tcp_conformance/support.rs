@@ -37,6 +37,10 @@ const SEVERAL: u32 = 2;
 const VARIANTS: [(&str, &str); 4] =
     [("trigger", "edge"), ("share", "exclusive"), ("idle", "zero-byte"), ("idle", "poll")];
 
+/// How messages gather, and the designs that are checked with it, too: one of each way to do it.
+const GATHER: (&str, &str) = ("gather", "200us,64");
+const GATHERS: [&str; 2] = ["epoll", "ring"];
+
 /// The option for receives that are outstanding for each connection. What has it is checked with one, too, which is left out
 /// nowhere.
 const RECEIVES: &str = "receives";
@@ -103,6 +107,11 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
     if has(RECEIVES) {
         rows.push(row(most, &[(RECEIVES, "1")]));
     }
+    if GATHERS.contains(&design.about().name) && takes(&GATHER) {
+        let mut gathers = row(most, &[GATHER]);
+        gathers.name = format!("{}/{most}/gather", design.about().name);
+        rows.push(gathers);
+    }
     if has("skip-ready") {
         let mut skips = row(most, &[("skip-ready", "true")]);
         skips.name = format!("{}/{most}/skip-ready", design.about().name);
@@ -150,6 +159,20 @@ impl Subject {
     /// Whether `name` names it: `tcp/epoll`.
     pub fn is_called(&self, name: &str) -> bool {
         name.strip_prefix("tcp/") == Some(self.design.about().name)
+    }
+
+    /// The same with an option that it has.
+    pub fn with(&self, option: &str, value: &str) -> Self {
+        let mut other = self.clone();
+        other.design.set(option, value).expect("an option that it has");
+        other
+    }
+
+    /// Whether it is the first row of a design whose waits can let messages gather here.
+    pub fn is_first_that_gathers(&self) -> bool {
+        let name = self.design.about().name;
+        let (option, value) = GATHER;
+        self.name == format!("{name}/1") && self.design.clone().set(option, value).is_ok()
     }
 
     /// Why it cannot run here, if it cannot.

@@ -7,12 +7,13 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    gather::Gather,
     left::LastLook,
     port::{
         Finished, Packet, Refused, Stopped, Token,
         limit::{Limit, Member},
     },
-    ring::{self, Alarm, Entered, Ring, TimeLeft, Wanted},
+    ring::{self, Alarm, Entered, LOOK_AGAIN, Ring, TimeLeft, Wanted},
     rio::Batch,
     wake::Waker,
 };
@@ -202,12 +203,14 @@ impl<'a, O: Outstanding> At<'a, O> {
         f(there(&mut state))
     }
 
-    /// A thread's take: it leads, or waits until it may.
+    /// A thread's take: it leads, or waits until it may. With `gather` it lets completions gather before it waits, for as
+    /// long as that says then.
     pub fn take(
         &self,
         member: &mut Member<'_>,
         out: &mut Batch<O::Completion>,
         timeout: Option<Duration>,
+        gather: Option<&mut dyn FnMut() -> Gather>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         assert!(out.room() > 0, "a take needs room for a completion");
@@ -217,7 +220,81 @@ impl<'a, O: Outstanding> At<'a, O> {
             counters.parks.one();
             Ok(())
         };
-        member.take(timeout, before_parking, |left| self.lead(out, left, counters))
+        member.take(timeout, before_parking, |left| match gather {
+            Some(gather) => self.lead_gathering(out, left, gather, counters),
+            None => self.lead(out, left, counters),
+        })
+    }
+
+    /// What the leader does where completions may gather. Each receive that is armed would wake the thread that armed it,
+    /// as soon as there is a datagram for it: so while they gather none is armed anew, and what has come by then is swept.
+    /// Before it waits for the next one, receives are armed as ever.
+    fn lead_gathering(
+        &self,
+        out: &mut Batch<O::Completion>,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        let mut time = TimeLeft::of(timeout);
+        loop {
+            let next = self.with(|state| {
+                if state.closed {
+                    return Next::Closed;
+                }
+                let taken = state.reap(out);
+                if taken > 0 {
+                    return Next::Taken(taken);
+                }
+                let may_have_left = state.operations.is_swept_dry() == Some(false);
+                if may_have_left {
+                    state.fill_with_sweep(); // what finds no room is swept next
+                }
+                let (pending, at_least) = (state.submissions.pending(), u32::from(!may_have_left));
+                Next::Enter { pending, at_least, at_most: None }
+            });
+            match next {
+                Next::Closed => return Ok(None),
+                Next::Taken(taken) => return Ok(Some(taken)),
+                Next::Enter { at_least: 1, .. } => {}
+                Next::Enter { pending, .. } => {
+                    counters.kernel_entries.one();
+                    self.port.ring.enter(pending, 0, None, false)?;
+                    continue;
+                }
+            }
+            let Gather { enough, at_most } = gather();
+            let left = time.left();
+            let at_most = left.map_or(at_most, |left| at_most.min(left));
+            if at_most.is_zero() {
+                return self.lead(out, left, counters);
+            }
+            self.sleep(enough, at_most, counters)?;
+        }
+    }
+
+    /// Sleeps while datagrams gather, with nothing armed that was not before.
+    fn sleep(&self, enough: u32, at_most: Duration, counters: &Counters) -> io::Result<()> {
+        counters.waits.one();
+        let mut time = TimeLeft::of(Some(at_most));
+        while let Some(left) = time.left().filter(|left| !left.is_zero()) {
+            let pending = self.with(|state| {
+                state.operations.sweep_from_now_on(true);
+                state.fill();
+                let ends = state.closed || state.operations.ending() != Ending::No;
+                state.waiting = !ends && !state.ready();
+                state.waiting.then(|| state.submissions.pending())
+            });
+            let Some(pending) = pending else { return Ok(()) };
+            counters.kernel_entries.one();
+            // In slices, since an alarm that goes off just as a wait for several begins does not end it.
+            let entered = self.port.ring.enter(pending, enough, Some(left.min(LOOK_AGAIN)), false);
+            self.with(|state| state.waiting = false);
+            if entered? == Entered::Done {
+                return Ok(()); // enough, or the alarm
+            }
+        }
+        Ok(())
     }
 
     /// What lies ready, for a thread that runs: it runs on. 0 where [`take`](Self::take) is to bring it.
@@ -267,6 +344,7 @@ impl<'a, O: Outstanding> At<'a, O> {
                         };
                     }
                 };
+                state.operations.sweep_from_now_on(false);
                 let filled = state.fill();
                 let pending = state.submissions.pending();
                 let overflow = state.submissions.attention().overflow;

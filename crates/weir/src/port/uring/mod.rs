@@ -25,6 +25,9 @@
 //! a thread that exits come back as returned when the next datagram comes: threads park until the
 //! port is closed.
 //!
+//! While datagrams gather ([`take_gathered`](super::Worker::take_gathered)) no receive is armed anew, so that none wakes a
+//! thread: the leader sleeps with a time-out, and then sweeps the sockets with receives that do not wait (MSG_DONTWAIT).
+//!
 //! A thread that takes may be interrupted by the kernel's work for its receives: calls of its own
 //! that have a time limit (a receive with SO_RCVTIMEO, epoll_wait) may then fail with EINTR, and
 //! are to be tried again. Threads that only post packets or close are left alone.

@@ -33,6 +33,7 @@ pub(super) struct Operations {
     receives_most: u32,
     /// How many receives to have in the kernel's hands for each socket.
     armed_count: ArmedCount,
+    sweeps: Sweeps,
     /// Since receiving was ended: when what is outstanding is given up, and how much it was when that was last asked.
     ending: Option<(LastLook, usize)>,
 }
@@ -41,6 +42,18 @@ struct Receive {
     slice: Slice,
     socket: u32,
     stage: Stage,
+    /// It was handed to the kernel by a sweep: where there is nothing to receive it waits for its turn again.
+    swept: bool,
+}
+
+/// Receiving without receives that are armed: those of a sweep do not wait.
+struct Sweeps {
+    on: bool,
+    /// How many receives to sweep each socket with.
+    count: ArmedCount,
+    /// Of the last sweep: how many there were, and how many datagrams came since it.
+    submitted: u32,
+    received: u32,
 }
 
 impl Operations {
@@ -54,6 +67,7 @@ impl Operations {
             started: 0,
             receives_most: needs.receives,
             armed_count: ArmedCount::new(armed),
+            sweeps: Sweeps { on: false, count: ArmedCount::new(0), submitted: 0, received: 0 },
             ending: None,
         }
     }
@@ -71,7 +85,7 @@ impl Operations {
 
     pub(super) fn associate(&mut self, socket: DatagramSocket, key: Key, file: Option<u32>) {
         let waiting = Vec::with_capacity(self.receives_most as usize);
-        self.sockets.push(Associated { socket, key, file, armed: 0, waiting });
+        self.sockets.push(Associated { socket, key, file, armed: 0, dry: false, waiting });
     }
 
     /// Whether a socket is associated. To be asked before a slot is taken: an operation that names no
@@ -95,7 +109,7 @@ impl Operations {
         if self.ending.is_some() {
             return Err((slice, Refused::Closed));
         }
-        let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting };
+        let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting, swept: false };
         let token =
             self.receives.insert(receive).map_err(|receive| (receive.slice, Refused::Full))?;
         self.sockets[socket.0 as usize].waiting.push(token);
@@ -117,11 +131,13 @@ impl Operations {
         self.sends.add(socket, slice, span, to)
     }
 
-    /// Hands a receive that waits to `push`, which says whether the kernel will have it.
+    /// Hands a receive that waits to `push`, which says whether the kernel will have it. One that is `swept` is over at
+    /// once.
     #[inline]
     fn start_receive<E>(
         &mut self,
         token: ring::Token,
+        swept: bool,
         push: impl FnOnce(squeue::Entry) -> Result<(), E>,
     ) -> Result<(), E> {
         let receive = self.receives.get_mut(token).expect("what waits is not over");
@@ -129,16 +145,31 @@ impl Operations {
         let beside = Beside::of(associated.socket.native());
         let header = self.receive_headers.receive(token.slot(), &receive.slice, beside);
         let entry = match associated.file {
-            Some(file) => opcode::RecvMsg::new(types::Fixed(file), header).build(),
-            None => {
-                opcode::RecvMsg::new(types::Fd(associated.socket.native().fd()), header).build()
-            }
+            Some(file) => opcode::RecvMsg::new(types::Fixed(file), header),
+            None => opcode::RecvMsg::new(types::Fd(associated.socket.native().fd()), header),
         };
-        push(entry.user_data(token.user_data()))?;
-        receive.stage = Stage::Started;
+        let flags = if swept { libc::MSG_DONTWAIT as u32 } else { 0 };
+        push(entry.flags(flags).build().user_data(token.user_data()))?;
+        (receive.stage, receive.swept) = (Stage::Started, swept);
         associated.armed += 1;
         self.started += 1;
         Ok(())
+    }
+
+    /// A receive of a sweep that found nothing waits for its turn again, unless it is not to be received into any more.
+    #[cold]
+    fn put_back(&mut self, token: ring::Token) -> bool {
+        let Some(receive) = self.receives.get_mut(token) else { return false };
+        if receive.stage != Stage::Started || !receive.swept || self.ending.is_some() {
+            return false;
+        }
+        receive.stage = Stage::Waiting;
+        let associated = &mut self.sockets[receive.socket as usize];
+        associated.armed -= 1;
+        associated.dry = true;
+        associated.waiting.push(token);
+        self.started -= 1;
+        true
     }
 }
 
@@ -152,10 +183,13 @@ impl Outstanding for Operations {
         // is leaked if that never comes; a socket stays associated until the port goes.
         let mut push = |entry| unsafe { submissions.push(&[entry]) };
         self.sends.start(&self.sockets, &mut self.started, &mut push)?;
+        if self.sweeps.on {
+            return Ok(());
+        }
         for socket in 0..self.sockets.len() {
             while self.sockets[socket].armed < self.armed_count.now() {
                 let Some(&token) = self.sockets[socket].waiting.last() else { break };
-                self.start_receive(token, &mut push)?;
+                self.start_receive(token, false, &mut push)?;
                 self.sockets[socket].waiting.pop();
             }
         }
@@ -168,7 +202,11 @@ impl Outstanding for Operations {
             self.started -= self.sends.finish(token, result, &self.sockets);
             return self.sends.take_settled(&self.sockets, out);
         }
-        let Some(Receive { slice, socket, stage }) = self.receives.remove(token) else { return };
+        if result == -libc::EAGAIN && self.put_back(token) {
+            return;
+        }
+        let Some(receive) = self.receives.remove(token) else { return };
+        let Receive { slice, socket, stage, .. } = receive;
         let associated = &mut self.sockets[socket as usize];
         let key = associated.key;
         if stage != Stage::Started {
@@ -183,6 +221,7 @@ impl Outstanding for Operations {
             };
             return out.push(operation(token, socket, key, slice, outcome));
         }
+        self.sweeps.received += 1;
         let received = operation(token, socket, key, slice, Outcome::Received(NOTHING));
         out.push(received);
         let Some(Completion::Operation { outcome, .. }) = out.last_mut() else { return };
@@ -204,6 +243,9 @@ impl Outstanding for Operations {
     /// As many as `start` would: receives up to the number that may be armed.
     #[inline]
     fn to_start(&self) -> usize {
+        if self.sweeps.on {
+            return self.sends.waiting();
+        }
         let room =
             |socket: &Associated| self.armed_count.now().saturating_sub(socket.armed) as usize;
         let receives = self.sockets.iter().map(|socket| socket.waiting.len().min(room(socket)));
@@ -234,6 +276,33 @@ impl Outstanding for Operations {
         self.armed_count.entered(submitted, ready);
     }
 
+    fn sweep_from_now_on(&mut self, on: bool) {
+        self.sweeps.on = on;
+        if on {
+            self.sockets.iter_mut().for_each(|associated| associated.dry = false);
+        }
+    }
+
+    fn is_swept_dry(&self) -> Option<bool> {
+        self.sweeps.on.then(|| self.sockets.iter().all(|associated| associated.dry))
+    }
+
+    fn sweep(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
+        let Sweeps { count, submitted, received, .. } = &mut self.sweeps;
+        count.entered(std::mem::take(submitted), std::mem::take(received));
+        for socket in 0..self.sockets.len() {
+            self.sockets[socket].dry = self.sockets[socket].waiting.is_empty();
+            for _ in 0..self.sweeps.count.now() {
+                let Some(&token) = self.sockets[socket].waiting.last() else { break };
+                // SAFETY: as for those that are armed.
+                self.start_receive(token, true, |entry| unsafe { submissions.push(&[entry]) })?;
+                self.sockets[socket].waiting.pop();
+                self.sweeps.submitted += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// By looking for it, since this is rare.
     fn withdraw(&mut self, token: ring::Token) {
         self.sends.withdraw(token);
@@ -245,6 +314,8 @@ impl Outstanding for Operations {
     fn is_cancelled(&mut self, token: ring::Token) {
         if token.class() == SEND {
             self.sends.is_cancelled(token);
+        } else if let Some(receive) = self.receives.get_mut(token) {
+            receive.swept = false; // it comes back
         }
     }
 

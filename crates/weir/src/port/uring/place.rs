@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    gather::Gather,
     port::{Cancelled, Refused, Token, limit::Member},
     rio::Batch,
 };
@@ -36,7 +37,17 @@ impl<'a, O: Outstanding> Place<'a, O> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        self.port.take(&mut self.member, out, timeout, counters)
+        self.port.take(&mut self.member, out, timeout, None, counters)
+    }
+
+    pub fn take_gathered(
+        &mut self,
+        out: &mut Batch<O::Completion>,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        self.port.take(&mut self.member, out, timeout, Some(gather), counters)
     }
 
     #[inline]

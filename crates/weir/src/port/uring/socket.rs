@@ -17,6 +17,8 @@ pub(super) struct Associated {
     pub file: Option<u32>,
     /// Its receives in the kernel's hands.
     pub armed: u32,
+    /// The last sweep found it empty, or had no receive for it.
+    pub dry: bool,
     /// Its receives that wait for their turn, the latest on top: its slice is still in a cache.
     pub waiting: Vec<ring::Token>,
 }

@@ -53,6 +53,23 @@ pub(super) trait Outstanding: Send + Sized {
         Ending::No
     }
 
+    /// Receives are no longer armed, or again: what may be received is swept then.
+    fn sweep_from_now_on(&mut self, on: bool) {
+        let _ = on;
+    }
+
+    /// Whether the last sweep left nothing; `None`: receives are armed.
+    fn is_swept_dry(&self) -> Option<bool> {
+        None
+    }
+
+    /// Puts into the submission queue receives that do not wait: they take what is there, and are over when they were
+    /// submitted.
+    fn sweep(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
+        let _ = submissions;
+        Ok(())
+    }
+
     /// Where an operation is; `None`: it is over.
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage>;
 
@@ -202,6 +219,12 @@ impl<O: Outstanding> PortState<O> {
     #[inline]
     pub(super) fn fill(&mut self) -> Filled {
         if self.push_all().is_ok() { Filled::All } else { Filled::QueueFull }
+    }
+
+    /// The same, and receives that take what is there.
+    pub(super) fn fill_with_sweep(&mut self) -> Filled {
+        let filled = self.push_all().and_then(|()| self.operations.sweep(&mut self.submissions));
+        if filled.is_ok() { Filled::All } else { Filled::QueueFull }
     }
 
     #[inline]

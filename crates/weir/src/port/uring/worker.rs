@@ -3,6 +3,7 @@
 use super::{operations::Operations, place::Place};
 use crate::{
     counters::Counters,
+    gather::Gather,
     memory::Slice,
     port::{Cancelled, Refused, SocketId, Taken, Token, Worker},
     rio::{Peer, Span},
@@ -23,6 +24,23 @@ impl Worker for UringWorker<'_> {
             0 => self.0.take(out, timeout, counters),
             some => Ok(Some(some)),
         }
+    }
+
+    fn take_gathered(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        match self.0.take_ready(out) {
+            0 => self.0.take_gathered(out, timeout, gather, counters),
+            some => Ok(Some(some)),
+        }
+    }
+
+    fn gathers(&self) -> String {
+        "io_uring_enter with a time-out; no receive is armed meanwhile, and a sweep takes what has come".into()
     }
 
     #[inline]

@@ -31,6 +31,8 @@ pub struct Epoll {
     ready: usize,
     /// Of those that are ready, how many were taken.
     taken: usize,
+    /// The last wait had no room for more.
+    full: bool,
     /// How sockets are reported, but for those that listen.
     trigger: Trigger,
     /// Whether only one of the sets that a listening socket is in reports it.
@@ -63,9 +65,18 @@ impl Epoll {
         let wake_event = Arc::new(WakeEvent::new().map_err(|e| Error::io("eventfd", e))?);
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
-        let (exclusive, fine, ready, taken, sockets) = (false, true, 0, 0, Vec::new());
-        let epoll =
-            Self { set, wake_event, events, ready, taken, trigger, exclusive, fine, sockets };
+        let epoll = Self {
+            set,
+            wake_event,
+            events,
+            ready: 0,
+            taken: 0,
+            full: false,
+            trigger,
+            exclusive: false,
+            fine: true,
+            sockets: Vec::new(),
+        };
         epoll
             .control(libc::EPOLL_CTL_ADD, epoll.wake_event.fd(), libc::EPOLLIN, WAKE_EVENT)
             .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
@@ -151,7 +162,7 @@ impl Epoll {
     /// # Errors
     /// What the operating system answered.
     pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
-        (self.ready, self.taken) = (0, 0);
+        (self.ready, self.taken, self.full) = (0, 0, false);
         let count = loop {
             counters.kernel_entries.one();
             match self.call(timeout) {
@@ -183,7 +194,7 @@ impl Epoll {
                 ready += 1;
             }
         }
-        self.ready = ready;
+        (self.ready, self.full) = (ready, count == self.events.len());
         if signalled {
             counters.kernel_entries.one();
             self.wake_event.clear();
@@ -209,6 +220,12 @@ impl Epoll {
         let event = self.events[..self.ready].get(self.taken)?;
         self.taken += 1;
         Some(event.u64 as u32)
+    }
+
+    /// Whether the last wait told as many as it may, so that others may be ready.
+    #[inline]
+    pub(crate) fn may_have_left(&self) -> bool {
+        self.full
     }
 
     /// Ends a wait of this set, now or the next one.

@@ -93,6 +93,12 @@ impl Events {
         self.set.next_ready()
     }
 
+    /// Whether others than the last wait told may be ready.
+    #[inline]
+    pub(crate) fn may_have_left(&self) -> bool {
+        self.set.may_have_left()
+    }
+
     /// Ends a wait of this group, now or the next one.
     pub fn waker(&self) -> Waker {
         self.set.waker()

@@ -20,10 +20,14 @@
 //! Origin: the WSAAsyncSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
 
-use super::engine::{LISTENERS, ReadyThread, ask_for_connections};
+use super::{
+    engine::{LISTENERS, ReadyThread, ask_for_connections},
+    gatherer::Gatherer,
+};
 use crate::{
     Error,
     design::design,
+    gather::{Asked, Gather},
     readiness::{Signals, Trigger},
     stream::Listener,
     tcp::{ActiveSet, Handler, Job, Running, Worker},
@@ -37,6 +41,8 @@ design! {
     options {
         /// Most receives from a connection for one message.
         drain: u32 = 16, 1..=65_536;
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     active_set: |_| ActiveSet::InOrder;
 }
@@ -44,8 +50,10 @@ design! {
 impl AsyncSelect {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
-        let buffer_bytes = job.buffer_bytes;
-        job.spawn(move |worker| run(worker, &listeners, buffer_bytes, &self))?;
+        let gather = job.gathers(self.gather);
+        let thread = ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Edge)
+            .serving(job.limits.active);
+        job.spawn(move |worker| run(worker, &listeners, thread, gather))?;
         job.run()
     }
 }
@@ -53,11 +61,9 @@ impl AsyncSelect {
 fn run<H: Handler>(
     worker: &mut Worker<H>,
     listeners: &[Listener],
-    buffer_bytes: usize,
-    options: &AsyncSelect,
+    mut thread: ReadyThread<H>,
+    gather: Asked,
 ) -> Result<(), Error> {
-    let mut thread =
-        ReadyThread::new(buffer_bytes, options.drain, Trigger::Edge).serving(worker.limits.active);
     // Messages come to the thread that asks for them.
     let mut set = Signals::new()?;
     worker.state("messages", set.effective());
@@ -67,9 +73,11 @@ fn run<H: Handler>(
     let mut listening = false;
     // Of each listening socket, whether connections may wait that no message will tell of.
     let mut waiting = vec![false; listeners.len()];
+    let mut gatherer = Gatherer::new(worker, gather);
+    let waker = gatherer.waker(set.waker());
     worker.mailbox.serve();
-    worker.open_mailbox(set.waker());
-    worker.ready(Some(set.waker()));
+    worker.open_mailbox(waker.clone());
+    worker.ready(Some(waker));
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
             listening = !listening;
@@ -79,8 +87,11 @@ fn run<H: Handler>(
         thread.tell_left_off(worker);
         let at_once = thread.listens() && waiting.contains(&true);
         let timeout = if at_once { Some(Duration::ZERO) } else { thread.timeout(worker) };
-        worker.calls.waits.one();
-        set.wait(timeout, &worker.calls).map_err(|e| Error::io("waiting for messages", e))?;
+        // A wait takes one message of the queue, behind which there may be others.
+        let left = thread.take_left() || set.ready_count() > 0;
+        gatherer
+            .wait(worker, timeout, left, |timeout, calls| set.wait(timeout, calls))
+            .map_err(|e| Error::io("waiting for messages", e))?;
         worker.counters.queue_overflows.add(set.take_overflows());
         thread.run_timers(worker, &mut set);
         thread.end_accepting(listeners);

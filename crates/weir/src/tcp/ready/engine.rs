@@ -4,9 +4,13 @@
 //!
 //! What a thread waits with is what the designs differ in: it stands in their own files.
 
-use super::connections::{ReadyConnection, Table};
+use super::{
+    connections::{ReadyConnection, Table},
+    gatherer::Gatherer,
+};
 use crate::{
     Error,
+    gather::Asked,
     readiness::{Interest, Streams, Tokens, Trigger},
     stream::{Accepted, Listener, Mode, Stream},
     tcp::{
@@ -29,11 +33,14 @@ pub(super) fn run<H: Handler>(
     mut set: impl Tokens,
     listeners: &[Listener],
     mut thread: ReadyThread<H>,
+    gather: Asked,
 ) -> Result<(), Error> {
     let mut listening = false;
+    let mut gatherer = Gatherer::new(worker, gather);
+    let waker = gatherer.waker(set.waker());
     worker.mailbox.serve();
-    worker.open_mailbox(set.waker());
-    worker.ready(Some(set.waker()));
+    worker.open_mailbox(waker.clone());
+    worker.ready(Some(waker));
     while worker.serving(thread.table.len()) {
         if thread.listens() != listening {
             listening = !listening;
@@ -52,8 +59,9 @@ pub(super) fn run<H: Handler>(
             }
         }
         thread.tell_left_off(worker);
-        worker.calls.waits.one();
-        set.wait(thread.timeout(worker), &worker.calls)
+        let left = thread.take_left() || set.may_have_left();
+        gatherer
+            .wait(worker, thread.timeout(worker), left, |timeout, calls| set.wait(timeout, calls))
             .map_err(|e| Error::io("waiting for readiness", e))?;
         thread.run_timers(worker, &mut set);
         thread.end_accepting(listeners);
@@ -99,6 +107,8 @@ pub(super) struct ReadyThread<H> {
     due: Vec<u32>,
     /// Connections of which a bound left something that no wait will report again.
     again: Vec<u32>,
+    /// A bound left something, whether a wait reports it again or not.
+    has_left: bool,
     acceptor: Acceptor,
     active: Active,
 }
@@ -112,6 +122,7 @@ impl<H: Handler> ReadyThread<H> {
             trigger,
             due: Vec::new(),
             again: Vec::new(),
+            has_left: false,
             acceptor: Acceptor::new(),
             active: Active::new(None),
         }
@@ -155,6 +166,7 @@ impl<H: Handler> ReadyThread<H> {
                 Attempt::Nothing => return Ok(false),
             }
         }
+        self.has_left = true;
         Ok(true)
     }
 
@@ -236,7 +248,9 @@ impl<H: Handler> ReadyThread<H> {
         let more = receive(worker, open, &mut self.buffer, self.drain, self.trigger);
         self.settle(worker, set, slot);
         // One that is not received from now is reported when it is again.
-        more && self.table.get_mut(slot).is_some_and(|open| open.interest.receive)
+        let more = more && self.table.get_mut(slot).is_some_and(|open| open.interest.receive);
+        self.has_left |= more;
+        more
     }
 
     /// Serves a connection of which no wait reports again what the bound leaves: that is for
@@ -257,6 +271,11 @@ impl<H: Handler> ReadyThread<H> {
         {
             self.again.push(slot);
         }
+    }
+
+    /// Whether a bound has left something since this was last asked, or something is to be served before the next wait.
+    pub(super) fn take_left(&mut self) -> bool {
+        std::mem::take(&mut self.has_left) || self.left() > 0
     }
 
     /// Connections of which the bound left something.

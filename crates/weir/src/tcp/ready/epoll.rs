@@ -19,6 +19,7 @@ use super::engine::{ReadyThread, run};
 use crate::{
     Error,
     design::{design, or_cores},
+    gather::Gather,
     readiness::{Epoll as EpollSet, Trigger},
     tcp::{ActiveSet, Handler, Job, Running, Share},
 };
@@ -36,6 +37,8 @@ design! {
         trigger: Trigger = Trigger::Level, Trigger::NAMES;
         /// How threads share new connections: by a socket each, or by one that wakes one of them.
         share: Share = Share::Sockets, Share::NAMES;
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     resolve: |design| or_cores(&mut design.threads);
     active_set: |design| ActiveSet::of(design.threads);
@@ -48,13 +51,14 @@ impl Epoll {
             Share::Sockets if threads > 1 => job.listen_shared(threads)?,
             Share::Sockets | Share::Exclusive => vec![job.listen()?; threads],
         };
-        let shares = job.active_shares(threads)?;
+        let (shares, gather) = (job.active_shares(threads)?, job.gathers(self.gather));
         for (listeners, share) in listeners.into_iter().zip(shares) {
             let set =
                 EpollSet::new(EVENTS, self.trigger)?.exclusive(self.share == Share::Exclusive);
             let thread =
                 ReadyThread::new(job.buffer_bytes, self.drain, self.trigger).serving(share);
-            job.spawn(move |worker| run(worker, set, &listeners, thread))?;
+            let gather = gather.clone();
+            job.spawn(move |worker| run(worker, set, &listeners, thread, gather))?;
         }
         job.run()
     }

@@ -16,11 +16,13 @@
 
 use super::{
     engine::{LISTENERS, ReadyThread, ask_for_connections},
+    gatherer::Gatherer,
     groups::{self, Group, Groups},
 };
 use crate::{
     Error,
     design::design,
+    gather::{Asked, Gather},
     readiness::{Events, Trigger},
     rio::Woken,
     stream::Listener,
@@ -43,6 +45,8 @@ design! {
         drain: u32 = 16, 1..=65_536;
         /// KiB of stack for the thread of each group.
         stack: u32 = 128, 16..=65_536;
+        /// How long messages of a group may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     active_set: |_| ActiveSet::Absent(
         "a thread serves its own group only, and groups come with the connections",
@@ -54,8 +58,8 @@ impl EventSelect {
         let listeners = job.listen()?;
         job.limit_by_threads(1, self.group - 1)?;
         let set = Events::new(listeners.len() as u32 + 1)?;
-        let buffer_bytes = job.buffer_bytes;
-        job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self))?;
+        let (buffer_bytes, gather) = (job.buffer_bytes, job.gathers(self.gather));
+        job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self, &gather))?;
         job.run()
     }
 }
@@ -67,13 +71,14 @@ fn run<H: Handler>(
     listeners: &[Listener],
     buffer_bytes: usize,
     options: &EventSelect,
+    gather: &Asked,
 ) -> Result<(), Error> {
     let mut acceptor = Acceptor::new();
     let groups = Arc::new(Groups::default());
     let mut listening = false;
     worker.open_mailbox(set.waker());
     worker.ready(Some(set.waker()));
-    let begin = |worker: &Worker<H>| start_group(worker, &groups, buffer_bytes, options);
+    let begin = |worker: &Worker<H>| start_group(worker, &groups, buffer_bytes, options, gather);
     while !worker.stopping() {
         if acceptor.accepts() != listening {
             listening = !listening;
@@ -115,14 +120,17 @@ fn start_group<H: Handler>(
     groups: &Arc<Groups>,
     buffer_bytes: usize,
     options: &EventSelect,
+    gather: &Asked,
 ) -> Result<Arc<Group>, Error> {
     let set = Events::new(options.group)?;
     let group = Arc::new(Group::new(set.room(), set.waker()));
-    let (its, groups, drain) = (Arc::clone(&group), Arc::clone(groups), options.drain);
+    let (its, groups, gather) = (Arc::clone(&group), Arc::clone(groups), gather.clone());
+    let thread = ReadyThread::new(buffer_bytes, options.drain, Trigger::Level);
     worker.spawn(options.stack as usize * 1024, move |worker| {
-        let stop = set.waker();
+        let gatherer = Gatherer::new(worker, gather);
+        let stop = gatherer.waker(set.waker());
         worker.ready(Some(stop.clone()));
-        let result = look_after(worker, set, &its, &groups, buffer_bytes, drain);
+        let result = look_after(worker, set, thread, gatherer, &its, &groups);
         its.close();
         worker.forget(&stop);
         result
@@ -134,17 +142,16 @@ fn start_group<H: Handler>(
 fn look_after<H: Handler>(
     worker: &mut Worker<H>,
     mut set: Events,
+    mut thread: ReadyThread<H>,
+    mut gatherer: Gatherer,
     group: &Arc<Group>,
     groups: &Groups,
-    buffer_bytes: usize,
-    drain: u32,
 ) -> Result<(), Error> {
-    let mut thread = ReadyThread::new(buffer_bytes, drain, Trigger::Level);
     worker.mailbox.serve();
     while worker.serving(thread.table.len()) {
-        worker.calls.waits.one();
-        let woken = set
-            .wait(thread.timeout(worker), &worker.calls)
+        let left = thread.take_left() || set.may_have_left();
+        let woken = gatherer
+            .wait(worker, thread.timeout(worker), left, |timeout, calls| set.wait(timeout, calls))
             .map_err(|e| Error::io("waiting for readiness", e))?;
         let before = thread.table.len() as u32;
         thread.run_timers(worker, &mut set);

@@ -17,6 +17,7 @@ use super::engine::{ReadyThread, run};
 use crate::{
     Error,
     design::{design, or_cores},
+    gather::Gather,
     readiness::{Poll as PollSet, Trigger},
     stream,
     tcp::{ActiveSet, Handler, Job, Running},
@@ -31,6 +32,8 @@ design! {
         threads: u32 = 0, 0..=256;
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |_| PollSet::PROVIDER;
     availability: |_| stream::availability();
@@ -42,12 +45,13 @@ impl Poll {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let threads = self.threads as usize;
         let listeners = if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?] };
-        let shares = job.active_shares(threads)?;
+        let (shares, gather) = (job.active_shares(threads)?, job.gathers(self.gather));
         for (listeners, share) in listeners.into_iter().zip(shares) {
             let set = PollSet::new()?;
             let thread =
                 ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level).serving(share);
-            job.spawn(move |worker| run(worker, set, &listeners, thread))?;
+            let gather = gather.clone();
+            job.spawn(move |worker| run(worker, set, &listeners, thread, gather))?;
         }
         job.run()
     }

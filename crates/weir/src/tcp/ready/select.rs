@@ -14,10 +14,11 @@
 //! Origin: the non-blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund;
 //! select(2), 4.2BSD.
 
-use super::engine::ReadyThread;
+use super::{engine::ReadyThread, gatherer::Gatherer};
 use crate::{
     Error,
     design::design,
+    gather::{Asked, Gather},
     readiness::{Select as Sets, Trigger},
     stream::Listener,
     tcp::{ActiveSet, Handler, Job, Running, Worker},
@@ -30,6 +31,8 @@ design! {
     options {
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     active_set: |_| ActiveSet::InOrder;
 }
@@ -37,8 +40,10 @@ design! {
 impl Select {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
-        let (sets, buffer_bytes) = (Sets::new()?, job.buffer_bytes);
-        job.spawn(move |worker| run(worker, sets, &listeners, buffer_bytes, &self))?;
+        let (sets, gather) = (Sets::new()?, job.gathers(self.gather));
+        let thread = ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level)
+            .serving(job.limits.active);
+        job.spawn(move |worker| run(worker, sets, &listeners, thread, gather))?;
         job.run()
     }
 }
@@ -47,19 +52,20 @@ fn run<H: Handler>(
     worker: &mut Worker<H>,
     mut sets: Sets,
     listeners: &[Listener],
-    buffer_bytes: usize,
-    options: &Select,
+    mut thread: ReadyThread<H>,
+    gather: Asked,
 ) -> Result<(), Error> {
-    let mut thread =
-        ReadyThread::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
+    let mut gatherer = Gatherer::new(worker, gather);
+    let waker = gatherer.waker(sets.waker());
     worker.mailbox.serve();
-    worker.open_mailbox(sets.waker());
-    worker.ready(Some(sets.waker()));
+    worker.open_mailbox(waker.clone());
+    worker.ready(Some(waker));
     while worker.serving(thread.table.len()) {
         build(&mut sets, &mut thread, listeners);
         thread.tell_left_off(worker);
-        worker.calls.waits.one();
-        sets.wait(thread.timeout(worker), &worker.calls)
+        let left = thread.take_left();
+        gatherer
+            .wait(worker, thread.timeout(worker), left, |timeout, calls| sets.wait(timeout, calls))
             .map_err(|e| Error::io("waiting for readiness", e))?;
         thread.run_timers(worker, &mut sets);
         thread.end_accepting(listeners);

@@ -16,6 +16,7 @@ use super::engine::{ReadyThread, run};
 use crate::{
     Error,
     design::design,
+    gather::Gather,
     readiness::{SelectIndexed as Set, Trigger},
     tcp::{ActiveSet, Handler, Job, Running},
 };
@@ -27,6 +28,8 @@ design! {
     options {
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     active_set: |_| ActiveSet::InOrder;
 }
@@ -34,10 +37,10 @@ design! {
 impl SelectIndexed {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
-        let set = Set::new()?;
+        let (set, gather) = (Set::new()?, job.gathers(self.gather));
         let thread = ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level)
             .serving(job.limits.active);
-        job.spawn(move |worker| run(worker, set, &listeners, thread))?;
+        job.spawn(move |worker| run(worker, set, &listeners, thread, gather))?;
         job.run()
     }
 }

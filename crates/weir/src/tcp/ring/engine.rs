@@ -6,6 +6,8 @@
 //! that peers that read slowly cannot keep all of them; and what comes while a connection's output is full
 //! is held in memory of its own: receiving is stopped then, so that is no more than was under way.
 //!
+//! Before it waits it may let messages gather, where that was asked for: then one wake-up serves many.
+//!
 //! Accepting and receiving are asked for once: the provider keeps an accept and, where slices are shared, a receive of
 //! each connection armed, and arms again what ended, whenever the thread dequeues or waits.
 //!
@@ -14,6 +16,7 @@
 
 use crate::{
     Error, Unavailable,
+    gather::{Asked, Gathering},
     memory::Slice,
     rio::{
         Batch, Stopped,
@@ -99,10 +102,11 @@ pub(super) fn start<H: Handler, B: BeforeWaiting>(
     job: Job<H>,
     threads: u32,
     needs: StreamNeeds,
+    gather: Asked,
     before_waiting: impl Fn() -> B + Clone + Send + 'static,
 ) -> Result<Running, Error> {
     with_stream_provider!(Choice::that_receives(needs.receiving), |provider| {
-        start_on(provider, job, threads as usize, needs, before_waiting)
+        start_on(provider, job, threads as usize, needs, gather, before_waiting)
     })
 }
 
@@ -111,6 +115,7 @@ fn start_on<H: Handler, B: BeforeWaiting>(
     mut job: Job<H>,
     threads: usize,
     needs: StreamNeeds,
+    gather: Asked,
     before_waiting: impl Fn() -> B + Clone + Send + 'static,
 ) -> Result<Running, Error> {
     let listeners =
@@ -119,9 +124,10 @@ fn start_on<H: Handler, B: BeforeWaiting>(
     for (listeners, active) in listeners.into_iter().zip(shares) {
         let opened = provider.open(&listeners, &needs)?;
         let (provider, before_waiting) = (provider.clone(), before_waiting.clone());
+        let gather = gather.clone();
         job.spawn(move |worker| {
             let started = provider.start(opened, &worker.calls)?;
-            let mut thread = RingThread::new(worker, started, listeners, needs, active)?;
+            let mut thread = RingThread::new(worker, started, listeners, needs, gather, active)?;
             let result = thread.run(worker, before_waiting());
             result.and(thread.end(worker))
         })?;
@@ -142,6 +148,8 @@ struct RingThread<H, Q> {
     receives: u16,
     /// Bytes handled at a time, at most.
     buffer_bytes: usize,
+    /// When waits let messages gather.
+    gathering: Gathering,
     /// Numbers of timers that fell due.
     due: Vec<u32>,
     /// Connections that found no slice to receive into.
@@ -163,6 +171,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         started: StartedStreams<Q>,
         listeners: Vec<Listener>,
         needs: StreamNeeds,
+        gather: Asked,
         active: Option<u32>,
     ) -> Result<Self, Error> {
         let StartedStreams { mut queue, granted } = started;
@@ -177,6 +186,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         worker.mailbox.serve();
         worker.open_mailbox(queue.waker());
         worker.ready(Some(queue.waker()));
+        let gathering = gather.begin(&queue.gathers(), |name, value| worker.state(name, value));
         let receives = match needs.receiving {
             Receiving::Shared { .. } => 1,
             Receiving::Posted { each, .. } => each as u16,
@@ -189,6 +199,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             shared: matches!(needs.receiving, Receiving::Shared { .. }),
             receives,
             buffer_bytes: needs.slice_bytes,
+            gathering,
             due: Vec::new(),
             starved: VecDeque::new(),
             spare: Vec::new(),
@@ -232,10 +243,19 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     /// Takes what completed, and says how much.
     #[inline]
     fn dequeue(&mut self, batch: &mut Batch<StreamCompletion>) -> Result<usize, Error> {
-        self.queue().dequeue(batch).map_err(|e| Error::io("taking completions", e))
+        let found = self.queue().dequeue(batch).map_err(|e| Error::io("taking completions", e))?;
+        if self.gathering.heeds_dequeues() {
+            let is_message = |completion: &&StreamCompletion| {
+                matches!(completion, StreamCompletion::Received { .. })
+            };
+            let messages = batch.as_slice().iter().filter(is_message).count();
+            // Nothing is left: nobody waits before a dequeue has brought nothing.
+            self.gathering.dequeued(messages, false, Instant::now);
+        }
+        Ok(found)
     }
 
-    /// Waits until something completed, and as long as `worker` and pauses allow.
+    /// Waits until something completed, or as much as is to gather, and as long as `worker` and pauses allow.
     fn wait(&mut self, worker: &Worker<H>) -> Result<(), Error> {
         // The last accept may have ended with nothing to be told of it.
         let leaves = matches!(self.leaving, Leaving::Cancelling) && !self.queue().is_accepting();
@@ -247,7 +267,16 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             self.refused.until().map(|until| until.saturating_duration_since(Instant::now()));
         let timeouts = [self.acceptor.timeout(), refused, worker.timeout()];
         let timeout = timeouts.into_iter().flatten().min();
-        self.queue().wait(timeout).map_err(|e| Error::io("waiting for completions", e))?;
+        // At the end of the server nothing is worth waiting for.
+        let gathers = self.gathering.is_on() && !self.acceptor.is_shut();
+        let time = if gathers { self.gathering.wait(Instant::now()) } else { Duration::ZERO };
+        let time = timeout.map_or(time, |timeout| time.min(timeout));
+        let enough = self.gathering.enough();
+        let waited = match time.is_zero() {
+            true => self.queue().wait(timeout),
+            false => self.queue().gather(enough, time, timeout),
+        };
+        waited.map_err(|e| Error::io("waiting for completions", e))?;
         Ok(())
     }
 
@@ -867,6 +896,12 @@ mod tests {
         fn wait(&mut self, _: Option<Duration>) -> io::Result<Woken> {
             Ok(Woken::TimedOut)
         }
+        fn gather(&mut self, _: u32, _: Duration, _: Option<Duration>) -> io::Result<Woken> {
+            Ok(Woken::TimedOut)
+        }
+        fn gathers(&self) -> String {
+            String::new()
+        }
         fn waker(&self) -> Waker {
             Waker::new(|| {})
         }
@@ -887,7 +922,9 @@ mod tests {
             let needs =
                 StreamNeeds { slice_bytes, connections, receiving, tables, zero_copy_bytes };
             let started = StartedStreams { queue: Loses(lost), granted: vec![] };
-            let mut thread = RingThread::new(&mut worker, started, vec![], needs, None).unwrap();
+            let mut thread =
+                RingThread::new(&mut worker, started, vec![], needs, Asked::default(), None)
+                    .unwrap();
             let error = thread.end(&mut worker).err().map(|error| error.to_string());
             assert_eq!(error.is_some(), said.is_some(), "{error:?}");
             assert!(said.is_none_or(|said| error.unwrap().contains(said)));

@@ -27,6 +27,7 @@ use super::engine;
 use crate::{
     Error,
     design::{design, or_cores},
+    gather::Gather,
     options::Bytes,
     rio::streams::{Idle, Receiving, StreamNeeds},
     tcp::{ActiveSet, Handler, Job, Running},
@@ -48,6 +49,8 @@ design! {
         idle: Idle = Idle::Receive, Idle::NAMES;
         /// Size from which sends are zero-copy; 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |design| engine::provider(design.receiving());
     availability: |design| engine::availability(design.receiving());
@@ -58,7 +61,8 @@ design! {
 impl Ring {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = needs(&job, self.slices, self.idle, self.rings, self.zero_copy);
-        engine::start(job, self.threads, needs, || ())
+        let gather = job.gathers(self.gather);
+        engine::start(job, self.threads, needs, gather, || ())
     }
 
     fn receiving(&self) -> Receiving {

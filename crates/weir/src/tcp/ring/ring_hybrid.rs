@@ -18,6 +18,7 @@ use super::{
 use crate::{
     Error,
     design::{design, or_cores},
+    gather::Asked,
     options::{Bytes, Microseconds, MicrosecondsValue},
     rio::streams::{Idle, Receiving},
     tcp::{ActiveSet, Handler, Job, Running},
@@ -63,7 +64,9 @@ impl RingHybrid {
             threshold: job.tunable("threshold", Unit::Number, self.threshold.into(), 0..=1000),
             spin_us: job.tunable("spin", Unit::Microseconds, self.spin.0, 0..=1_000_000),
         };
-        engine::start(job, self.threads, needs, move || Spells::new(tuning.clone()))
+        engine::start(job, self.threads, needs, Asked::default(), move || {
+            Spells::new(tuning.clone())
+        })
     }
 
     fn receiving(&self) -> Receiving {

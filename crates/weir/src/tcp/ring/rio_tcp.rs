@@ -15,6 +15,7 @@ use super::engine;
 use crate::{
     Error,
     design::{design, or_cores},
+    gather::Gather,
     rio::streams::{Receiving, StreamNeeds},
     tcp::{ActiveSet, Handler, IdleHolds, Job, Running},
 };
@@ -32,6 +33,8 @@ design! {
         slices: u32 = 0, 0..=16_777_216;
         /// Most tables of connections of a thread; 0 for as many as the connection limit requires.
         tables: u32 = 0, 0..=1024;
+        /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |design| engine::provider(design.receiving());
     availability: |design| engine::availability(design.receiving());
@@ -45,7 +48,8 @@ design! {
 impl RioTcp {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = self.needs(&job);
-        engine::start(job, self.threads, needs, || ())
+        let gather = job.gathers(self.gather);
+        engine::start(job, self.threads, needs, gather, || ())
     }
 
     fn receiving(&self) -> Receiving {

@@ -3,7 +3,8 @@
 
 use crate::{
     Error, Unavailable,
-    lifecycle::LeaveTogether,
+    gather::{Asked, Gather, Gathering},
+    lifecycle::{LeaveTogether, lock},
     memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, Shape, SocketId, Span, Taken,
@@ -14,7 +15,12 @@ use crate::{
         job::{STOP_TIMEOUT, stop_deadline},
     },
 };
-use std::{cell::Cell, sync::Arc};
+use std::{
+    cell::Cell,
+    io,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 /// Declares a design whose threads share one port: beside what every design is, its own options, and its loop.
 macro_rules! port_design {
@@ -43,6 +49,9 @@ macro_rules! port_design {
                 skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
                 /// Most threads that run at a time; 0 for as many as there are cores.
                 concurrency: u32 = 0, 0..=256;
+                /// How long datagrams may gather before a wait ends, and how many are enough (can be changed while it runs).
+                gather: $crate::gather::Gather =
+                    $crate::gather::Gather::NONE, $crate::gather::Gather::LIMITS;
             }
             provider: |_| <$crate::port::Native as $crate::port::Provider>::NAME;
             availability: |design| $crate::udp::port::engine::availability(design.shape());
@@ -64,7 +73,9 @@ macro_rules! port_design {
                 let numbers =
                     $crate::udp::port::engine::Numbers { threads, outstanding, concurrency };
                 let provider = $crate::port::Native { shape: self.shape() };
-                let server = $crate::udp::port::engine::open(&mut job, &provider, numbers)?;
+                let gather = job.gathers(self.gather);
+                let server =
+                    $crate::udp::port::engine::open(&mut job, &provider, numbers, gather)?;
                 $crate::udp::port::engine::spawn(&mut job, threads, server, $run(self))?;
                 job.run()
             }
@@ -87,6 +98,9 @@ pub(super) struct PortServer<P> {
     region: Arc<Region>,
     sockets: Vec<SocketId>,
     outstanding: u32,
+    /// What waits are asked for, and what decides how long they gather: that of whichever thread waits.
+    gather: Asked,
+    gathering: Mutex<Gathering>,
 }
 
 /// Whether a port can be had here: small needs, since what is asked is whether it runs at all.
@@ -108,6 +122,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
+    gather: Asked,
 ) -> Result<PortServer<P::Port>, Error> {
     let Numbers { threads, outstanding, concurrency } = numbers;
     let sends = job.limits.sends();
@@ -131,7 +146,8 @@ pub(super) fn open<H: Handler, P: Provider>(
     for (name, value) in port.granted() {
         job.state(name, value);
     }
-    Ok(PortServer { port, region, sockets, outstanding })
+    let gathering = Mutex::new(Gathering::new(gather.clone(), Instant::now()));
+    Ok(PortServer { port, region, sockets, outstanding, gather, gathering })
 }
 
 /// Starts the threads. Each calls `run`, and the last to leave stops the port.
@@ -183,6 +199,8 @@ pub(super) fn join<'p, H: Handler, P: Port>(
 ) -> Result<P::Worker<'p>, Error> {
     let mut taker = server.port.worker()?;
     if worker.index == 0 {
+        let state = |name: &str, value: String| worker.state(name, value);
+        *lock(&server.gathering) = server.gather.clone().begin(&taker.gathers(), state);
         post_all(worker, server, &mut taker)?;
     }
     worker.ready(None);
@@ -203,13 +221,35 @@ pub(super) fn take<H: Handler, P: Port>(
             flush(worker, server, taker);
         }
         let time_left = worker.time_left();
-        let took = taker.take(taken, time_left, &worker.counters);
+        let took = match server.gather.is_on() {
+            true => take_gathered(worker, server, taker, taken, time_left),
+            false => taker.take(taken, time_left, &worker.counters),
+        };
         match took.map_err(|e| Error::io("taking completions", e))? {
             None => return Ok(false),
             Some(0) => {}
             Some(_) => return Ok(true),
         }
     }
+}
+
+/// Takes, and lets datagrams gather before a wait where that pays.
+fn take_gathered<H: Handler, P: Port>(
+    worker: &Worker<H>,
+    server: &PortServer<P>,
+    taker: &mut P::Worker<'_>,
+    taken: &mut Taken,
+    time_left: Option<Duration>,
+) -> io::Result<Option<usize>> {
+    let mut gather = || {
+        let mut gathering = lock(&server.gathering);
+        let at_most = match gathering.is_on() {
+            true => gathering.wait(Instant::now()),
+            false => Duration::ZERO,
+        };
+        Gather { enough: gathering.enough(), at_most }
+    };
+    taker.take_gathered(taken, time_left, &mut gather, &worker.counters)
 }
 
 /// Starts the first receives, shared among the sockets.
@@ -258,13 +298,19 @@ pub(super) fn deliver<H: Handler, P: Port>(
     Delivered { received: arrival.datagrams(), echo }
 }
 
-/// Says that the datagrams of one take are handled, and sends what the handler left.
+/// Says that the datagrams of one take, so many, are handled, and sends what the handler left.
 #[inline]
 pub(super) fn batch_end<H: Handler, P: Port>(
     worker: &mut Worker<H>,
     server: &PortServer<P>,
     taker: &mut P::Worker<'_>,
+    received: usize,
 ) {
+    worker.counters.dequeued(received);
+    if server.gather.is_on() {
+        // What the port has left is taken before it waits.
+        lock(&server.gathering).dequeued(received, false, Instant::now);
+    }
     worker.batch_end();
     if worker.has_replies() {
         flush(worker, server, taker);
@@ -341,7 +387,7 @@ mod tests {
         let server = Server::bind("127.0.0.1:0".parse().unwrap());
         let mut job = server.job(|_| |_: Datagram<'_>, _: &mut Replies<'_>| ()).unwrap();
         let numbers = Numbers { threads, outstanding: 64, concurrency: 1 };
-        let server = open(&mut job, &Native::default(), numbers).unwrap();
+        let server = open(&mut job, &Native::default(), numbers, Asked::default()).unwrap();
         spawn(&mut job, threads, server, |worker, server| {
             let mut taker = join(worker, server)?;
             let mut taken = Taken::new(8);

@@ -70,7 +70,6 @@ fn handle<H: Handler, P: port::Port>(
             worker.counters.posts.one();
         }
     }
-    worker.counters.dequeued(delivered.received);
-    engine::batch_end(worker, server, taker);
+    engine::batch_end(worker, server, taker, delivered.received);
     Ok(())
 }

@@ -63,8 +63,7 @@ fn handle<H: Handler, P: Port>(
         }
     }
     again.post(worker, taker);
-    worker.counters.dequeued(received);
-    engine::batch_end(worker, server, taker);
+    engine::batch_end(worker, server, taker, received);
     Ok(())
 }
 

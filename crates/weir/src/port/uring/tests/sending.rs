@@ -159,7 +159,8 @@ fn became(bench: &Bench, cancelled: &[usize]) -> (Vec<&'static str>, usize) {
     let receiver = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
     let to = Peer::from(receiver.local_address());
     let socket = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
-    let sockets = [Associated { socket, key: Key(7), file: None, armed: 0, waiting: vec![] }];
+    let (armed, dry, waiting) = (0, false, vec![]);
+    let sockets = [Associated { socket, key: Key(7), file: None, armed, dry, waiting }];
     let mut sends = Sends::new(4);
     let add = |sends: &mut Sends| {
         let span = Span { len: 8, segment: None };

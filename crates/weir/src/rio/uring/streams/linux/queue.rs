@@ -12,7 +12,7 @@ use crate::{
     left::LastLook,
     memory::{Posted, Slice},
     readiness::wake_event::WakeEvent,
-    ring::{Alarm, Entered, Token},
+    ring::{Alarm, Entered, LONG, Ring, Token},
     rio::{
         Batch, Refused, Stopped, Woken,
         streams::{Load, Receiving, StreamCompletion, StreamId, StreamNeeds, StreamQueue},
@@ -136,6 +136,42 @@ impl UringStreamQueue {
 
     fn broken(&mut self) -> io::Result<()> {
         self.broken.take().map_or(Ok(()), Err)
+    }
+
+    /// Does what is to be done before a wait, and waits in the first ring by `enter`, unless something is there already. It is
+    /// told how many entries are to be submitted.
+    #[inline]
+    fn wait_by(
+        &mut self,
+        enter: impl FnOnce(&Ring, u32) -> io::Result<Entered>,
+    ) -> io::Result<Woken> {
+        self.keep_up();
+        self.broken()?;
+        // What the others have is told by the wake event, from the moment that they have nothing.
+        for ring in &mut self.rings[1..] {
+            if ring.needs_entry(&self.counters) {
+                ring.enter(&self.counters)?;
+            }
+            if ring.completions.len() > 0 {
+                return Ok(Woken::Ready);
+            }
+        }
+        if self.alarm.was_asked() {
+            return Ok(Woken::ByWaker);
+        }
+        let first = &mut self.rings[0];
+        if first.completions.len() > 0 {
+            return Ok(Woken::Ready);
+        }
+        let pending = first.submissions.pending();
+        self.counters.kernel_entries.one();
+        let entered = enter(&first.ring, pending)?;
+        if self.alarm.was_asked() {
+            return Ok(Woken::ByWaker);
+        }
+        // What interrupts it leaves nothing to take: what is left of the time is known to whoever waits.
+        let over = entered == Entered::TimedOut && first.completions.len() == 0;
+        Ok(if over { Woken::TimedOut } else { Woken::Ready })
     }
 }
 
@@ -316,33 +352,30 @@ impl StreamQueue for UringStreamQueue {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woken> {
-        self.keep_up();
-        self.broken()?;
-        // What the others have is told by the wake event, from the moment that they have nothing.
-        for ring in &mut self.rings[1..] {
-            if ring.needs_entry(&self.counters) {
-                ring.enter(&self.counters)?;
-            }
-            if ring.completions.len() > 0 {
-                return Ok(Woken::Ready);
-            }
-        }
-        if self.alarm.was_asked() {
-            return Ok(Woken::ByWaker);
-        }
-        let first = &mut self.rings[0];
-        if first.completions.len() > 0 {
-            return Ok(Woken::Ready);
-        }
-        let pending = first.submissions.pending();
-        self.counters.kernel_entries.one();
-        let entered = first.ring.enter(pending, 1, timeout, false)?;
-        if self.alarm.was_asked() {
-            return Ok(Woken::ByWaker);
-        }
-        // What interrupts it leaves nothing to take: what is left of the time is known to whoever waits.
-        let over = entered == Entered::TimedOut && first.completions.len() == 0;
-        Ok(if over { Woken::TimedOut } else { Woken::Ready })
+        self.wait_by(|ring, pending| ring.enter(pending, 1, timeout, false))
+    }
+
+    fn gather(
+        &mut self,
+        enough: u32,
+        at_most: Duration,
+        timeout: Option<Duration>,
+    ) -> io::Result<Woken> {
+        let longest = timeout.unwrap_or(LONG);
+        self.wait_by(|ring, pending| ring.enter_gathering(pending, enough, at_most, longest))
+    }
+
+    fn gathers(&self) -> String {
+        let ring = &self.rings[0].ring;
+        let wait = match ring.has_minimum_wait() {
+            true => "io_uring_enter with a minimum wait",
+            false => "io_uring_enter with a time-out (this kernel has no minimum wait)",
+        };
+        let receives = match ring.defers() {
+            true => "a connection counts once, however much it has to receive",
+            false => "the kernel interrupts the sleep for each message, to receive it",
+        };
+        format!("{wait}; {receives}")
     }
 
     fn waker(&self) -> Waker {
