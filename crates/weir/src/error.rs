@@ -40,7 +40,7 @@ pub enum Error {
         problem: String,
     },
     /// There is no design, provider or option of that name.
-    #[error("there is no {kind} {name:?}{}; {}", did_you_mean(.name, .known), those(.known))]
+    #[error("there is no {kind} {name:?}{}; {}", did_you_mean(.nearest), those(.known))]
     UnknownName {
         /// What was named: "design", "provider", "option".
         kind: &'static str,
@@ -48,6 +48,8 @@ pub enum Error {
         name: String,
         /// The names that exist, with commas; empty if there are none.
         known: String,
+        /// The one that was most likely meant, if any is written nearly like the name given.
+        nearest: Option<String>,
     },
     /// Memory for the slices could not be had.
     #[error(
@@ -107,8 +109,10 @@ impl Error {
         name: impl Into<String>,
         known: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
+        let name = name.into();
         let known: Vec<String> = known.into_iter().map(Into::into).collect();
-        Self::UnknownName { kind, name: name.into(), known: known.join(", ") }
+        let nearest = nearest(&name, &known).cloned();
+        Self::UnknownName { kind, name, known: known.join(", "), nearest }
     }
 
     /// Why something cannot be used here that failed so when it was tried.
@@ -167,13 +171,16 @@ fn those(known: &str) -> String {
     if known.is_empty() { "there are none here".into() } else { format!("there are: {known}") }
 }
 
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or(String::new(), |nearest| format!(" (did you mean {nearest:?}?)"))
+}
+
 /// The name that was most likely meant, where one of these is written nearly like it.
-fn did_you_mean(name: &str, known: &str) -> String {
+fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     // One slip in three letters, and one in a name that is as short as that.
     let most = (name.chars().count() / 3).max(1);
-    let slips = |other: &&str| strsim::osa_distance(name, other);
-    let nearest = known.split(", ").min_by_key(slips).filter(|other| slips(other) <= most);
-    nearest.map_or(String::new(), |nearest| format!(" (did you mean {nearest:?}?)"))
+    let slips = |other: &&String| strsim::osa_distance(name, other);
+    known.iter().min_by_key(slips).filter(|other| slips(other) <= most)
 }
 
 fn advice_for_bind(source: &io::Error, address: &SocketAddr) -> String {
