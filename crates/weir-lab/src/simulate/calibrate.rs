@@ -28,6 +28,7 @@ use weir::{
         self, Completion as PortCompletion, Key, Port as _, Provider as _, Shape, Taken,
         Worker as _,
     },
+    readiness::{Epoll, Trigger},
     rio::{
         self, Batch, CompletionQueue as _, HandOver, Opened as _, RequestQueue as _,
         batch::PlainSockets,
@@ -162,6 +163,19 @@ fn measure(basic: Measured, first: usize, last: usize) -> Result<Table, Error> {
         2.0 * lock + moved,
         "assumed: two locks, and the end of the queue from another core",
     );
+    found.add(
+        "receive_none",
+        receive_none_ns(&socket),
+        "a call for a datagram where there is none, 1000 in a row",
+    );
+    match Epoll::availability() {
+        Ok(()) => found.add(
+            "readiness",
+            readiness_ns(&socket, &sender)?,
+            "a wait of epoll on a socket that has a datagram, 1000 in a row",
+        ),
+        Err(_) => found.add("readiness", call, "assumed: as a system call, since there is no epoll"),
+    };
     let rio = rio(last)?;
     let how =
         &format!("{MANY} and {FEW} datagrams of {DATAGRAM_BYTES} bytes on provider batch, {from}");
@@ -442,6 +456,31 @@ fn receive_ns(socket: &DatagramSocket, sender: &Sender) -> Result<f64, Error> {
         drain(socket, &mut buffer, &counters, MANY, until)?;
         Ok(begun.elapsed().as_nanos() as f64 / MANY as f64)
     })
+}
+
+/// Asks a socket that is empty.
+fn receive_none_ns(socket: &DatagramSocket) -> f64 {
+    let (mut buffer, counters) = ([0; 1024], Counters::default());
+    per_step(1000, || drop(black_box(socket.receive(&mut buffer, Mode::Try, &counters))))
+}
+
+/// Waits for what is there already.
+fn readiness_ns(socket: &DatagramSocket, sender: &Sender) -> Result<f64, Error> {
+    let mut set = Epoll::new(1, Trigger::Level)?;
+    set.add(socket, 0)?;
+    let counters = Counters::default();
+    sender.send(1)?;
+    let until = Instant::now() + LIMIT;
+    let ns = bursts(until, || {
+        let begun = Instant::now();
+        for _ in 0..1000 {
+            set.wait(Some(LIMIT), &counters)
+                .map_err(|e| Error::io("waiting for what was sent", e))?;
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / 1000.0)
+    })?;
+    drain(socket, &mut [0; 1024], &counters, 1, until)?;
+    Ok(ns)
 }
 
 fn drain(

@@ -47,6 +47,10 @@ pub struct Course {
     pub buffer: usize,
     /// Most datagrams of one dequeue.
     pub dequeue_max: usize,
+    /// Most datagrams of one call of the designs on plain sockets that receive batches.
+    pub batch: usize,
+    /// Most datagrams that these receive for one wake-up where they wait for readiness; 0 for the design's own number.
+    pub drain: usize,
     /// Datagrams in one dequeue at which the hybrid lets another thread join.
     pub threshold: u64,
     /// How long the hybrid polls after the last datagram, in microseconds.
@@ -74,6 +78,8 @@ impl Default for Course {
             shared_work_ns: 0.0,
             buffer: 16_384,
             dequeue_max: 1000,
+            batch: weir::udp::BlockingBatch::default().batch as usize,
+            drain: 0,
             threshold: 666,
             spin_us: 50.0,
             datagrams: 20_000,
@@ -132,6 +138,9 @@ impl Course {
             return refuse(format!(
                 "a threshold of {threshold} is not reached by dequeues of at most {dequeue_max}"
             ));
+        }
+        if !(1..=1024).contains(&self.batch) || self.drain > 65_536 {
+            return refuse("a call receives 1 to 1024 datagrams, and a wake-up at most 65,536".into());
         }
         if !(1..=65_536).contains(&self.train) || !(1..=1_000_000).contains(&self.flows) {
             return refuse("a train is 1 to 65,536 datagrams, and flows are 1 to 1,000,000".into());
@@ -237,6 +246,8 @@ pub fn simulate(course: &Course, costs: &Costs) -> Row {
         threads,
         concurrency: course.cores as u32,
         dequeue_max: course.dequeue_max,
+        batch: course.batch,
+        drain: course.drain,
         threshold: course.threshold,
         spin: of_ns(course.spin_us * 1000.0),
         copies: course.copies,

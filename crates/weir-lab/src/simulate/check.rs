@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 pub const GOAL_PERCENT: f64 = 10.0;
 /// What a datagram of a few bytes takes of a socket's buffer on Linux, besides its bytes.
 const OVERHEAD_BYTES: u64 = 768;
-/// The options that the model has, or whose value makes no difference to it. `batch` is the port's dequeue.
-const OPTIONS: [&str; 7] =
-    ["provider", "threads", "outstanding", "dequeue-max", "batch", "threshold", "spin"];
+/// The options that the model has, or whose value makes no difference to it. `batch` is the port's dequeue, and what plain
+/// sockets receive with one call.
+const OPTIONS: [&str; 8] =
+    ["provider", "threads", "outstanding", "dequeue-max", "batch", "drain", "threshold", "spin"];
 /// Options that only differ from what the model has where they have another value than this.
 const SWITCHED_OFF: [(&str, &str); 2] = [("gather", "none"), ("adaptive", "false")];
 /// Datagrams of a row: ten times as many as of others, since two threads may go on alike for a long time, one way or
@@ -226,7 +227,7 @@ impl Measured<'_> {
             design,
             copies: Copies::Thread,
             cores: self.cores,
-            threads: if threads == 0 && design == Design::Blocking { 1 } else { threads },
+            threads: if threads == 0 && design.is_plain() { 1 } else { threads },
             competitors: match saturated && self.shared > 0 {
                 true => {
                     let all = load["generators"].as_u64().unwrap_or(1) as usize;
@@ -245,6 +246,11 @@ impl Measured<'_> {
                 .option("dequeue-max")
                 .or_else(|| self.option("batch"))
                 .map_or(default.dequeue_max, |most| most as usize),
+            batch: self
+                .option("batch")
+                .filter(|_| design.is_plain())
+                .map_or(default.batch, |most| most as usize),
+            drain: self.option("drain").map_or(default.drain, |most| most as usize),
             threshold: self.option("threshold").unwrap_or(default.threshold),
             spin_us: self.option("spin").map_or(default.spin_us, |spin| spin as f64),
             seed,
@@ -281,7 +287,7 @@ mod tests {
             result("blocking", "sockets", 4e6, 1.9e6),
             result("blocking", "sockets", 1e6, 1e6),
             result("rio-hybrid", "uring", 4e6, 3e6),
-            result("epoll", "sockets", 4e6, 2e6),
+            result("select", "sockets", 4e6, 2e6),
             result("rio-hybrid", "batch", 4e6, 1e6),
         ]);
         let check = check(&document, &ROUND, 1).unwrap();
