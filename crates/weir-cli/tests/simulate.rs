@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Costs in round numbers.
-const COSTS: [(&str, f64); 24] = [
+const COSTS: [(&str, f64); 25] = [
     ("call", 100.0),
     ("clock", 25.0),
     ("lock", 15.0),
@@ -44,6 +44,7 @@ const COSTS: [(&str, f64); 24] = [
     ("take", 200.0),
     ("take_each", 450.0),
     ("port_post", 50.0),
+    ("port_lock", 15.0),
     ("work_step", 1.0),
 ];
 
@@ -123,7 +124,11 @@ fn whatever_is_written_says_that_it_is_a_model() {
     let said_anyhow = text(&shown).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said_anyhow.contains("rio-hybrid receives more than port and port-batch"));
     assert!(said_anyhow.contains("buffered") && said_anyhow.contains("rio-hybrid-reader"));
-    assert!(["blocking-batch", "epoll", "epoll-batch"].iter().all(|design| said_anyhow.contains(design)));
+    assert!(
+        ["blocking-batch", "epoll", "epoll-batch"]
+            .iter()
+            .all(|design| said_anyhow.contains(design))
+    );
     let longest = text(&shown).lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(100), "{}", text(&shown));
     let read = |path: &str| std::fs::read_to_string(path).unwrap();

@@ -174,7 +174,9 @@ fn measure(basic: Measured, first: usize, last: usize) -> Result<Table, Error> {
             readiness_ns(&socket, &sender)?,
             "a wait of epoll on a socket that has a datagram, 1000 in a row",
         ),
-        Err(_) => found.add("readiness", call, "assumed: as a system call, since there is no epoll"),
+        Err(_) => {
+            found.add("readiness", call, "assumed: as a system call, since there is no epoll")
+        }
     };
     let rio = rio(last)?;
     let how =
@@ -202,6 +204,9 @@ fn measure(basic: Measured, first: usize, last: usize) -> Result<Table, Error> {
     );
     found.add("take_each", port.each, &format!("{how}: in takes of many, for each"));
     found.add("port_post", port.post, &format!("{how}: posting their receives again, for each"));
+    let how =
+        format!("{how}: posting at a port for two threads, for each, less posting at one for one");
+    found.add("port_lock", port.lock, &how);
     Ok(Table(found.0))
 }
 
@@ -524,11 +529,12 @@ fn in_time(until: Instant) -> Result<(), Error> {
     Err(Error::io("measuring what datagrams cost", late))
 }
 
-/// What a call costs whatever it brings, what each datagram costs, and posting its memory again.
+/// What a call costs whatever it brings, what each datagram costs, posting its memory again, and a lock that threads share.
 struct PerDatagram {
     fixed: f64,
     each: f64,
     post: f64,
+    lock: f64,
 }
 
 /// Dequeues on plain sockets, which every system has.
@@ -588,18 +594,21 @@ fn rio(core: usize) -> Result<PerDatagram, Error> {
     let _ = completions.stop(requests, Instant::now() + Duration::from_secs(1));
     posts.sort_by(f64::total_cmp);
     let each = ((many - few) / (MANY - FEW) as f64).max(0.0);
-    Ok(PerDatagram { fixed: few - each * FEW as f64, each, post: posts[posts.len() / 2] })
+    let post = posts[posts.len() / 2];
+    Ok(PerDatagram { fixed: few - each * FEW as f64, each, post, lock: 0.0 })
 }
 
 /// Takes from this system's completion port.
 fn port(core: usize) -> Result<PerDatagram, Error> {
-    let (one, post) = port_taking(core, 1)?;
-    let (each, _) = port_taking(core, 1000)?;
-    Ok(PerDatagram { fixed: one - each, each, post })
+    let (one, post) = port_taking(core, 1, 1)?;
+    let (each, _) = port_taking(core, 1000, 1)?;
+    let (_, shared_post) = port_taking(core, 1, 2)?;
+    let lock = shared_post - post;
+    Ok(PerDatagram { fixed: one - each, each, post, lock })
 }
 
-/// What taking costs for each datagram, and posting it again, in takes of so many.
-fn port_taking(core: usize, most: usize) -> Result<(f64, f64), Error> {
+/// What taking costs for each datagram, and posting it again, in takes of so many from a port for so many threads.
+fn port_taking(core: usize, most: usize, threads: u32) -> Result<(f64, f64), Error> {
     let receives = 4096;
     let needs = port::Needs {
         payload: 1024,
@@ -607,8 +616,8 @@ fn port_taking(core: usize, most: usize) -> Result<(f64, f64), Error> {
         receives,
         sends: 0,
         packets: 0,
-        threads: 1,
-        concurrency: 1,
+        threads,
+        concurrency: threads,
     };
     let provider = port::Native { shape: Shape::BEST };
     let region = Region::new(provider.layout(&needs)?, receives, RegionOptions::default())?;

@@ -71,6 +71,7 @@ costs! {
     take: "A take from the completion port, whatever it brings.";
     take_each: "Each datagram that a take brings.";
     port_post: "Posting a receive at the completion port.";
+    port_lock: "A lock of a completion port that several threads share, which nobody else wants.";
     work_step: "One step of the work of `weir compare udp --work`.";
 }
 
@@ -202,6 +203,7 @@ pub(crate) const ROUND: Costs = Costs {
     take: 200.0,
     take_each: 450.0,
     port_post: 50.0,
+    port_lock: 15.0,
     work_step: 1.0,
 };
 

@@ -19,7 +19,7 @@ pub const DEVICE_QUEUE: u64 = 1000;
 /// Datagrams that come to a socket: a Poisson process, in trains.
 #[derive(Debug, Clone)]
 pub struct Traffic {
-    /// Datagrams a second.
+    /// Datagrams a second; 0 where a thread of the model sends them ([`Socket::arrive`]).
     pub per_s: f64,
     /// Datagrams that come at once.
     pub train: u32,
@@ -155,6 +155,21 @@ impl Socket {
         }
     }
 
+    /// So many datagrams come at once from a thread of the model. The socket has no other traffic.
+    pub fn arrive(&self, world: &World, datagrams: u32) {
+        let mut state = self.state.borrow_mut();
+        state.advance(world.now());
+        if state.next.is_none() {
+            (state.next, state.left) = (Some(world.now()), 0);
+        }
+        state.left += datagrams;
+        let is_due = state.alarm.is_none();
+        drop(state);
+        if is_due {
+            self.due(world);
+        }
+    }
+
     /// The account of all that came until now.
     pub fn account(&self, now: Time) -> Account {
         let mut state = self.state.borrow_mut();
@@ -200,7 +215,8 @@ impl SocketState {
             self.left -= 1;
             if self.left == 0 {
                 self.left = self.train;
-                self.next = Some(at + self.random.gap(self.mean_ps).round() as Time);
+                let goes_on = self.mean_ps.is_finite();
+                self.next = goes_on.then(|| at + self.random.gap(self.mean_ps).round() as Time);
             }
         }
     }

@@ -175,6 +175,8 @@ pub(super) struct Times {
     pub take: Time,
     pub take_each: Time,
     pub port_post: Time,
+    /// Of a port that threads share.
+    pub port_lock: LockCosts,
     pub handle: Time,
     pub moved: Time,
     pub lock: LockCosts,
@@ -212,6 +214,7 @@ impl Times {
             take: of_ns(costs.take),
             take_each: of_ns((costs.take_each - copied).max(0.0)),
             port_post: of_ns(costs.port_post),
+            port_lock: LockCosts { lock: of_ns(costs.port_lock), ..lock },
             handle: of_ns(costs.handle),
             moved: of_ns(costs.moved),
             lock,
@@ -377,9 +380,7 @@ pub(super) fn threads(design: Design, server: &Rc<Server>) -> Box<dyn FnMut(Thre
     match design {
         Design::Blocking => Box::new(plain::threads(server, waits, Call::One)),
         Design::BlockingBatch => Box::new(plain::threads(server, waits, batch)),
-        Design::Epoll => {
-            Box::new(plain::threads(server, drain(Epoll::default().drain), Call::One))
-        }
+        Design::Epoll => Box::new(plain::threads(server, drain(Epoll::default().drain), Call::One)),
         Design::EpollBatch => {
             Box::new(plain::threads(server, drain(EpollBatch::default().drain), batch))
         }

@@ -38,11 +38,7 @@ struct Receiver {
     call: Call,
 }
 
-pub(super) fn threads(
-    server: Rc<Server>,
-    waits: Waits,
-    call: Call,
-) -> impl FnMut(Thread) -> Does {
+pub(super) fn threads(server: Rc<Server>, waits: Waits, call: Call) -> impl FnMut(Thread) -> Does {
     let costs = LockCosts { spin: of_ns(LOOKS_FOR_NS), ..server.times.lock };
     let leaving = Rc::new(Lock::new(costs));
     move |thread| {
