@@ -149,6 +149,23 @@ fn sharding_scales_and_one_queue_does_not() {
     assert!(many.received_per_s > one.received_per_s && many.received_per_s < copying, "{many:?}");
 }
 
+/// A thread that has to make room while it has the lock of the socket gets it back to release it.
+#[test]
+fn threads_of_plain_designs_that_share_a_core_receive_as_much_as_one() {
+    for design in [Design::Blocking, Design::BlockingBatch, Design::Epoll, Design::EpollBatch] {
+        let course = |threads| Course {
+            threads,
+            competitors: 1,
+            shared_cores: 1,
+            train: 32,
+            datagrams: 200_000,
+            ..course(design, 2, 3e6)
+        };
+        let (one, two) = (simulate(&course(1), &ROUND), simulate(&course(2), &ROUND));
+        assert!(two.received_per_s > 0.8 * one.received_per_s, "{one:?} {two:?}");
+    }
+}
+
 #[test]
 fn few_flows_leave_shards_idle() {
     let few = Course { flows: 1, ..course(Design::RioSharded, 8, 1e8) };

@@ -5,13 +5,10 @@
 
 use super::{Does, Server};
 use crate::simulate::{
-    events::{Thread, Time, of_ns},
-    kernel::{Lock, LockCosts, Socket},
+    events::{Thread, Time},
+    kernel::{Lock, Socket},
 };
 use std::rc::Rc;
-
-/// The kernel's lock of a socket is one that nobody sleeps for: whoever wants it looks until it has it.
-const LOOKS_FOR_NS: f64 = 1e9;
 
 /// Where a thread waits.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +36,7 @@ struct Receiver {
 }
 
 pub(super) fn threads(server: Rc<Server>, waits: Waits, call: Call) -> impl FnMut(Thread) -> Does {
-    let costs = LockCosts { spin: of_ns(LOOKS_FOR_NS), ..server.times.lock };
-    let leaving = Rc::new(Lock::new(costs));
+    let leaving = Rc::new(Lock::new(server.times.lock));
     move |thread| {
         let (server, leaving) = (Rc::clone(&server), Rc::clone(&leaving));
         let socket = Rc::clone(&server.sockets[0]);
