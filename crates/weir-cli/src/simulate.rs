@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused() {
         for words in
-            [["--design", "epoll"], ["--copies", "nobody"], ["--load", "0"], ["-o", "model.xls"]]
+            [["--design", "select"], ["--copies", "nobody"], ["--load", "0"], ["-o", "model.xls"]]
         {
             assert!(plan_of(&words).is_err(), "{words:?}");
         }

@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Costs in round numbers.
-const COSTS: [(&str, f64); 22] = [
+const COSTS: [(&str, f64); 25] = [
     ("call", 100.0),
     ("clock", 25.0),
     ("lock", 15.0),
@@ -35,6 +35,8 @@ const COSTS: [(&str, f64); 22] = [
     ("moved", 100.0),
     ("receive", 500.0),
     ("receive_hold", 60.0),
+    ("receive_none", 150.0),
+    ("readiness", 250.0),
     ("dequeue", 150.0),
     ("dequeue_each", 350.0),
     ("completion", 40.0),
@@ -42,6 +44,7 @@ const COSTS: [(&str, f64); 22] = [
     ("take", 200.0),
     ("take_each", 450.0),
     ("port_post", 50.0),
+    ("port_lock", 15.0),
     ("work_step", 1.0),
 ];
 
@@ -97,7 +100,7 @@ fn the_same_costs_and_seed_give_the_same_document_which_has_what_its_schema_says
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     let rows = document["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 8 * 2 * 2 * 2);
+    assert_eq!(rows.len(), 11 * 2 * 2 * 2);
     for row in rows {
         let of = |name: &str| row[name].as_u64().unwrap();
         let kept = of("received") + of("lost_before_socket") + of("lost_at_socket") + of("waiting");
@@ -121,6 +124,11 @@ fn whatever_is_written_says_that_it_is_a_model() {
     let said_anyhow = text(&shown).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said_anyhow.contains("rio-hybrid receives more than port and port-batch"));
     assert!(said_anyhow.contains("buffered") && said_anyhow.contains("rio-hybrid-reader"));
+    assert!(
+        ["blocking-batch", "epoll", "epoll-batch"]
+            .iter()
+            .all(|design| said_anyhow.contains(design))
+    );
     let longest = text(&shown).lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(100), "{}", text(&shown));
     let read = |path: &str| std::fs::read_to_string(path).unwrap();

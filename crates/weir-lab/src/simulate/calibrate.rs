@@ -28,6 +28,7 @@ use weir::{
         self, Completion as PortCompletion, Key, Port as _, Provider as _, Shape, Taken,
         Worker as _,
     },
+    readiness::{Epoll, Trigger},
     rio::{
         self, Batch, CompletionQueue as _, HandOver, Opened as _, RequestQueue as _,
         batch::PlainSockets,
@@ -162,6 +163,21 @@ fn measure(basic: Measured, first: usize, last: usize) -> Result<Table, Error> {
         2.0 * lock + moved,
         "assumed: two locks, and the end of the queue from another core",
     );
+    found.add(
+        "receive_none",
+        receive_none_ns(&socket),
+        "a call for a datagram where there is none, 1000 in a row",
+    );
+    match Epoll::availability() {
+        Ok(()) => found.add(
+            "readiness",
+            readiness_ns(&socket, &sender)?,
+            "a wait of epoll on a socket that has a datagram, 1000 in a row",
+        ),
+        Err(_) => {
+            found.add("readiness", call, "assumed: as a system call, since there is no epoll")
+        }
+    };
     let rio = rio(last)?;
     let how =
         &format!("{MANY} and {FEW} datagrams of {DATAGRAM_BYTES} bytes on provider batch, {from}");
@@ -188,6 +204,9 @@ fn measure(basic: Measured, first: usize, last: usize) -> Result<Table, Error> {
     );
     found.add("take_each", port.each, &format!("{how}: in takes of many, for each"));
     found.add("port_post", port.post, &format!("{how}: posting their receives again, for each"));
+    let how =
+        format!("{how}: posting at a port for two threads, for each, less posting at one for one");
+    found.add("port_lock", port.lock, &how);
     Ok(Table(found.0))
 }
 
@@ -444,6 +463,31 @@ fn receive_ns(socket: &DatagramSocket, sender: &Sender) -> Result<f64, Error> {
     })
 }
 
+/// Asks a socket that is empty.
+fn receive_none_ns(socket: &DatagramSocket) -> f64 {
+    let (mut buffer, counters) = ([0; 1024], Counters::default());
+    per_step(1000, || drop(black_box(socket.receive(&mut buffer, Mode::Try, &counters))))
+}
+
+/// Waits for what is there already.
+fn readiness_ns(socket: &DatagramSocket, sender: &Sender) -> Result<f64, Error> {
+    let mut set = Epoll::new(1, Trigger::Level)?;
+    set.add(socket, 0)?;
+    let counters = Counters::default();
+    sender.send(1)?;
+    let until = Instant::now() + LIMIT;
+    let ns = bursts(until, || {
+        let begun = Instant::now();
+        for _ in 0..1000 {
+            set.wait(Some(LIMIT), &counters)
+                .map_err(|e| Error::io("waiting for what was sent", e))?;
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / 1000.0)
+    })?;
+    drain(socket, &mut [0; 1024], &counters, 1, until)?;
+    Ok(ns)
+}
+
 fn drain(
     socket: &DatagramSocket,
     buffer: &mut [u8],
@@ -485,11 +529,12 @@ fn in_time(until: Instant) -> Result<(), Error> {
     Err(Error::io("measuring what datagrams cost", late))
 }
 
-/// What a call costs whatever it brings, what each datagram costs, and posting its memory again.
+/// What a call costs whatever it brings, what each datagram costs, posting its memory again, and a lock that threads share.
 struct PerDatagram {
     fixed: f64,
     each: f64,
     post: f64,
+    lock: f64,
 }
 
 /// Dequeues on plain sockets, which every system has.
@@ -549,18 +594,21 @@ fn rio(core: usize) -> Result<PerDatagram, Error> {
     let _ = completions.stop(requests, Instant::now() + Duration::from_secs(1));
     posts.sort_by(f64::total_cmp);
     let each = ((many - few) / (MANY - FEW) as f64).max(0.0);
-    Ok(PerDatagram { fixed: few - each * FEW as f64, each, post: posts[posts.len() / 2] })
+    let post = posts[posts.len() / 2];
+    Ok(PerDatagram { fixed: few - each * FEW as f64, each, post, lock: 0.0 })
 }
 
 /// Takes from this system's completion port.
 fn port(core: usize) -> Result<PerDatagram, Error> {
-    let (one, post) = port_taking(core, 1)?;
-    let (each, _) = port_taking(core, 1000)?;
-    Ok(PerDatagram { fixed: one - each, each, post })
+    let (one, post) = port_taking(core, 1, 1)?;
+    let (each, _) = port_taking(core, 1000, 1)?;
+    let (_, shared_post) = port_taking(core, 1, 2)?;
+    let lock = shared_post - post;
+    Ok(PerDatagram { fixed: one - each, each, post, lock })
 }
 
-/// What taking costs for each datagram, and posting it again, in takes of so many.
-fn port_taking(core: usize, most: usize) -> Result<(f64, f64), Error> {
+/// What taking costs for each datagram, and posting it again, in takes of so many from a port for so many threads.
+fn port_taking(core: usize, most: usize, threads: u32) -> Result<(f64, f64), Error> {
     let receives = 4096;
     let needs = port::Needs {
         payload: 1024,
@@ -568,8 +616,8 @@ fn port_taking(core: usize, most: usize) -> Result<(f64, f64), Error> {
         receives,
         sends: 0,
         packets: 0,
-        threads: 1,
-        concurrency: 1,
+        threads,
+        concurrency: threads,
     };
     let provider = port::Native { shape: Shape::BEST };
     let region = Region::new(provider.layout(&needs)?, receives, RegionOptions::default())?;

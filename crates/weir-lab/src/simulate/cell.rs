@@ -31,6 +31,8 @@ pub struct Course {
     pub threads: usize,
     /// Threads of other programs that always run and share the cores.
     pub competitors: usize,
+    /// These threads send the datagrams, and only while they have a core. `per_s` is what they send if they always have one.
+    pub competitors_send: bool,
     /// On how many of the cores they run, and no others; 0 for all.
     pub shared_cores: usize,
     /// Datagrams that come in a second.
@@ -47,6 +49,10 @@ pub struct Course {
     pub buffer: usize,
     /// Most datagrams of one dequeue.
     pub dequeue_max: usize,
+    /// Most datagrams of one call of the designs on plain sockets that receive batches.
+    pub batch: usize,
+    /// Most datagrams that these receive for one wake-up where they wait for readiness; 0 for the design's own number.
+    pub drain: usize,
     /// Datagrams in one dequeue at which the hybrid lets another thread join.
     pub threshold: u64,
     /// How long the hybrid polls after the last datagram, in microseconds.
@@ -66,6 +72,7 @@ impl Default for Course {
             cores: 1,
             threads: 0,
             competitors: 0,
+            competitors_send: false,
             shared_cores: 0,
             per_s: 1e6,
             train: 1,
@@ -74,6 +81,8 @@ impl Default for Course {
             shared_work_ns: 0.0,
             buffer: 16_384,
             dequeue_max: 1000,
+            batch: weir::udp::BlockingBatch::default().batch as usize,
+            drain: 0,
             threshold: 666,
             spin_us: 50.0,
             datagrams: 20_000,
@@ -132,6 +141,11 @@ impl Course {
             return refuse(format!(
                 "a threshold of {threshold} is not reached by dequeues of at most {dequeue_max}"
             ));
+        }
+        if !(1..=1024).contains(&self.batch) || self.drain > 65_536 {
+            return refuse(
+                "a call receives 1 to 1024 datagrams, and a wake-up at most 65,536".into(),
+            );
         }
         if !(1..=65_536).contains(&self.train) || !(1..=1_000_000).contains(&self.flows) {
             return refuse("a train is 1 to 65,536 datagrams, and flows are 1 to 1,000,000".into());
@@ -232,11 +246,13 @@ pub fn simulate(course: &Course, costs: &Costs) -> Row {
         switch: of_ns(costs.switch),
         slice: of_ns(costs.slice),
     };
-    let sockets = sockets(course, costs, threads);
+    let (sockets, flows) = sockets(course, costs, threads);
     let numbers = Numbers {
         threads,
         concurrency: course.cores as u32,
         dequeue_max: course.dequeue_max,
+        batch: course.batch,
+        drain: course.drain,
         threshold: course.threshold,
         spin: of_ns(course.spin_us * 1000.0),
         copies: course.copies,
@@ -262,7 +278,10 @@ pub fn simulate(course: &Course, costs: &Costs) -> Row {
         if course.shared_cores > 0 {
             thread.bind(course.cores - course.shared_cores..course.cores);
         }
-        Box::pin(compete(thread)) as Pin<Box<dyn Future<Output = ()>>>
+        match course.competitors_send {
+            true => Box::pin(send(thread, sockets.clone(), flows.clone(), *course)),
+            false => Box::pin(compete(thread)) as Pin<Box<dyn Future<Output = ()>>>,
+        }
     };
     let ended = run(&world, &sockets, all + course.competitors, start, until, MOST_EVENTS);
     let account = together(&sockets, world.now());
@@ -288,8 +307,26 @@ async fn compete(thread: Thread) {
     }
 }
 
-/// The sockets, each with its share of the flows.
-fn sockets(course: &Course, costs: &Costs, threads: usize) -> Vec<Rc<Socket>> {
+/// A generator among them: it sends a train to the socket of a flow, then the next. A train takes a tenth more or less.
+async fn send(thread: Thread, sockets: Vec<Rc<Socket>>, flows: Vec<u32>, course: Course) {
+    let mut random = Random::seeded(course.seed ^ thread.number() as u64);
+    let each_ns = 1e9 * course.competitors as f64 / course.per_s;
+    let train_ns = each_ns * f64::from(course.train);
+    loop {
+        thread.run(of_ns(train_ns * (0.9 + 0.2 * random.share()))).await;
+        let mut flow = random.below(course.flows as usize) as u32;
+        let of_flow = |&&of: &&u32| {
+            let is_before = flow >= of;
+            flow = flow.saturating_sub(of);
+            is_before
+        };
+        let socket = flows.iter().take_while(of_flow).count();
+        sockets[socket].arrive(thread.world(), course.train);
+    }
+}
+
+/// The sockets, and how many of the flows each has.
+fn sockets(course: &Course, costs: &Costs, threads: usize) -> (Vec<Rc<Socket>>, Vec<u32>) {
     let count = course.design.sockets(threads);
     let mut random = Random::seeded(course.seed);
     let mut flows = vec![0u32; count];
@@ -303,10 +340,11 @@ fn sockets(course: &Course, costs: &Costs, threads: usize) -> Vec<Rc<Socket>> {
     let socket = |(number, flows): (usize, u32)| {
         let share = f64::from(flows) / f64::from(course.flows);
         let seed = random.next_u64();
-        let traffic = Traffic { per_s: course.per_s * share, train: course.train, seed };
+        let per_s = if course.competitors_send { 0.0 } else { course.per_s * share };
+        let traffic = Traffic { per_s, train: course.train, seed };
         Rc::new(Socket::new(number, &traffic, of_ns(costs.enqueue), most))
     };
-    flows.into_iter().enumerate().map(socket).collect()
+    (flows.iter().copied().enumerate().map(socket).collect(), flows)
 }
 
 fn together(sockets: &[Rc<Socket>], now: Time) -> Account {

@@ -62,6 +62,8 @@ costs! {
     moved: "A datagram's memory to a core that did not have it last.";
     receive: "Receiving one datagram with a call of its own.";
     receive_hold: "The part of a receive in which the socket serves nobody else.";
+    receive_none: "A call for a datagram that finds none.";
+    readiness: "Waiting for readiness where a socket is ready.";
     dequeue: "A dequeue of registered I/O, whatever it brings.";
     dequeue_each: "Each datagram that a dequeue brings.";
     completion: "The same where the network stack has copied it already, as with RIO and AF_XDP.";
@@ -69,6 +71,7 @@ costs! {
     take: "A take from the completion port, whatever it brings.";
     take_each: "Each datagram that a take brings.";
     port_post: "Posting a receive at the completion port.";
+    port_lock: "A lock of a completion port that several threads share, which nobody else wants.";
     work_step: "One step of the work of `weir compare udp --work`.";
 }
 
@@ -191,6 +194,8 @@ pub(crate) const ROUND: Costs = Costs {
     moved: 100.0,
     receive: 500.0,
     receive_hold: 60.0,
+    receive_none: 150.0,
+    readiness: 250.0,
     dequeue: 150.0,
     dequeue_each: 350.0,
     completion: 40.0,
@@ -198,6 +203,7 @@ pub(crate) const ROUND: Costs = Costs {
     take: 200.0,
     take_each: 450.0,
     port_post: 50.0,
+    port_lock: 15.0,
     work_step: 1.0,
 };
 

@@ -19,7 +19,7 @@ pub const DEVICE_QUEUE: u64 = 1000;
 /// Datagrams that come to a socket: a Poisson process, in trains.
 #[derive(Debug, Clone)]
 pub struct Traffic {
-    /// Datagrams a second.
+    /// Datagrams a second; 0 where a thread of the model sends them ([`Socket::arrive`]).
     pub per_s: f64,
     /// Datagrams that come at once.
     pub train: u32,
@@ -62,8 +62,10 @@ struct SocketState {
     /// When each that waits came.
     queue: VecDeque<Time>,
     account: Account,
-    /// Threads that wait, the first in front.
+    /// Threads that wait, the first in front: what comes wakes one.
     waiting: VecDeque<usize>,
+    /// Threads that watch: it wakes all of them.
+    watching: Vec<usize>,
     alarm: Option<Time>,
 }
 
@@ -86,6 +88,7 @@ impl Socket {
             queue: VecDeque::new(),
             account: Account::default(),
             waiting: VecDeque::new(),
+            watching: Vec::new(),
             alarm: None,
         };
         Self { state: RefCell::new(state), number }
@@ -128,15 +131,42 @@ impl Socket {
         self.state.borrow_mut().waiting.retain(|&of| of != thread.number());
     }
 
+    /// The same, but the next that comes wakes all that watch.
+    pub async fn watch(&self, thread: &Thread) {
+        let world = thread.world();
+        if self.is_ready(world.now()) {
+            return;
+        }
+        self.state.borrow_mut().watching.push(thread.number());
+        self.set_alarm(world);
+        thread.sleep().await;
+        self.state.borrow_mut().watching.retain(|&of| of != thread.number());
+    }
+
     fn set_alarm(&self, world: &World) {
         let mut state = self.state.borrow_mut();
-        if state.waiting.is_empty() || state.alarm.is_some() {
+        if state.waiting.is_empty() && state.watching.is_empty() || state.alarm.is_some() {
             return;
         }
         if let Some(next) = state.next_in_queue() {
             state.alarm = Some(next);
             drop(state);
             world.alarm_at(next, self.number);
+        }
+    }
+
+    /// So many datagrams come at once from a thread of the model. The socket has no other traffic.
+    pub fn arrive(&self, world: &World, datagrams: u32) {
+        let mut state = self.state.borrow_mut();
+        state.advance(world.now());
+        if state.next.is_none() {
+            (state.next, state.left) = (Some(world.now()), 0);
+        }
+        state.left += datagrams;
+        let is_due = state.alarm.is_none();
+        drop(state);
+        if is_due {
+            self.due(world);
         }
     }
 
@@ -149,16 +179,18 @@ impl Socket {
 }
 
 impl Alarm for Socket {
-    /// A datagram came: whoever waited longest is woken.
+    /// A datagram came: all that watch are woken, and whoever waited longest.
     fn due(&self, world: &World) {
         let mut state = self.state.borrow_mut();
         state.alarm = None;
         state.advance(world.now());
-        let woken = if state.queue.is_empty() { None } else { state.waiting.pop_front() };
-        drop(state);
-        if let Some(thread) = woken {
-            world.wake(thread);
+        let mut woken = vec![];
+        if !state.queue.is_empty() {
+            woken.append(&mut state.watching);
+            woken.extend(state.waiting.pop_front());
         }
+        drop(state);
+        woken.into_iter().for_each(|thread| world.wake(thread));
         self.set_alarm(world);
     }
 }
@@ -183,7 +215,8 @@ impl SocketState {
             self.left -= 1;
             if self.left == 0 {
                 self.left = self.train;
-                self.next = Some(at + self.random.gap(self.mean_ps).round() as Time);
+                let goes_on = self.mean_ps.is_finite();
+                self.next = goes_on.then(|| at + self.random.gap(self.mean_ps).round() as Time);
             }
         }
     }

@@ -25,9 +25,13 @@ fn one_thread_on_one_core_is_as_fast_as_its_datagrams_cost() {
     let Costs { receive, handle, dequeue, dequeue_each, post, take, take_each, port_post, .. } =
         ROUND;
     let batch = 1000.0;
+    let call = dequeue / 32.0 + dequeue_each + handle;
     let rio = dequeue / batch + dequeue_each + handle + post;
     for (design, ns) in [
         (Design::Blocking, receive + handle),
+        (Design::BlockingBatch, call),
+        (Design::Epoll, ROUND.readiness / 64.0 + receive + handle),
+        (Design::EpollBatch, ROUND.readiness / 256.0 + call),
         (Design::Port, take + take_each + handle + port_post),
         (Design::PortBatch, take / batch + take_each + handle + port_post),
         (Design::RioHybrid, rio),
@@ -83,6 +87,58 @@ fn a_slow_load_is_received_whole_by_every_design_on_any_number_of_cores() {
     }
 }
 
+/// Where each has a core to itself: of threads that wait in a call a datagram wakes one, of those that wait with epoll
+/// all, and the others do nothing but look.
+#[test]
+fn a_datagram_wakes_one_thread_in_a_call_and_all_with_epoll() {
+    let cpu = |design: Design, threads: usize| {
+        let course = Course { threads, ..course(design, 8, 10_000.0) };
+        simulate(&course, &ROUND).cpu_ns_per_datagram.unwrap()
+    };
+    for (in_a_call, with_epoll) in
+        [(Design::Blocking, Design::Epoll), (Design::BlockingBatch, Design::EpollBatch)]
+    {
+        // The lock of the socket, which one thread has for itself, and now and then a datagram that comes with another.
+        let more = cpu(in_a_call, 8) - cpu(in_a_call, 1);
+        assert!(more < 0.25 * ROUND.switch, "{in_a_call:?}: {more} ns");
+        let more = cpu(with_epoll, 8) - cpu(with_epoll, 1);
+        assert!(more > 6.5 * ROUND.switch, "{with_epoll:?}: {more} ns");
+    }
+}
+
+#[test]
+fn a_batch_is_what_a_call_brings_and_with_epoll_one_by_one_what_a_wake_up_does() {
+    let batch = |design, change: fn(&mut Course)| {
+        let mut course = course(design, 1, 2e7);
+        change(&mut course);
+        simulate(&course, &ROUND).batch_p50
+    };
+    for (design, most) in [
+        (Design::Blocking, 1),
+        (Design::BlockingBatch, 32),
+        (Design::Epoll, 64),
+        (Design::EpollBatch, 32),
+    ] {
+        assert_eq!(batch(design, |_| ()), Some(most), "{design:?}");
+    }
+    assert_eq!(batch(Design::BlockingBatch, |course| course.batch = 7), Some(7));
+    assert_eq!(batch(Design::Epoll, |course| course.drain = 5), Some(5));
+}
+
+/// The threads of these designs share nothing but the socket: each copies for itself.
+#[test]
+fn plain_designs_scale_until_the_lock_of_the_socket_is_what_they_wait_for() {
+    for design in [Design::Blocking, Design::BlockingBatch, Design::Epoll, Design::EpollBatch] {
+        let (one, four) = (row(design, 1, 1e8), row(design, 4, 1e8));
+        let times = four.received_per_s / one.received_per_s;
+        assert!(times > 2.5 && times < 4.0, "{design:?}: {times}");
+        let bound = 1e9 / (ROUND.receive_hold + ROUND.lock + ROUND.hop);
+        let most = row(design, 64, 1e8).received_per_s;
+        // A thread that has the lock twice in a row has no cache line to fetch.
+        assert!(most > four.received_per_s && most < 1.2 * bound, "{design:?}: {most}");
+    }
+}
+
 #[test]
 fn sharding_scales_and_one_queue_does_not() {
     let (one, many) = (row(Design::RioSharded, 1, 1e8), row(Design::RioSharded, 8, 1e8));
@@ -91,6 +147,23 @@ fn sharding_scales_and_one_queue_does_not() {
     let (one, many) = (row(Design::RioHybrid, 1, 1e8), row(Design::RioHybrid, 8, 1e8));
     let copying = 1e9 / ROUND.dequeue_each;
     assert!(many.received_per_s > one.received_per_s && many.received_per_s < copying, "{many:?}");
+}
+
+/// A thread that has to make room while it has the lock of the socket gets it back to release it.
+#[test]
+fn threads_of_plain_designs_that_share_a_core_receive_as_much_as_one() {
+    for design in [Design::Blocking, Design::BlockingBatch, Design::Epoll, Design::EpollBatch] {
+        let course = |threads| Course {
+            threads,
+            competitors: 1,
+            shared_cores: 1,
+            train: 32,
+            datagrams: 200_000,
+            ..course(design, 2, 3e6)
+        };
+        let (one, two) = (simulate(&course(1), &ROUND), simulate(&course(2), &ROUND));
+        assert!(two.received_per_s > 0.8 * one.received_per_s, "{one:?} {two:?}");
+    }
 }
 
 #[test]
@@ -184,6 +257,29 @@ fn threads_of_a_port_that_share_a_core_go_on_without_waking_each_other() {
         assert!(row.received_per_s > 0.9 * alone.received_per_s, "seed {seed}: {row:?}");
         assert_eq!(row.threads_active, 2, "seed {seed}");
     }
+}
+
+/// A generator that gives its core to a thread of the server sends nothing meanwhile.
+#[test]
+fn a_generator_sends_while_it_has_a_core() {
+    let shared = |cores: usize| {
+        let course = Course {
+            threads: 1,
+            competitors: 1,
+            competitors_send: true,
+            shared_cores: 1,
+            train: 32,
+            own_work_ns: 200.0,
+            datagrams: 200_000,
+            ..course(Design::BlockingBatch, cores, 2e6)
+        };
+        let row = simulate(&course, &ROUND);
+        (row.arrived as f64 / row.simulated_ms * 1000.0, row)
+    };
+    let (sent, of_two) = shared(2);
+    assert!(near(sent, 2e6, 0.02) && of_two.lost_percent > 0.0, "{sent}: {of_two:?}");
+    let (sent, of_one) = shared(1);
+    assert!(sent < 1.4e6 && of_one.received_per_s < 1.4e6, "{sent}: {of_one:?}");
 }
 
 #[test]

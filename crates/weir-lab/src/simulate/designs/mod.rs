@@ -10,13 +10,21 @@ use super::{
     events::{Thread, Time, of_ns},
     kernel::{Lock, LockCosts, Socket},
 };
+use plain::{Call, Waits};
 use std::{cell::RefCell, future::Future, pin::Pin, rc::Rc};
+use weir::udp::{Epoll, EpollBatch};
 
 /// A design that is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Design {
     /// `blocking`: a call for each datagram, by several threads on one socket.
     Blocking,
+    /// `blocking-batch`: a call for each batch.
+    BlockingBatch,
+    /// `epoll`: the same calls as `blocking`, once readiness was told.
+    Epoll,
+    /// `epoll-batch`.
+    EpollBatch,
     /// `port`.
     Port,
     /// `port-batch`.
@@ -35,8 +43,11 @@ pub enum Design {
 
 impl Design {
     /// All of them, simple ones first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Blocking,
+        Self::BlockingBatch,
+        Self::Epoll,
+        Self::EpollBatch,
         Self::Port,
         Self::PortBatch,
         Self::RioPort,
@@ -50,6 +61,9 @@ impl Design {
     pub fn name(self) -> &'static str {
         match self {
             Self::Blocking => "blocking",
+            Self::BlockingBatch => "blocking-batch",
+            Self::Epoll => "epoll",
+            Self::EpollBatch => "epoll-batch",
             Self::Port => "port",
             Self::PortBatch => "port-batch",
             Self::RioPort => "rio-port",
@@ -67,7 +81,12 @@ impl Design {
 
     /// Whether it is on registered I/O.
     pub fn is_rio(self) -> bool {
-        !matches!(self, Self::Blocking | Self::Port | Self::PortBatch)
+        !self.is_plain() && !matches!(self, Self::Port | Self::PortBatch)
+    }
+
+    /// Whether its threads call a socket, each for itself.
+    pub(super) fn is_plain(self) -> bool {
+        matches!(self, Self::Blocking | Self::BlockingBatch | Self::Epoll | Self::EpollBatch)
     }
 
     /// Whether a thread besides those that handle datagrams posts their slices.
@@ -123,6 +142,10 @@ pub struct Numbers {
     pub concurrency: u32,
     /// Most datagrams of one dequeue, or take.
     pub dequeue_max: usize,
+    /// Most datagrams of one call that receives a batch.
+    pub batch: usize,
+    /// Most datagrams that are received for one wake-up; 0 for the design's own number.
+    pub drain: usize,
     /// Datagrams in one dequeue at which the hybrid lets another thread join.
     pub threshold: u64,
     /// How long the hybrid polls after the last datagram.
@@ -141,12 +164,19 @@ pub(super) struct Times {
     pub switch: Time,
     pub receive: Time,
     pub receive_hold: Time,
+    pub receive_none: Time,
+    pub readiness: Time,
+    /// A call that receives a batch, and each datagram of it.
+    pub batch: Time,
+    pub batch_each: Time,
     pub dequeue: Time,
     pub dequeue_each: Time,
     pub post: Time,
     pub take: Time,
     pub take_each: Time,
     pub port_post: Time,
+    /// Of a port that threads share.
+    pub port_lock: LockCosts,
     pub handle: Time,
     pub moved: Time,
     pub lock: LockCosts,
@@ -173,12 +203,18 @@ impl Times {
             switch: of_ns(costs.switch),
             receive: of_ns(costs.receive),
             receive_hold: of_ns(costs.receive_hold),
+            receive_none: of_ns(costs.receive_none),
+            readiness: of_ns(costs.readiness),
+            // A dequeue on plain sockets is such a call, and copies whoever else could.
+            batch: of_ns(costs.dequeue),
+            batch_each: of_ns(costs.dequeue_each),
             dequeue: of_ns(costs.dequeue),
             dequeue_each: of_ns(costs.dequeue_each - copied),
             post: of_ns(costs.post),
             take: of_ns(costs.take),
             take_each: of_ns((costs.take_each - copied).max(0.0)),
             port_post: of_ns(costs.port_post),
+            port_lock: LockCosts { lock: of_ns(costs.port_lock), ..lock },
             handle: of_ns(costs.handle),
             moved: of_ns(costs.moved),
             lock,
@@ -249,14 +285,17 @@ impl Server {
         })
     }
 
-    /// Handles what came, one datagram after the other. `each` is what a datagram costs besides.
+    /// Handles a batch, one datagram after the other. `each` is what a datagram costs besides.
     async fn handle(&self, thread: &Thread, batch: &[Time], each: Time) {
+        self.note_batch(thread, batch.len());
+        self.handle_each(thread, batch, each).await;
+    }
+
+    /// The same for a part of a batch.
+    async fn handle_each(&self, thread: &Thread, batch: &[Time], each: Time) {
         let each = each + self.times.handle;
-        let begun = thread.world().now();
-        // A shard has a thread of its own.
-        let socket = if self.sockets.len() > 1 { thread.number() } else { 0 };
-        self.note_batch(socket, begun, batch);
         if self.work == 0 {
+            let begun = thread.world().now();
             for (number, came) in (1..).zip(batch) {
                 self.note(thread, *came, begun + each * number);
             }
@@ -274,10 +313,13 @@ impl Server {
         }
     }
 
-    fn note_batch(&self, socket: usize, now: Time, batch: &[Time]) {
+    fn note_batch(&self, thread: &Thread, datagrams: usize) {
+        let now = thread.world().now();
+        // A shard has a thread of its own.
+        let socket = if self.sockets.len() > 1 { thread.number() } else { 0 };
         let mut noted = self.noted.borrow_mut();
-        if now >= noted.from && !batch.is_empty() {
-            noted.batches.push(batch.len() as u32);
+        if now >= noted.from && datagrams > 0 {
+            noted.batches.push(datagrams as u32);
             let taken = &mut noted.taken[socket];
             if taken.batches == 0 {
                 taken.span.0 = now;
@@ -285,7 +327,7 @@ impl Server {
             taken.span.1 = now;
             taken.batches += 1;
             taken.before += taken.last;
-            taken.last = batch.len() as u64;
+            taken.last = datagrams as u64;
         }
     }
 
@@ -312,6 +354,16 @@ impl Server {
             socket.wait(thread).await;
         }
     }
+
+    /// Sleeps until a socket is ready, in a set of the thread's own: what comes wakes all that do. One that finds the
+    /// socket empty again sleeps on in the same call.
+    async fn watch(&self, thread: &Thread, socket: &Socket) {
+        thread.run(self.times.readiness).await;
+        while !socket.is_ready(thread.world().now()) {
+            thread.run(self.times.switch).await;
+            socket.watch(thread).await;
+        }
+    }
 }
 
 /// What a thread of a design does until the end.
@@ -320,13 +372,20 @@ pub(super) type Does = Pin<Box<dyn Future<Output = ()>>>;
 /// The threads of a design.
 pub(super) fn threads(design: Design, server: &Rc<Server>) -> Box<dyn FnMut(Thread) -> Does> {
     let server = Rc::clone(server);
+    let Numbers { dequeue_max, batch, drain, .. } = server.numbers;
+    let drain = |of_design: u32| Waits::ForReadiness {
+        drain: if drain == 0 { of_design as usize } else { drain },
+    };
+    let (waits, batch) = (Waits::InCall, Call::Batch(batch));
     match design {
-        Design::Blocking => Box::new(plain::blocking(server)),
-        Design::Port => Box::new(port::threads(server, 1)),
-        Design::PortBatch => {
-            let batch = server.numbers.dequeue_max;
-            Box::new(port::threads(server, batch))
+        Design::Blocking => Box::new(plain::threads(server, waits, Call::One)),
+        Design::BlockingBatch => Box::new(plain::threads(server, waits, batch)),
+        Design::Epoll => Box::new(plain::threads(server, drain(Epoll::default().drain), Call::One)),
+        Design::EpollBatch => {
+            Box::new(plain::threads(server, drain(EpollBatch::default().drain), batch))
         }
+        Design::Port => Box::new(port::threads(server, 1)),
+        Design::PortBatch => Box::new(port::threads(server, dequeue_max)),
         Design::RioSharded => Box::new(rio::sharded(server)),
         Design::RioPort => Box::new(rio::sharing(server, rio::Holding::Never, false)),
         Design::RioReader => Box::new(rio::sharing(server, rio::Holding::Never, true)),

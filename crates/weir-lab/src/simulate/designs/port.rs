@@ -57,7 +57,7 @@ impl Receives {
 
 pub(super) fn threads(server: Rc<Server>, batch: usize) -> impl FnMut(Thread) -> Does {
     let numbers = server.numbers;
-    let lock = || Lock::new(server.times.lock);
+    let lock = || Lock::new(server.times.port_lock);
     let shape = Shape::BEST;
     let port = Rc::new(Port {
         socket: Rc::clone(&server.sockets[0]),

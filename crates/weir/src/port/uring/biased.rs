@@ -85,7 +85,8 @@ impl<T> Biased<T> {
     /// is on.
     pub fn lock(&self) -> Guard<'_, T> {
         let mutex = self.mutex();
-        if *mutex == Some(thread::current().id()) {
+        // Who the calling thread is takes as long to find out as the mutex: it is asked only where somebody may be the owner.
+        if mutex.is_some_and(|owner| owner == thread::current().id()) {
             // The owner itself: what keeps others out is the mutex.
             assert!(!self.inside.load(Ordering::Relaxed), "it is inside already");
             return Guard { lock: self, mutex: Some(mutex), stays: PhantomData };
