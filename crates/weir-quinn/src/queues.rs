@@ -36,6 +36,11 @@ pub(crate) const PER_DEQUEUE: u32 = 128;
 /// Datagrams that gather at most before they are handed to the kernel: as many as leave as one.
 const MOST_GATHERED: usize = 64;
 
+/// What is sent so long after the kernel was given something leaves at once, with what has gathered, and after that fewer gather at
+/// first: the peer has something to do meanwhile. Else both ends of a connection with many requests would work in turns,
+/// each waiting for the other.
+const GATHERS_FOR: Duration = Duration::from_micros(50);
+
 /// So many datagrams are worth another turn of the tasks before they leave: as many as quinn hands over at a time.
 const MUCH: usize = 10;
 
@@ -143,6 +148,10 @@ struct Sending<Rq> {
     requests: Option<Rq>,
     /// Datagrams posted and not committed.
     gathered: usize,
+    /// How many gather before they are handed to the kernel.
+    enough: usize,
+    /// When sends were committed last.
+    committed: Instant,
     /// Receives posted and not committed.
     reposted: usize,
     /// Whether some have gathered since the flusher last looked.
@@ -241,6 +250,8 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         let sending = Sending {
             requests: Some(requests),
             gathered: 0,
+            enough: MUCH,
+            committed: Instant::now(),
             reposted: 0,
             fresh: false,
             scheduled: false,
@@ -351,6 +362,12 @@ impl<Cq: CompletionQueue> Queues<Cq> {
 
     fn commit(&self, sending: &mut Sending<Cq::Rq>) -> io::Result<()> {
         let Some(requests) = &mut sending.requests else { return Err(is_over()) };
+        if sending.gathered > 0 {
+            let now = Instant::now();
+            let paused = now.saturating_duration_since(sending.committed) >= GATHERS_FOR;
+            sending.enough = if paused { 2 * MUCH } else { MOST_GATHERED.min(2 * sending.enough) };
+            sending.committed = now;
+        }
         (sending.gathered, sending.reposted) = (0, 0);
         requests.commit(&self.sent)
     }
@@ -710,7 +727,10 @@ where
         }
         sending.gathered += span.datagrams();
         sending.fresh = true;
-        if self.settings.sends == Sends::AtOnce || sending.gathered >= MOST_GATHERED {
+        if self.settings.sends == Sends::AtOnce
+            || sending.gathered >= sending.enough
+            || sending.committed.elapsed() >= GATHERS_FOR
+        {
             return self.commit_and_watch(sending);
         }
         let flusher = match mem::replace(&mut sending.scheduled, true) {
