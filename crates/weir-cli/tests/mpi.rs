@@ -658,18 +658,20 @@ mod ranks {
             assert!(output.status.success(), "{words:?}: {}", errors(&output));
         }
 
-        /// Waits until each of these hosts has sent datagrams.
-        fn send_datagrams(&self, numbers: &[usize]) {
+        /// Waits until each of these hosts has sent something of this kind, by its count in /proc/net/snmp: a line, and
+        /// which word of that.
+        fn send(&self, (line, word): (&str, usize), numbers: &[usize]) {
             let sent = |number: &usize| {
                 let counts =
                     self.at(*number, &["cat", "/proc/net/snmp"]).output().expect("ip runs");
                 let counts = String::from_utf8_lossy(&counts.stdout).into_owned();
-                // Below the names of the counts; the fourth is of datagrams that were sent.
-                let udp = counts.lines().filter(|line| line.starts_with("Udp:")).nth(1);
-                let sent = udp.and_then(|udp| udp.split_whitespace().nth(4)?.parse::<u64>().ok());
-                sent.unwrap_or(0)
+                // Below the names of the counts.
+                let counts = counts.lines().filter(|counts| counts.starts_with(line)).nth(1);
+                let sent =
+                    counts.and_then(|counts| counts.split_whitespace().nth(word)?.parse().ok());
+                sent.unwrap_or(0_u64)
             };
-            until("datagrams of each host", || numbers.iter().all(|number| sent(number) > 10));
+            until("what each host sends", || numbers.iter().all(|number| sent(number) > 10));
         }
 
         /// Waits until no process runs on any of these hosts.
@@ -871,17 +873,34 @@ mod ranks {
         drop(server);
     }
 
-    /// A flood of generators on three hosts of which the second is lost in the middle, by this.
-    fn loses_the_second_host(lose: fn(u32), how: &str) {
+    /// What sends a minute long, and by which count that is seen.
+    #[derive(Clone, Copy)]
+    enum Sends {
+        Datagrams,
+        Messages,
+    }
+
+    /// Generators on three hosts of which the second is lost in the middle, by this.
+    fn loses_the_second_host(sends: Sends, lose: fn(u32), how: &str) {
         if !is_here() {
             return;
         }
         let Some(hosts) = Hosts::make() else { return };
-        let server = serve_udp(&hosts);
-        let flood = ["flood", SERVER, "--control", "5200", "--pps", "300", "-t", "60"];
-        let flood = [&flood[..], &["--any-pace", "--mpi", "--json"]].concat();
-        let child = hosts.ranks(3, &flood).spawn().expect("mpirun can be started");
-        hosts.send_datagrams(&[1, 2, 3]);
+        let (server, words, count) = match sends {
+            Sends::Datagrams => (
+                serve_udp(&hosts),
+                &["flood", SERVER, "--control", "5200", "--pps", "300", "--any-pace"][..],
+                ("Udp:", 4),
+            ),
+            Sends::Messages => (
+                hosts.serve(&["serve", "tcp", "--bind", "10.77.0.1:5150", "--echo"]),
+                &["load", "tcp", SERVER, "-c", "9"][..],
+                ("Tcp:", 11),
+            ),
+        };
+        let words = [words, &["-t", "60", "--mpi", "--json"]].concat();
+        let child = hosts.ranks(3, &words).spawn().expect("mpirun can be started");
+        hosts.send(count, &[1, 2, 3]);
         let all = descendants(child.id());
         lose(process_of_rank(&all, 1, true).expect("rank 1 runs"));
         let code = told_of_the_loss_among(3, child, &all, how);
@@ -891,12 +910,22 @@ mod ranks {
 
     #[test]
     fn a_generator_on_a_host_of_its_own_that_is_killed_is_named() {
-        loses_the_second_host(kill, "its process is gone");
+        loses_the_second_host(Sends::Datagrams, kill, "its process is gone");
     }
 
     #[test]
     fn a_generator_on_a_host_of_its_own_that_is_stopped_is_named() {
-        loses_the_second_host(freeze, "stood still");
+        loses_the_second_host(Sends::Datagrams, freeze, "stood still");
+    }
+
+    #[test]
+    fn connections_of_a_host_that_is_killed_are_named_by_its_rank() {
+        loses_the_second_host(Sends::Messages, kill, "its process is gone");
+    }
+
+    #[test]
+    fn connections_of_a_host_that_is_stopped_are_named_by_its_rank() {
+        loses_the_second_host(Sends::Messages, freeze, "stood still");
     }
 
     #[test]

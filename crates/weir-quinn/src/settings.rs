@@ -192,7 +192,8 @@ named! {
     Sends {
         /// When all tasks that were ready have had a turn; ten datagrams and more when they had one in which none of them sent
         /// more, and at the latest with 64 datagrams: what goes to
-        /// one peer leaves as one then, and all of it by one call where the system has that.
+        /// one peer leaves as one then, and all of it by one call where the system has that. What is sent after a pause of
+        /// 50 µs leaves at once, and for a while fewer datagrams are enough.
         Gathered = "gathered",
         /// At once, each transmit by a call of its own.
         AtOnce = "at-once",

@@ -77,6 +77,8 @@ pub mod bpf;
 mod contract;
 pub mod counters;
 #[forbid(unsafe_code)]
+mod deadline;
+#[forbid(unsafe_code)]
 mod design;
 #[cfg(feature = "device")]
 pub mod device;
@@ -89,8 +91,6 @@ pub mod filter;
 #[forbid(unsafe_code)]
 pub mod gather;
 pub mod inherited;
-#[forbid(unsafe_code)]
-mod left;
 #[forbid(unsafe_code)]
 mod lifecycle;
 #[forbid(unsafe_code)]

@@ -87,6 +87,7 @@ pub fn serve(ranks: &dyn Ranks, program: PathBuf) -> Result<(), String> {
         to_compare: None,
         to_read: None,
         last_part: (0, 0),
+        is_over: false,
     };
     agent.relay(&events).map_err(|lost| lost.to_string())
 }
@@ -118,6 +119,8 @@ struct Agent<'a> {
     to_read: Option<(BTreeSet<usize>, Reading)>,
     /// CPU time of the last generator here, in ns, and how many took part.
     last_part: (u64, usize),
+    /// Clocks were not compared to the end: rank 0 has ended all meanwhile.
+    is_over: bool,
 }
 
 /// Generators that do one task, of this rank and of those below.
@@ -173,7 +176,9 @@ impl Agent<'_> {
         let from = |rank: usize, ranks: &dyn Ranks| ranks.receive(rank, Instant::now()).ok();
         // What is for all comes from the rank above, what is for this one alone from rank 0.
         for above in BTreeSet::from([tree::parent(self.ranks.rank()).unwrap_or(0), 0]) {
-            while let Some(bytes) = from(above, self.ranks) {
+            while !self.is_over
+                && let Some(bytes) = from(above, self.ranks)
+            {
                 let order: Order = self.read(above, &bytes)?;
                 if order.is_for_all() {
                     self.children_ranks().for_each(|rank| self.pass_on(rank, &bytes));
@@ -187,14 +192,15 @@ impl Agent<'_> {
         let below: Vec<usize> = self.children_ranks().collect();
         for rank in below {
             // One whose clock may be compared is asked for that next.
-            while !self.is_to_be_compared(rank)
+            while !self.is_over
+                && !self.is_to_be_compared(rank)
                 && let Some(bytes) = from(rank, self.ranks)
             {
                 let said = self.read(rank, &bytes)?;
                 self.hear(rank, said)?;
             }
         }
-        Ok(false)
+        Ok(self.is_over)
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, rank: usize, said: &[u8]) -> Result<T, Lost> {
@@ -411,7 +417,14 @@ impl Agent<'_> {
             // What it said to rank 0 itself is not to be mistaken for a question.
             self.say(&Said::Clock)?;
         }
-        let found = compare(self.ranks, from, Instant::now() + CLOCKS_WITHIN)?.own;
+        let Ok(found) = compare(self.ranks, from, Instant::now() + CLOCKS_WITHIN) else {
+            // Something else came in place of a question, or nothing. Why is rank 0's to say, unless that is lost.
+            self.is_over = true;
+            let mut from_root = std::iter::from_fn(|| self.ranks.receive(0, Instant::now()).ok());
+            let is_told = from_root.any(|said| read::<Order>(&said) == Ok(Order::Goodbye));
+            return self.ranks.lost().filter(|_| !is_told).map_or(Ok(()), Err);
+        };
+        let found = found.own;
         if from.is_none() {
             self.clock = found;
             return Ok(());
@@ -552,9 +565,11 @@ impl Agent<'_> {
         let part = own.as_mut()?;
         let (exit, stderr) = part.over.as_ref()?;
         let has_begun = part.phases == task.phases.len();
+        // One that ended without a word has failed, which is told at once.
+        let has_spoken = !part.text.trim().is_empty();
         let of_server = match task.latencies {
             Latencies::None => None,
-            Latencies::Compared if !part.is_compared && has_begun => return None,
+            Latencies::Compared if !part.is_compared && has_begun && has_spoken => return None,
             Latencies::Compared if !self.own.has_server_clock => Some(self.of_server),
             Latencies::OneClock | Latencies::Compared => Some(Between::default()),
         };

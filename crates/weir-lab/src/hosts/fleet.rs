@@ -646,7 +646,10 @@ fn compare_all(
     for rank in tree::children(0, count).chain(itself) {
         loop {
             let said = receive(ranks, rank, until).map_err(|lost| match lost.why == LATE {
-                true => Lost { why: format!("{} {LATE}", who_is_silent(rank, count)), ..lost },
+                true => {
+                    let others = who_is_silent(rank, count);
+                    Lost { why: format!("{LATE}{}", others.trim_end_matches(',')), ..lost }
+                }
                 false => lost,
             })?;
             if hand_on(shared, rank, &said).map_err(|why| lost(ranks, rank, why))? {

@@ -315,7 +315,15 @@ fn choose(
     });
     let said = chosen.as_ref().map(write).unwrap_or_default();
     let said = ranks.broadcast(0, said, until).map_err(told)?;
-    read::<Result<Chosen, String>>(&said)?
+    let found = read::<Result<Chosen, String>>(&said)??;
+    // Whatever rank 0 says: nothing is sent to an address that did not answer this rank itself.
+    let address = found.agreed.address;
+    let answered = |at: usize| reach.by.get(at).is_some_and(Option::is_some);
+    let is_reached = |(at, offer): (usize, &Offer)| offer.at.ip() == address && answered(at);
+    match offers.iter().enumerate().any(is_reached) {
+        true => Ok(found),
+        false => Err(format!("rank 0 names {address}, where rank {server} did not answer")),
+    }
 }
 
 fn chosen(

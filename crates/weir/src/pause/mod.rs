@@ -44,7 +44,8 @@ impl Pause {
     pub fn waker(&self) -> Waker {
         let (ended, sleeper) = (Arc::clone(&self.ended), thread::current());
         Waker::new(move || {
-            ended.store(true, Ordering::Release);
+            // A swap, so that who forgets sees what all wakers were used for, and not the last alone.
+            ended.swap(true, Ordering::AcqRel);
             sleeper.unpark();
         })
     }

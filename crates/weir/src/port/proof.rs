@@ -5,8 +5,8 @@ use super::{Completion, Key, Needs, Outcome, Port, Provider, SocketId, Taken, Wo
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    deadline::PROOF_TIMEOUT,
     error,
-    left::PROOF_TIMEOUT,
     memory::{Layout, Region, RegionOptions},
     socket::DatagramSocket,
 };

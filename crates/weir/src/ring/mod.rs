@@ -20,7 +20,7 @@ pub(crate) use halves::{Attention, Completions, QueueFull, Submissions};
 pub(crate) use setup::{Flags, Use, Wanted, proved, set_up, use_a_kernel};
 
 pub(crate) use crate::{
-    left::TimeLeft,
+    deadline::TimeLeft,
     token::{Slots, Token},
 };
 

@@ -16,11 +16,11 @@ use super::{
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    deadline::LastLook,
     device::{
         io::{Issue, Outcome, PATIENCE, Queue},
         kind::Direction,
     },
-    left::LastLook,
     memory::{Layout, Region, RegionOptions, Slice},
     readiness::wake_event::WakeEvent,
     ring::{Slots, Token},

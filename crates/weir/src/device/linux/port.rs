@@ -18,8 +18,8 @@ use super::{
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    deadline::LastLook,
     device::io::{Done, Issue, Outcome, PATIENCE},
-    left::LastLook,
     memory::{Layout, Region, RegionOptions, Slice},
     port::limit::{Limit, Member},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},

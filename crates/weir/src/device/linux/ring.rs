@@ -15,11 +15,11 @@ use crate::{
     Error, Unavailable,
     affinity::allowed_cores,
     counters::Counters,
+    deadline::LastLook,
     device::{
         io::{Issue, MOST_DEPTH, Operation, Outcome, PATIENCE, Queue, Shape},
         kind::Direction,
     },
-    left::LastLook,
     memory::{Layout, Region, RegionOptions, Slice},
     ring::{self, Alarm, Completions, Entered, Ring, Slots, Submissions, Token, Wanted},
     rio::Woken,

@@ -4,12 +4,12 @@
 use crate::{
     Error,
     counters::Counters,
+    deadline::LastLook,
     device::{
         Handler, Job, Running, Worker,
         io::{Issue, PATIENCE, Queue, Shape},
         native::{Descriptor, RingQueue},
     },
-    left::LastLook,
     memory::Region,
 };
 use std::{sync::Arc, time::Instant};

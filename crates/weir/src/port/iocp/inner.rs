@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    left::TimeLeft,
+    deadline::TimeLeft,
     port::{Finished, Packet, Refused, Stopped},
     rio::Batch,
     socket::native::CANCEL_AGAIN,

@@ -5,7 +5,7 @@ use super::{Closing, Completion, ListenerId, Needs, Port, StreamId, Taken, Worke
 use crate::{
     Error,
     counters::Counters,
-    left::{LastLook, TimeLeft},
+    deadline::{LastLook, TimeLeft},
     lifecycle::{lock, try_lock},
     memory::{Load, Slice},
     port::{Cancelled, Finished as _, Key, Packet, Refused, Stopped, Token},

@@ -6,8 +6,8 @@ use super::{Closing, Completion, Needs, Outcome, Port, Provider, Taken, Worker};
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    deadline::PROOF_TIMEOUT,
     error,
-    left::PROOF_TIMEOUT,
     memory::{Layout, Load, Region, RegionOptions},
     port::Key,
     stream::{Listener, StreamOptions},

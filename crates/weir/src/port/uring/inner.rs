@@ -7,8 +7,8 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
+    deadline::LastLook,
     gather::Gather,
-    left::LastLook,
     port::{
         Finished, Packet, Refused, Stopped, Token,
         limit::{Limit, Member},
@@ -264,6 +264,8 @@ impl<'a, O: Outstanding> At<'a, O> {
                 }
             }
             let Gather { enough, at_most } = gather();
+            // What came while the last sweep's datagrams were handled has waited since then.
+            let at_most = at_most.saturating_sub(self.with(|state| state.operations.since_sweep()));
             let left = time.left();
             let at_most = left.map_or(at_most, |left| at_most.min(left));
             if at_most.is_zero() {

@@ -8,7 +8,7 @@ use super::{
     state::{Ending, Outstanding, Stage},
 };
 use crate::{
-    left::LastLook,
+    deadline::LastLook,
     memory::Slice,
     port::{
         Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token, armed_count::ArmedCount,
@@ -18,7 +18,10 @@ use crate::{
     socket::DatagramSocket,
 };
 use io_uring::{opcode, squeue, types};
-use std::{io, mem, time::Instant};
+use std::{
+    io, mem,
+    time::{Duration, Instant},
+};
 
 /// Class of the tokens of receives.
 const RECEIVE: u8 = 1;
@@ -51,9 +54,10 @@ struct Sweeps {
     on: bool,
     /// How many receives to sweep each socket with.
     count: ArmedCount,
-    /// Of the last sweep: how many there were, and how many datagrams came since it.
+    /// Of the last sweep: how many there were, how many datagrams they brought, and when it was.
     submitted: u32,
     received: u32,
+    at: Option<Instant>,
 }
 
 impl Operations {
@@ -67,7 +71,13 @@ impl Operations {
             started: 0,
             receives_most: needs.receives,
             armed_count: ArmedCount::new(armed),
-            sweeps: Sweeps { on: false, count: ArmedCount::new(0), submitted: 0, received: 0 },
+            sweeps: Sweeps {
+                on: false,
+                count: ArmedCount::new(0),
+                submitted: 0,
+                received: 0,
+                at: None,
+            },
             ending: None,
         }
     }
@@ -206,7 +216,7 @@ impl Outstanding for Operations {
             return;
         }
         let Some(receive) = self.receives.remove(token) else { return };
-        let Receive { slice, socket, stage, .. } = receive;
+        let Receive { slice, socket, stage, swept } = receive;
         let associated = &mut self.sockets[socket as usize];
         let key = associated.key;
         if stage != Stage::Started {
@@ -221,7 +231,7 @@ impl Outstanding for Operations {
             };
             return out.push(operation(token, socket, key, slice, outcome));
         }
-        self.sweeps.received += 1;
+        self.sweeps.received += u32::from(swept);
         let received = operation(token, socket, key, slice, Outcome::Received(NOTHING));
         out.push(received);
         let Some(Completion::Operation { outcome, .. }) = out.last_mut() else { return };
@@ -287,9 +297,15 @@ impl Outstanding for Operations {
         self.sweeps.on.then(|| self.sockets.iter().all(|associated| associated.dry))
     }
 
+    fn since_sweep(&self) -> Duration {
+        let at = self.sweeps.at.filter(|_| self.sweeps.on);
+        at.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
     fn sweep(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
         let Sweeps { count, submitted, received, .. } = &mut self.sweeps;
         count.entered(std::mem::take(submitted), std::mem::take(received));
+        self.sweeps.at = Some(Instant::now());
         for socket in 0..self.sockets.len() {
             self.sockets[socket].dry = self.sockets[socket].waiting.is_empty();
             for _ in 0..self.sweeps.count.now() {

@@ -63,6 +63,11 @@ pub(super) trait Outstanding: Send + Sized {
         None
     }
 
+    /// How long ago the last sweep was, where receives are swept: what has come since then waits.
+    fn since_sweep(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Puts into the submission queue receives that do not wait: they take what is there, and are over when they were
     /// submitted.
     fn sweep(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {

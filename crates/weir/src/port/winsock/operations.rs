@@ -4,7 +4,7 @@ use super::event::{Event, Events};
 use crate::{
     Error,
     counters::Counters,
-    left::TimeLeft,
+    deadline::TimeLeft,
     memory::{Load, Slice},
     port::{
         Cancelled, Key, Refused, Token,

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Unavailable,
     counters::Counters,
-    left::PROOF_TIMEOUT,
+    deadline::PROOF_TIMEOUT,
     socket::{Endpoint, Peer, SocketOptions},
 };
 use socket2::SockAddr;

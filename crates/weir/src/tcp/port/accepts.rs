@@ -171,11 +171,12 @@ impl Accepts {
     }
 
     /// Once all that were cancelled have come back: the connections that wait, which may have woken one of those, and
-    /// nobody else who has the socket; no more of them than accepts were outstanding. They are admitted.
+    /// nobody else who has the socket; no more of them than accepts were outstanding. They are admitted. After a stop none are, as
+    /// they would end at once: they are left to whom the socket goes to.
     pub(super) fn left_off<H: Handler>(&self, worker: &Worker<H>) -> Option<Vec<Accepted>> {
         let most = {
             let mut counts = lock(&self.counts);
-            counts.left_off().then_some(counts.most)?
+            counts.left_off().then_some(if counts.shut { 0 } else { counts.most })?
         };
         let mut came = Vec::new();
         for (listener, _) in &self.listeners {

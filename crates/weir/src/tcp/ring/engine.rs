@@ -267,8 +267,9 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             self.refused.until().map(|until| until.saturating_duration_since(Instant::now()));
         let timeouts = [self.acceptor.timeout(), refused, worker.timeout()];
         let timeout = timeouts.into_iter().flatten().min();
-        // At the end of the server nothing is worth waiting for.
-        let gathers = self.gathering.is_on() && !self.acceptor.is_shut();
+        // At the end of the server nothing is worth waiting for, nor where somebody waits for the end of accepting.
+        let ends = self.acceptor.is_shut() || matches!(self.leaving, Leaving::Cancelling);
+        let gathers = self.gathering.is_on() && !ends;
         let time = if gathers { self.gathering.wait(Instant::now()) } else { Duration::ZERO };
         let time = timeout.map_or(time, |timeout| time.min(timeout));
         let enough = self.gathering.enough();

@@ -12,8 +12,8 @@ use super::gathered::Gathered;
 use crate::{
     Error,
     counters::Counters,
+    deadline::LastLook,
     gather::Asked,
-    left::LastLook,
     lifecycle::{contain, lock, try_lock},
     memory::{Region, Slice},
     rio::{

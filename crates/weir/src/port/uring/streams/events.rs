@@ -29,7 +29,7 @@ use super::{KERNEL, UringStreams, operations::Operations};
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    left::TimeLeft,
+    deadline::TimeLeft,
     memory::{Load, Slice},
     port::{
         Cancelled, Key, Refused, Shape, Token,

@@ -29,8 +29,8 @@ use super::{Polling, Uring};
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    deadline::{LastLook, PROOF_TIMEOUT},
     error,
-    left::{LastLook, PROOF_TIMEOUT},
     memory::{Layout, Region, RegionOptions},
     ring::{self, Alarm, Ring, Use, Wanted},
     rio::{

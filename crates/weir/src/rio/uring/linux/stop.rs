@@ -3,7 +3,7 @@
 use super::{common::class, completions::UringCompletions, requests::UringRequests};
 use crate::{
     counters::Counters,
-    left::LastLook,
+    deadline::LastLook,
     ring::Token,
     rio::{
         Batch, Stopped,

@@ -15,7 +15,7 @@ use super::Winsock;
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    left::LastLook,
+    deadline::LastLook,
     memory::{Layout, Posted, Region, Slice},
     rio::{
         Batch, CONTEXT_BYTES, Completion, CompletionQueue, Needs, Opened, Outcome, Provider,

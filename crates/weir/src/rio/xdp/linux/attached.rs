@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     bpf::{Counts, Link, Place, Program, SocketMap},
-    left::LastLook,
+    deadline::LastLook,
     lifecycle::lock,
 };
 use std::{

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
-    left::LastLook,
+    deadline::LastLook,
     memory::{Posted, Slice},
     readiness::wake_event::WakeEvent,
     rio::{

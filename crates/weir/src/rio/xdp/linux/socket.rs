@@ -4,7 +4,7 @@
 
 use super::ring::{Consumer, Producer, Shape};
 use crate::{
-    left::LastLook,
+    deadline::LastLook,
     memory::{Layout, Region, RegionOptions},
     socket::native::set_option,
 };

@@ -30,7 +30,7 @@ use super::UringStreams;
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    left::{LastLook, PROOF_TIMEOUT},
+    deadline::{LastLook, PROOF_TIMEOUT},
     memory::{Layout, Region, RegionOptions},
     readiness::wake_event::WakeEvent,
     ring::{self, Alarm, Flags, Ring, Use, Wanted},

@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     counters::Counters,
-    left::LastLook,
+    deadline::LastLook,
     memory::{Posted, Slice},
     readiness::wake_event::WakeEvent,
-    ring::{Alarm, Entered, LONG, Ring, Token},
+    ring::{Alarm, Entered, LONG, LOOK_AGAIN, Ring, Token},
     rio::{
         Batch, Refused, Stopped, Woken,
         streams::{Load, Receiving, StreamCompletion, StreamId, StreamNeeds, StreamQueue},
@@ -29,6 +29,10 @@ use std::{
 
 /// How long to wait for what was cancelled before asking again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The longest that completions gather in one wait, which may miss an alarm that goes off just as it begins
+/// ([`Alarm`]): what waits longer for others is taken, and the next wait begins.
+const GATHERS: Duration = LOOK_AGAIN.saturating_mul(5);
 
 /// A completion as the kernel wrote it.
 type Raw = (Token, i32, u32);
@@ -361,7 +365,7 @@ impl StreamQueue for UringStreamQueue {
         at_most: Duration,
         timeout: Option<Duration>,
     ) -> io::Result<Woken> {
-        let longest = timeout.unwrap_or(LONG);
+        let (at_most, longest) = (at_most.min(GATHERS), timeout.unwrap_or(LONG));
         self.wait_by(|ring, pending| ring.enter_gathering(pending, enough, at_most, longest))
     }
 
