@@ -362,6 +362,15 @@ mod ranks {
         all: &BTreeSet<u32>,
         how: &str,
     ) -> Option<i32> {
+        let (document, code) = ended_by_the_loss(child, all, how);
+        let others = each(&document).iter().filter(|rank| rank["rank"] != 1);
+        assert!(others.clone().count() == count - 1, "{document:#}");
+        others.for_each(|rank| assert!(number(&rank["sent"]) > 0, "{document:#}"));
+        code
+    }
+
+    /// The report of a command whose second rank was lost, which it says, and its exit code. Nobody is left.
+    fn ended_by_the_loss(child: Child, all: &BTreeSet<u32>, how: &str) -> (Value, Option<i32>) {
         let output = ends(child);
         let said = errors(&output);
         let document = report_in(&output);
@@ -370,11 +379,8 @@ mod ranks {
         assert!(!reason.contains("Ctrl-C"), "{reason}");
         assert_eq!(document["status"], "failed");
         assert_ne!(output.status.code(), Some(0), "{said}");
-        let others = each(&document).iter().filter(|rank| rank["rank"] != 1);
-        assert!(others.clone().count() == count - 1, "{document:#}");
-        others.for_each(|rank| assert!(number(&rank["sent"]) > 0, "{document:#}"));
         until("the end of all processes", || !all.iter().any(is_running));
-        output.status.code()
+        (document, output.status.code())
     }
 
     /// MPICH's mpiexec kills all processes that it started once the first link has gone. Those of a machine that is busy with
@@ -658,20 +664,18 @@ mod ranks {
             assert!(output.status.success(), "{words:?}: {}", errors(&output));
         }
 
-        /// Waits until each of these hosts has sent something of this kind, by its count in /proc/net/snmp: a line, and
-        /// which word of that.
-        fn send(&self, (line, word): (&str, usize), numbers: &[usize]) {
+        /// Waits until each of these hosts has sent datagrams.
+        fn send_datagrams(&self, numbers: &[usize]) {
             let sent = |number: &usize| {
                 let counts =
                     self.at(*number, &["cat", "/proc/net/snmp"]).output().expect("ip runs");
                 let counts = String::from_utf8_lossy(&counts.stdout).into_owned();
-                // Below the names of the counts.
-                let counts = counts.lines().filter(|counts| counts.starts_with(line)).nth(1);
-                let sent =
-                    counts.and_then(|counts| counts.split_whitespace().nth(word)?.parse().ok());
-                sent.unwrap_or(0_u64)
+                // Below the names of the counts; the fourth is of datagrams that were sent.
+                let udp = counts.lines().filter(|line| line.starts_with("Udp:")).nth(1);
+                let sent = udp.and_then(|udp| udp.split_whitespace().nth(4)?.parse::<u64>().ok());
+                sent.unwrap_or(0)
             };
-            until("what each host sends", || numbers.iter().all(|number| sent(number) > 10));
+            until("datagrams of each host", || numbers.iter().all(|number| sent(number) > 10));
         }
 
         /// Waits until no process runs on any of these hosts.
@@ -873,34 +877,17 @@ mod ranks {
         drop(server);
     }
 
-    /// What sends a minute long, and by which count that is seen.
-    #[derive(Clone, Copy)]
-    enum Sends {
-        Datagrams,
-        Messages,
-    }
-
-    /// Generators on three hosts of which the second is lost in the middle, by this.
-    fn loses_the_second_host(sends: Sends, lose: fn(u32), how: &str) {
+    /// A flood of generators on three hosts of which the second is lost in the middle, by this.
+    fn loses_the_second_host(lose: fn(u32), how: &str) {
         if !is_here() {
             return;
         }
         let Some(hosts) = Hosts::make() else { return };
-        let (server, words, count) = match sends {
-            Sends::Datagrams => (
-                serve_udp(&hosts),
-                &["flood", SERVER, "--control", "5200", "--pps", "300", "--any-pace"][..],
-                ("Udp:", 4),
-            ),
-            Sends::Messages => (
-                hosts.serve(&["serve", "tcp", "--bind", "10.77.0.1:5150", "--echo"]),
-                &["load", "tcp", SERVER, "-c", "9"][..],
-                ("Tcp:", 11),
-            ),
-        };
-        let words = [words, &["-t", "60", "--mpi", "--json"]].concat();
-        let child = hosts.ranks(3, &words).spawn().expect("mpirun can be started");
-        hosts.send(count, &[1, 2, 3]);
+        let server = serve_udp(&hosts);
+        let flood = ["flood", SERVER, "--control", "5200", "--pps", "300", "-t", "60"];
+        let flood = [&flood[..], &["--any-pace", "--mpi", "--json"]].concat();
+        let child = hosts.ranks(3, &flood).spawn().expect("mpirun can be started");
+        hosts.send_datagrams(&[1, 2, 3]);
         let all = descendants(child.id());
         lose(process_of_rank(&all, 1, true).expect("rank 1 runs"));
         let code = told_of_the_loss_among(3, child, &all, how);
@@ -910,22 +897,44 @@ mod ranks {
 
     #[test]
     fn a_generator_on_a_host_of_its_own_that_is_killed_is_named() {
-        loses_the_second_host(Sends::Datagrams, kill, "its process is gone");
+        loses_the_second_host(kill, "its process is gone");
     }
 
     #[test]
     fn a_generator_on_a_host_of_its_own_that_is_stopped_is_named() {
-        loses_the_second_host(Sends::Datagrams, freeze, "stood still");
+        loses_the_second_host(freeze, "stood still");
+    }
+
+    /// Connections of three hosts to a fourth, of which the first is lost in the middle, by this.
+    fn loses_a_host_of_connections(lose: fn(u32), how: &str) {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let server = hosts.serve(&["serve", "tcp", "--bind", "10.77.0.1:5150", "--echo"]);
+        let load = ["load", "tcp", SERVER, "-c", "9", "-t", "60", "--mpi"];
+        let load = [&load[..], &["--mpi-server", "0", "--json"]].concat();
+        let child = hosts.ranks(4, &load).spawn().expect("mpirun can be started");
+        until("all connections", || {
+            let open = ["ss", "-Htn", "state", "established", "sport", "=", ":5150"];
+            let open = hosts.at(0, &open).output().expect("ss runs");
+            String::from_utf8_lossy(&open.stdout).lines().count() >= 9
+        });
+        let all = descendants(child.id());
+        lose(process_of_rank(&all, 1, true).expect("rank 1 runs"));
+        let (_, code) = ended_by_the_loss(child, &all, how);
+        assert!(code == Some(1) || may_kill(), "{code:?}");
+        drop(server);
     }
 
     #[test]
-    fn connections_of_a_host_that_is_killed_are_named_by_its_rank() {
-        loses_the_second_host(Sends::Messages, kill, "its process is gone");
+    fn a_host_of_connections_that_is_killed_is_named() {
+        loses_a_host_of_connections(kill, "its process is gone");
     }
 
     #[test]
-    fn connections_of_a_host_that_is_stopped_are_named_by_its_rank() {
-        loses_the_second_host(Sends::Messages, freeze, "stood still");
+    fn a_host_of_connections_that_is_stopped_is_named() {
+        loses_a_host_of_connections(freeze, "stood still");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! It starts nothing but weir's own servers and generators (`permit`), and as many at a time as there may be.
 //! When rank 0 is gone, or says that it is over, all of them are ended.
 //!
-//! Of generators, which all do the same, it speaks for those below it in the tree of the ranks as well ([`Gathering`]). Who hears
+//! Of generators, which all do the same, it speaks for those below it in the tree of the ranks as well (`Gathering`). Who hears
 //! from nobody below is not to judge why: only rank 0 is told that a rank is lost, and ends all then.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};

@@ -4,7 +4,7 @@
 //! for, and nothing but weir's own servers and generators, relays their lines both ways, and reads what its host counts.
 //! A child at another host is a [`Child`](crate::child::Child) like any other, with the same conversation.
 //!
-//! Generators all do the same, and are many: they have one conversation together ([`Children`]). An order to all of them goes
+//! Generators all do the same, and are many: they have one conversation together (`Children`). An order to all of them goes
 //! down a tree of the ranks, and what they answer is added up on its way back, so that rank 0 has no more to say and to hear
 //! than the logarithm of their number.
 //!
