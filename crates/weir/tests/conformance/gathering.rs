@@ -12,7 +12,10 @@ pub const CHECKS: &[Check] = &[
     ("gathers_from_when_that_is_asked_for", gathers_from_when_that_is_asked_for),
 ];
 
-/// The longest that may be asked for: far longer than the datagrams here are apart.
+/// Far longer than the datagrams here are apart.
+const LONGER: &str = "150000us,65536";
+
+/// The longest that may be asked for.
 const LONG: &str = "1000000us,65536";
 
 /// Starts a server that lets datagrams gather, and logs them.
@@ -31,7 +34,7 @@ fn log(subject: &Subject, gather: &str) -> (Running<Boxed>, Arc<Log>) {
 /// Datagrams that come one by one, each after the thread went to sleep again, wake it a few times and not each time.
 fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
     const COUNT: usize = 100;
-    let (server, log) = log(subject, LONG);
+    let (server, log) = log(subject, LONGER);
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     let mut sent = Tally::new();
@@ -91,8 +94,6 @@ fn gathers_more_than_is_taken_at_a_time(subject: &Subject) -> Result<(), Skipped
 /// A server that did not let datagrams gather does, and then no longer.
 fn gathers_from_when_that_is_asked_for(subject: &Subject) -> Result<(), Skipped> {
     const COUNT: usize = 100;
-    /// Than the datagrams here are apart, by far.
-    const LONGER: &str = "150000us,65536";
     let (server, log) = subject
         .try_log_design(subject.design(), &Server::bind(any_port()), Answer::Nothing)
         .unwrap();
