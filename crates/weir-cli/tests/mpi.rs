@@ -690,6 +690,18 @@ mod ranks {
             until("the end of all processes", || !numbers.iter().any(runs));
         }
 
+        /// It ended for this reason at the second of three generators, and nobody is left.
+        fn blame_the_second(&self, output: &Output, why: &str) {
+            let document = report_in(output);
+            let reason = document["reason"].as_str().unwrap_or_default();
+            let is_it = reason.starts_with("rank 1 on host2") && reason.contains(why);
+            assert!(is_it, "{reason} {}", errors(output));
+            assert_eq!(document["status"], "failed", "{document:#}");
+            let code = output.status.code();
+            assert!(code == Some(1) || may_kill(), "{code:?}");
+            self.have_nobody(&[1, 2, 3]);
+        }
+
         /// Ranks on the last so many hosts.
         fn ranks(&self, count: usize, words: &[&str]) -> Command {
             let mut command = Command::new(MAKER);
@@ -835,18 +847,8 @@ mod ranks {
         });
         hosts.at_switch(&["ip", "link", "set", "port2", "down"]);
         let output = ends(child);
-        let document = report_in(&output);
-        let reason = document["reason"].as_str().unwrap_or_default();
-        assert!(
-            // Its flood may miss the server first, and rank 0 the rank.
-            reason.starts_with("rank 1 on host2") && reason.contains("no sign of "),
-            "{reason} {}",
-            errors(&output)
-        );
-        assert_eq!(document["status"], "failed", "{document:#}");
-        let code = output.status.code();
-        assert!(code == Some(1) || may_kill(), "{code:?}");
-        hosts.have_nobody(&[1, 2, 3]);
+        // Its flood may miss the server first, and rank 0 the rank.
+        hosts.blame_the_second(&output, "no sign of ");
         drop(server);
     }
 
@@ -863,17 +865,7 @@ mod ranks {
         let mut command = hosts.ranks(3, &flood);
         command.env("DESCRIPTORS", "- - 64 -");
         let output = run(command);
-        let document = report_in(&output);
-        let reason = document["reason"].as_str().unwrap_or_default();
-        assert!(
-            reason.starts_with("rank 1 on host2: ") && reason.contains("Too many open files"),
-            "{reason} {}",
-            errors(&output)
-        );
-        assert_eq!(document["status"], "failed", "{document:#}");
-        let code = output.status.code();
-        assert!(code == Some(1) || may_kill(), "{code:?}");
-        hosts.have_nobody(&[1, 2, 3]);
+        hosts.blame_the_second(&output, "Too many open files");
         drop(server);
     }
 
