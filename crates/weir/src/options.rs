@@ -298,7 +298,7 @@ macro_rules! options {
             fn known() -> Vec<$crate::options::OptionInfo> {
                 vec![$($crate::options::OptionInfo {
                     name: stringify!($field).replace('_', "-"),
-                    help: concat!($($help, "\n"),+).trim(),
+                    help: concat!($($help),+).trim(),
                     default: { let value: $Type = $default; value.to_string() },
                     accepts: $crate::options::Limit::<$Type>::text(&$limit),
                 },)*]
@@ -332,7 +332,16 @@ pub(crate) use options;
 
 #[cfg(test)]
 mod tests {
-    use crate::tcp;
+    use super::Options as _;
+    use crate::{memory::RegionOptions, tcp};
+
+    #[test]
+    fn what_an_option_is_for_is_one_line_however_many_its_comment_has() {
+        let known = RegionOptions::known();
+        let commit = known.iter().find(|option| option.name == "commit").unwrap();
+        assert!(commit.help.ends_with("when it is first touched."), "{:?}", commit.help);
+        assert!(known.iter().all(|option| !option.help.contains(['\n', '\r'])));
+    }
 
     #[test]
     fn numbers_may_have_a_unit_and_sizes_have_powers_of_1024() {

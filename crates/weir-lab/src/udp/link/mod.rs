@@ -59,7 +59,7 @@ pub const ENGINE: &str = "xdp";
 const FROM_SOCKETS_PER_S: u64 = 200_000;
 
 /// The engine of the generator on a link for sinks under so many datagrams per second (`None`: as fast as possible), unless it is to
-/// go without offload: the same for all rows.
+/// go without offload: the same for all rows that are offered as many.
 pub fn engine(per_second: Option<u64>) -> &'static str {
     match per_second {
         Some(per_second) if per_second <= FROM_SOCKETS_PER_S => WITHOUT_OFFLOAD,
