@@ -12,6 +12,39 @@ use std::time::{Duration, Instant};
 /// Connections accepted for one wake-up, at most: the open ones are not to wait for long.
 pub(super) const ACCEPTED_AT_ONCE: u32 = 64;
 
+/// How far the end of accepting is where accepts are operations, and the server goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    No,
+    /// Those that are under way are being cancelled.
+    Cancelling,
+    Left,
+}
+
+/// The connections that wait at these sockets once all accepts that were cancelled have come back: they may have woken one of
+/// those, and nobody else who has the socket. At most so many of each; they are admitted.
+pub(super) fn accept_what_waits<'a, H: Handler>(
+    worker: &Worker<H>,
+    listeners: impl IntoIterator<Item = &'a Listener>,
+    most: u32,
+) -> Vec<Accepted> {
+    let mut came = Vec::new();
+    for listener in listeners {
+        for _ in 0..most {
+            match listener.accept(Mode::Try, &worker.calls) {
+                Ok(Some(accepted)) => {
+                    came.extend(worker.admit(&accepted.stream).then_some(accepted));
+                }
+                Err(e) if stream::concerns_one_connection(&e) => {
+                    worker.counters.accept_errors.one();
+                }
+                _ => break,
+            }
+        }
+    }
+    came
+}
+
 /// Whether connections are accepted now.
 #[derive(Debug)]
 pub(super) struct Acceptor {

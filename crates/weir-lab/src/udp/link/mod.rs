@@ -12,7 +12,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use weir::Unavailable;
-
 use weir_load::engine::WITHOUT_OFFLOAD;
 
 use crate::hosts::Fleet;

@@ -7,7 +7,10 @@ use crate::{
     lifecycle::lock,
     port::streams::{ListenerId, Outcome, Worker as Taker},
     stream::{self, Accepted, Listener, Mode},
-    tcp::{Handler, Worker},
+    tcp::{
+        Handler, Worker,
+        acceptor::{Leaving, accept_what_waits},
+    },
     timer::TICK,
 };
 use std::{
@@ -170,29 +173,15 @@ impl Accepts {
         }
     }
 
-    /// Once all that were cancelled have come back: the connections that wait, which may have woken one of those, and
-    /// nobody else who has the socket; no more of them than accepts were outstanding. They are admitted. After a stop none are, as
-    /// they would end at once: they are left to whom the socket goes to.
+    /// Once all that were cancelled have come back: [what waits](accept_what_waits), no more of it than accepts were
+    /// outstanding. After a stop that is nothing, as it would end at once: it is left to whom the socket goes to.
     pub(super) fn left_off<H: Handler>(&self, worker: &Worker<H>) -> Option<Vec<Accepted>> {
         let most = {
             let mut counts = lock(&self.counts);
             counts.left_off().then_some(if counts.shut { 0 } else { counts.most })?
         };
-        let mut came = Vec::new();
-        for (listener, _) in &self.listeners {
-            for _ in 0..most {
-                match listener.accept(Mode::Try, &worker.calls) {
-                    Ok(Some(accepted)) => {
-                        came.extend(worker.admit(&accepted.stream).then_some(accepted));
-                    }
-                    Err(e) if stream::concerns_one_connection(&e) => {
-                        worker.counters.accept_errors.one();
-                    }
-                    _ => break,
-                }
-            }
-        }
-        Some(came)
+        let listeners = self.listeners.iter().map(|(listener, _)| listener);
+        Some(accept_what_waits(worker, listeners, most))
     }
 
     pub(super) fn is_shut(&self) -> bool {
@@ -216,14 +205,6 @@ struct Counts {
     paused_until: Option<Instant>,
     shut: bool,
     leaving: Leaving,
-}
-
-/// How far the end of accepting is, where the server goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaving {
-    No,
-    Cancelling,
-    Left,
 }
 
 #[derive(Clone)]

@@ -25,10 +25,10 @@ use crate::{
             StreamProvider, StreamQueue, with_stream_provider,
         },
     },
-    stream::{self, Listener, Mode},
+    stream::{self, Listener},
     tcp::{
         Connection, Handler, Job, Reason, Running, Worker,
-        acceptor::{ACCEPTED_AT_ONCE, Acceptor},
+        acceptor::{ACCEPTED_AT_ONCE, Acceptor, Leaving, accept_what_waits},
         active::Active,
         mail::{Given, Incoming},
         refused::Lingering,
@@ -52,15 +52,6 @@ const CUT_OFF: Duration = Duration::from_secs(10);
 
 /// Memory of sends kept for the next: at most so many pieces of so many bytes.
 const SPARE: (usize, usize) = (64, 64 * 1024);
-
-/// How far a thread is with accepting no more, where the server goes on.
-#[derive(Debug, Clone, Copy)]
-enum Leaving {
-    No,
-    /// Accepts that are under way are being cancelled.
-    Cancelling,
-    Left,
-}
 
 /// The most of a thread that were refused and stay open: a part of the accepts that a provider has places for beside the
 /// connections.
@@ -338,7 +329,8 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     fn end_leaving(&mut self, worker: &mut Worker<H>) {
         if matches!(self.leaving, Leaving::Cancelling) && !self.queue().is_accepting() {
             self.leaving = Leaving::Left;
-            self.accept_what_waits(worker);
+            let came = accept_what_waits(worker, &self.listeners, ACCEPTED_AT_ONCE);
+            came.into_iter().for_each(|accepted| self.adopt(worker, accepted.into()));
             worker.left_off();
         }
     }
@@ -448,20 +440,6 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         match self.queue().adopt(&incoming.accepted.stream) {
             Ok(id) => self.take_in(worker, id, incoming.accepted.peer, incoming.given),
             Err(e) => turn_away(worker, incoming, Reason::Failed(e)),
-        }
-    }
-
-    /// A connection that came while accepts were cancelled woke one of those, and none of others who have the socket: so it is
-    /// taken in here.
-    fn accept_what_waits(&mut self, worker: &mut Worker<H>) {
-        for place in 0..self.listeners.len() {
-            for _ in 0..ACCEPTED_AT_ONCE {
-                let listener = &self.listeners[place];
-                let Ok(Some(accepted)) = listener.accept(Mode::Try, &worker.calls) else { break };
-                if worker.admit(&accepted.stream) {
-                    self.adopt(worker, accepted.into());
-                }
-            }
         }
     }
 
