@@ -28,8 +28,11 @@ pub type Check = suite::Check<Subject>;
 /// Datagrams under way at a time: with small ones this fits every default receive buffer.
 pub const WINDOW: usize = 32;
 
-/// Threads of the rows with several.
-const SEVERAL: u32 = 4;
+/// Threads of the rows with several. Where each has another beside it, of the kernel's, which polls, more of them would wait for
+/// cores most of the time.
+fn several(provider: Option<Choice>) -> u32 {
+    if provider == Some(Choice::UringSqpoll) { 2 } else { 4 }
+}
 
 /// A design, on a provider if it has any, with a number of threads, without receive offload or
 /// with it: a row.
@@ -59,9 +62,9 @@ pub fn subjects() -> Vec<Subject> {
             true => on_loopback().map(Some).collect(),
             false => vec![None],
         };
-        let threads = if has("threads") { vec![1, SEVERAL] } else { vec![1] };
+        let threads = |provider| if has("threads") { vec![1, several(provider)] } else { vec![1] };
         for &provider in &providers {
-            for &threads in &threads {
+            for threads in threads(provider) {
                 // A variant of a provider differs in when the kernel receives, not in what.
                 let variant = provider.is_some_and(|provider| provider.to_string().contains('-'));
                 for &offload in if variant { &[false][..] } else { &[false, true] } {
@@ -74,7 +77,7 @@ pub fn subjects() -> Vec<Subject> {
         // Where there is nothing to skip it is refused, and is no row.
         let mut skips = design.clone();
         if skips.set("skip-ready", "true").is_ok() && skips.availability().is_ok() {
-            subjects.extend(threads.iter().map(|&threads| {
+            subjects.extend(threads(None).into_iter().map(|threads| {
                 let (design, provider) = (skips.clone(), None);
                 Subject { design, provider, threads, offload: false, skip_ready: true }
             }));
