@@ -686,3 +686,23 @@ fn compare_all(
     let _ = answer.try_send(Clocks { own, other, server, lead });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_answer_to_an_earlier_reading_is_not_taken_for_one_to_this() {
+        let shared = Shared { state: Mutex::default(), interrupt: Interrupt::new() };
+        let (sender, read) = sync_channel(1);
+        shared.state().reading = Some((Readings::of(2, [1], Reading::NOTHING), sender));
+        let say = |number, dropped| {
+            let reading = Reading { others: None, send_dropped: Some(dropped) };
+            assert_eq!(hand_on(&shared, 1, &write(&Said::Reading { number, reading })), Ok(false));
+        };
+        say(1, 100);
+        assert!(read.try_recv().is_err(), "it is of the run before");
+        say(2, 3);
+        assert_eq!(read.try_recv().map(|all| all.send_dropped), Ok(Some(3)));
+    }
+}
