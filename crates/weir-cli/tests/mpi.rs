@@ -307,7 +307,8 @@ mod ranks {
                 .split(|byte| *byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned());
             let words: Vec<_> = words.collect();
-            if !words[0].ends_with("/weir") || words.iter().any(|word| word == "mpi-link") {
+            // Neither its link nor what it has started, whose numbers may be lower where these have begun anew.
+            if !words[0].ends_with("/weir") || words.iter().all(|word| word != "--mpi") {
                 return false;
             }
             let variables = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
