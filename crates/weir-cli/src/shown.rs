@@ -384,7 +384,7 @@ pub fn ranks<F: Finding, G: Figures>(
         shown.tell("slowest", format!("rank {slowest} on {}", ranks.each[slowest].host));
     }
     if !ranks.complete {
-        shown.note("the figures are those of the ranks that are listed with some, without the latencies of others");
+        shown.note("incomplete: the figures are those of the ranks that are listed with some, and latencies may be of fewer");
     }
 }
 

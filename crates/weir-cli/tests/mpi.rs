@@ -307,7 +307,8 @@ mod ranks {
                 .split(|byte| *byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned());
             let words: Vec<_> = words.collect();
-            if !words[0].ends_with("/weir") || words.iter().any(|word| word == "mpi-link") {
+            // Neither its link nor what it has started, whose numbers may be lower where these have begun anew.
+            if !words[0].ends_with("/weir") || words.iter().all(|word| word != "--mpi") {
                 return false;
             }
             let variables = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
@@ -539,23 +540,29 @@ mod ranks {
 
     #[test]
     fn a_comparison_that_loses_a_generator_keeps_the_rounds_that_it_had() {
-        compares_until_rank_2_is_lost(3, kill, "is gone");
+        if is_here() {
+            compares_until_rank_2_is_lost(3, |words| ranks(3, words), kill, "is gone");
+        }
     }
 
     #[test]
     fn a_comparison_that_loses_a_rank_that_speaks_for_another_names_the_one_that_is_lost() {
-        // Rank 6 is below it.
-        compares_until_rank_2_is_lost(7, freeze, "stood still");
+        if is_here() {
+            // Rank 6 is below it.
+            compares_until_rank_2_is_lost(7, |words| ranks(7, words), freeze, "stood still");
+        }
     }
 
-    /// A comparison of so many ranks, of which one is lost by this after some rounds.
-    fn compares_until_rank_2_is_lost(count: usize, lose: fn(u32), how: &str) {
-        if !is_here() {
-            return;
-        }
+    /// A comparison of so many ranks, which this starts, and of which one is lost by that after some rounds.
+    fn compares_until_rank_2_is_lost(
+        count: usize,
+        start: impl Fn(&[&str]) -> Command,
+        lose: fn(u32),
+        how: &str,
+    ) {
         let words = ["compare", "udp", "--mpi", "--design", "blocking", "--load", "1000"];
         let words = [&words[..], &["--rounds", "50", "--no-save", "--json"]].concat();
-        let child = ranks(count, &words).spawn().expect("mpirun can be started");
+        let child = start(&words).spawn().expect("mpirun can be started");
         // All but the server measure in each run, and a round is two runs: of the design and of its second name.
         let mut generators = BTreeSet::<u32>::new();
         let mut all = BTreeSet::new();
@@ -897,6 +904,27 @@ mod ranks {
         loses_the_second_host(freeze, "stood still");
     }
 
+    /// A comparison over four hosts, of which the third is lost after some rounds, by this.
+    fn compares_until_the_third_host_is_lost(lose: fn(u32), how: &str) {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let how = format!("rank 2 on host2 {how}");
+        compares_until_rank_2_is_lost(4, |words| hosts.ranks(4, words), lose, &how);
+        hosts.have_nobody(&[0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_comparison_over_hosts_of_which_one_is_killed_keeps_its_rounds() {
+        compares_until_the_third_host_is_lost(kill, "was ended: its process is gone");
+    }
+
+    #[test]
+    fn a_comparison_over_hosts_of_which_one_is_stopped_keeps_its_rounds() {
+        compares_until_the_third_host_is_lost(freeze, "has stood still");
+    }
+
     /// Connections of three hosts to a fourth, of which the first is lost in the middle, by this.
     fn loses_a_host_of_connections(lose: fn(u32), how: &str) {
         if !is_here() {
@@ -914,9 +942,22 @@ mod ranks {
         });
         let all = descendants(child.id());
         lose(process_of_rank(&all, 1, true).expect("rank 1 runs"));
-        let (_, code) = ended_by_the_loss(child, &all, how);
+        let (document, code) = ended_by_the_loss(child, &all, how);
         assert!(code == Some(1) || may_kill(), "{code:?}");
         drop(server);
+        // What the others did until then.
+        let (report, each) = (&document["report"], each(&document));
+        assert_eq!(report["ranks"]["complete"], false, "{document:#}");
+        let connected: Vec<_> = each.iter().map(|rank| rank["connected"].as_u64()).collect();
+        assert_eq!(connected, [None, None, Some(3), Some(3)], "{document:#}");
+        assert_eq!(number(&report["connected"]), 6, "{document:#}");
+        assert!(number(&report["messages_over"]) > 0, "{document:#}");
+        let of_ranks = |rank: &Value| rank["messages"].as_u64().unwrap_or(0);
+        let messages: u64 = each.iter().map(of_ranks).sum();
+        assert_eq!(report["window"]["messages"].as_u64().unwrap_or(0), messages, "{document:#}");
+        if messages > 0 {
+            assert!(number(&report["latency_ns"]["n"]) > 0, "{document:#}");
+        }
     }
 
     #[test]
@@ -978,6 +1019,48 @@ mod ranks {
             let run = &row["runs"][0];
             assert!(!run.is_null(), "{row:#}");
         }
+    }
+
+    /// Two hosts, as in the original study, whose loads are shares of a link that is said to be slow.
+    #[test]
+    fn the_original_study_is_repeated_over_two_hosts() {
+        if !is_here() {
+            return;
+        }
+        let Some(hosts) = Hosts::make() else { return };
+        let words = ["compare", "udp", "--mpi", "--study", "holgate", "--link-speed", "10M"];
+        let designs = ["--design", "port --armed 5000 --submit-after 1"];
+        let more = ["--rounds", "1", "--no-save", "--details", "--json"];
+        let output = run(hosts.ranks(2, &[&words[..], &designs, &more].concat()));
+        crate::common::assert_compared(&output);
+        let document = document(&output);
+        assert!(document["error"].is_null(), "{document:#} {}", errors(&output));
+        let loads = document["loads"].as_array().expect("loads");
+        let shares: Vec<_> = loads.iter().map(|load| &load["load"]["link"]["share"]).collect();
+        assert_eq!(shares, [0.25, 0.5, 0.75], "{document:#}");
+        for load in loads {
+            let published = load["published"].as_array().expect("figures");
+            assert!(published.iter().any(|figure| figure["test"] == "50 % link: simple RIO"));
+        }
+        let rows = document["results"].as_array().expect("rows");
+        assert!(rows.iter().all(crate::common::is_ranked_or_says_why));
+        // What the study had are two ranks.
+        for row in rows {
+            let of = &row["hosts"];
+            assert_eq!(of["generators"].as_array().map(Vec::len), Some(1), "{row:#}");
+            assert_eq!(
+                (&of["server"]["name"], &of["server"]["link"]["mtu_bytes"]),
+                (&"host3".into(), &1500.into())
+            );
+        }
+        // On standard error, as the document has the other one.
+        let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("published (Holgate"), "{said}");
+        assert!(said.contains("50 % link: simple RIO"), "{said}");
+        assert!(
+            said.contains("Each row: 1 generator on host2, server on host3; weir0, "),
+            "{said}"
+        );
     }
 
     /// The script makes hosts, has mpirun start a rank on each, and removes them.

@@ -432,7 +432,9 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::PART_WITHIN;
     use std::collections::{BTreeMap, VecDeque};
+    use weir_load::ranks::course::LOST_WITHIN;
 
     /// Links of ranks with a clock that is made up, in steps of the longest nap of a link.
     struct Ranks {
@@ -528,6 +530,8 @@ mod tests {
     const BEFORE: Duration = Duration::from_millis(3_210);
     /// A rank is lost after the time for it, and what may be between a sign of life and that moment.
     const NOTICED: Duration = Duration::from_millis(5_200);
+    /// The same where it is no neighbour, or falls silent together with another one.
+    const NOTICED_LATE: Duration = Duration::from_millis(7_300);
 
     #[test]
     fn ranks_that_live_have_few_signs_to_give_and_nobody_is_lost() {
@@ -590,12 +594,17 @@ mod tests {
             assert!(cut.contains(&lost) && after <= NOTICED, "{cut:?}: {lost} after {after:?}");
             for rank in cut {
                 let (lost, at, _) = &ranks.lost[&rank];
-                assert!(
-                    *lost == 0 && *at - BEFORE <= Duration::from_millis(7_200),
-                    "{rank}: {at:?}"
-                );
+                assert!(*lost == 0 && *at - BEFORE <= NOTICED_LATE, "{rank}: {at:?}");
             }
         }
+    }
+
+    /// Whoever is lost, rank 0 has noticed it by the time that the tests above hold it to, waits for what the others did, and its
+    /// process ends.
+    #[test]
+    fn a_run_that_loses_a_rank_is_over_within_10_s() {
+        let over = NOTICED_LATE + LOST_WITHIN + PART_WITHIN;
+        assert!(over <= Duration::from_secs(10), "{over:?}");
     }
 
     #[test]
@@ -606,7 +615,7 @@ mod tests {
         ranks.run(Duration::from_secs(9));
         for rank in 1..33 {
             let (lost, at, _) = &ranks.lost[&rank];
-            assert!(*lost == 0 && *at - BEFORE <= Duration::from_millis(7_300), "{rank}: {at:?}");
+            assert!(*lost == 0 && *at - BEFORE <= NOTICED_LATE, "{rank}: {at:?}");
         }
     }
 

@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long leaving MPI may take, which waits for all ranks.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a link may take to say that it will say nothing more.
-const PART_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const PART_WITHIN: Duration = Duration::from_secs(1);
 /// How long a link that has nothing more to say may take to end, and how often that is looked at.
 const END_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(5));
 /// How often a rank says to its link that it is alive.

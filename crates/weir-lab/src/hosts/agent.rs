@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 use weir_load::ranks::clocks::{Between, Offset, compare};
 use weir_load::ranks::{Lost, Ranks, tree};
 
-use super::gathering::{Gathering, below};
+use super::gathering::{Gathering, Readings, below};
 use super::meet::{Met, meet};
 use super::message::{Agreed, Latencies, Order, Said, Task, read, write};
-use super::meter::{Meter, Reading};
-use super::own::{Own, Place, index};
+use super::meter::Meter;
+use super::own::{Own, Place, heard_at_root, index};
 use super::permit::may_start;
 use super::reports::{Generator, Reports};
 use crate::child::{
@@ -115,8 +115,8 @@ struct Agent<'a> {
     of_server: Between,
     /// With whose clocks are to be compared, and who below has not said yet that its own may be.
     to_compare: Option<(Option<usize>, BTreeSet<usize>)>,
-    /// Who below has not said yet what its host did, and what the others' did.
-    to_read: Option<(BTreeSet<usize>, Reading)>,
+    /// What the hosts of this rank and below did, until all have said it.
+    to_read: Option<Readings>,
     /// CPU time of the last generator here, in ns, and how many took part.
     last_part: (u64, usize),
     /// Clocks were not compared to the end: rank 0 has ended all meanwhile.
@@ -254,16 +254,16 @@ impl Agent<'_> {
                 }
                 self.compare_if_all_are_there()
             }
-            Said::Reading(reading) => {
-                if let Some((silent, all)) = &mut self.to_read
-                    && silent.remove(&rank)
-                {
-                    *all = all.and(reading);
+            Said::Reading { number, reading } => {
+                if let Some(readings) = &mut self.to_read {
+                    readings.add(rank, number, reading);
                 }
                 self.tell_reading_of_all()
             }
-            // Those of a child that rank 0 speaks with itself.
-            Said::Failed { .. } | Said::Line { .. } | Said::Over { .. } => Ok(()),
+            // Those that rank 0 hears itself.
+            Said::Failed { .. } | Said::Line { .. } | Said::Over { .. } | Said::Compared(_) => {
+                Ok(())
+            }
         }
     }
 
@@ -378,12 +378,12 @@ impl Agent<'_> {
             Order::Begin => {
                 self.meter = Some(Meter::begin(self.agreed.own[self.ranks.rank()]));
             }
-            Order::Read { server_ns } => {
+            Order::Read { number, server_ns } => {
                 let (generator_ns, parts) = self.last_part;
                 let cpu_ns = self.own.cpu_ns(generator_ns, parts, server_ns);
                 let reading = self.meter.as_mut().map(|meter| meter.read(&self.own, cpu_ns));
-                let below = self.children_ranks().collect();
-                self.to_read = Some((below, reading.unwrap_or_default()));
+                let reading = reading.unwrap_or_default();
+                self.to_read = Some(Readings::of(number, self.children_ranks(), reading));
                 self.tell_reading_of_all()?;
             }
             Order::Goodbye => {}
@@ -400,10 +400,11 @@ impl Agent<'_> {
     }
 
     fn tell_reading_of_all(&mut self) -> Result<(), Lost> {
-        match self.to_read.take_if(|(silent, _)| silent.is_empty()) {
-            Some((_, reading)) => self.say_for_all(&Said::Reading(reading)),
-            None => Ok(()),
-        }
+        let Some((number, reading)) = self.to_read.as_ref().and_then(Readings::whole) else {
+            return Ok(());
+        };
+        self.to_read = None;
+        self.say_for_all(&Said::Reading { number, reading })
     }
 
     /// Compares the own clock, once all below can have theirs compared. Nothing else is said or heard meanwhile.
@@ -424,10 +425,12 @@ impl Agent<'_> {
             let is_told = from_root.any(|said| read::<Order>(&said) == Ok(Order::Goodbye));
             return self.ranks.lost().filter(|_| !is_told).map_or(Ok(()), Err);
         };
-        let found = found.own;
         if from.is_none() {
             self.clock = found;
-            return Ok(());
+            return match own == heard_at_root(self.agreed.server) {
+                true => self.say(&Said::Compared(found)),
+                false => Ok(()),
+            };
         }
         self.of_server = Between { before: self.of_server.after, after: found };
         let over = |party: &mut Party| {

@@ -136,8 +136,7 @@ impl Children<'_> {
         phase: &str,
         clocks: &Clocks,
     ) -> Result<Option<u64>, ChildError> {
-        let first = self.fleet.hosts().generators.first().map_or(0, |host| host.rank);
-        let here = |ns: u64| clocks[first].here(ns);
+        let here = |ns: u64| clocks.of_first().here(ns);
         if self.own_report.is_some() {
             return Ok(None);
         }

@@ -6,7 +6,7 @@
 //! Those right below rank 0 in the tree of the ranks speak for all others of what is for all; the conversation with a child of
 //! one rank, such as the server, goes to it directly.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ use weir_load::clock::now_ns;
 use weir_load::ranks::clocks::{Offset, compare};
 use weir_load::ranks::{LATE, Lost, Ranks, receive, tree};
 
-use super::gathering::{Gathering, below};
+use super::gathering::{Gathering, Readings, below};
 use super::meet::{Asked, Met, meet};
 use super::message::{Agreed, Order, Said, Task, read, write};
 use super::meter::{Meter, Reading};
-use super::own::Own;
+use super::own::{Own, heard_at_root};
 use super::{Host, Hosts};
 use crate::child::{Child, ChildError, CommandLine, Event, Exit, Interrupt, Remote};
 use crate::experiment::results::{Results, Study};
@@ -72,27 +72,33 @@ enum Work {
     /// To all, along the tree of the ranks.
     ToAll(Order),
     /// To compare the clocks of all with that of rank 0, or of another one.
-    Clocks(Option<usize>, SyncSender<Result<Clocks, String>>),
+    Clocks(Option<usize>, SyncSender<Clocks>),
     /// To look what came from the ranks, which it does anyway.
     News,
     Goodbye,
 }
 
-/// How the clocks of the ranks stand, and how long before a start they are told.
+/// How the clocks stand that rank 0 hears of, and how long before a start the ranks are told.
 pub(crate) struct Clocks {
-    offsets: Vec<Offset>,
+    /// That of rank 0, where it was compared with another.
+    pub(super) own: Offset,
+    /// That of the [server, or of the first generator](heard_at_root), which is rank 0 itself else.
+    other: Offset,
+    server: usize,
     lead: Duration,
 }
 
-impl std::ops::Deref for Clocks {
-    type Target = [Offset];
-
-    fn deref(&self) -> &[Offset] {
-        &self.offsets
-    }
-}
-
 impl Clocks {
+    /// That of the server.
+    pub(crate) fn of_server(&self) -> Offset {
+        if self.server == 0 { Offset::default() } else { self.other }
+    }
+
+    /// That of the first generator.
+    pub(crate) fn of_first(&self) -> Offset {
+        if self.server == 0 { self.other } else { Offset::default() }
+    }
+
     /// When generators begin that are told now, in ns of rank 0's clock.
     pub(crate) fn start_soon(&self) -> u64 {
         now_ns() + self.lead.as_nanos() as u64
@@ -109,8 +115,10 @@ struct State {
     children: HashMap<u32, Entry>,
     /// Generators below rank 0 that do one task.
     parties: HashMap<u32, Party>,
-    /// Who right below has not said yet what its host did and those below, what the others' did, and who waits for that.
-    reading: Option<(BTreeSet<usize>, Reading, SyncSender<Reading>)>,
+    /// What the hosts of all other ranks did, until all right below have said it, and who waits for that.
+    reading: Option<(Readings, SyncSender<Reading>)>,
+    /// How often they were read.
+    readings: u32,
     lost: Option<Lost>,
 }
 
@@ -328,7 +336,7 @@ impl Fleet {
     /// # Errors
     /// If a rank is lost.
     pub(crate) fn clocks_from_server(&self) -> Result<Offset, ChildError> {
-        let own = self.compare_clocks(Some(self.agreed.server))?[0];
+        let own = self.compare_clocks(Some(self.agreed.server))?.own;
         Ok(if self.own.has_server_clock { Offset::default() } else { own })
     }
 
@@ -336,8 +344,7 @@ impl Fleet {
         let (sender, answer) = sync_channel(1);
         let _ = self.orders.send(Work::Clocks(from, sender));
         match answer.recv_timeout(2 * ANSWER_WITHIN) {
-            Ok(Ok(clocks)) => Ok(clocks),
-            Ok(Err(why)) => Err(failed(why)),
+            Ok(clocks) => Ok(clocks),
             Err(_) if self.lost().is_some() => Err(ChildError::Interrupted),
             Err(_) => Err(failed("the clocks of the ranks could not be compared".into())),
         }
@@ -359,23 +366,25 @@ impl Fleet {
         let cpu_ns = self.own.cpu_ns(generator_ns.load(Ordering::Relaxed), parts, server_ns);
         let own = |meter: &mut Meter| meter.read(&self.own, cpu_ns);
         let (sender, reading) = sync_channel(1);
-        let below = tree::children(0, self.hosts.generators.len() + 1).collect();
+        let below = tree::children(0, self.hosts.generators.len() + 1);
         let mut state = self.shared.state();
         if state.lost.is_some() {
             return Err(ChildError::Interrupted);
         }
-        state.reading = Some((below, Reading::NOTHING, sender));
+        state.readings += 1;
+        let number = state.readings;
+        state.reading = Some((Readings::of(number, below, Reading::NOTHING), sender));
         drop(state);
-        self.order_all(Order::Read { server_ns });
+        self.order_all(Order::Read { number, server_ns });
         let own = self.meter().as_mut().map(own).unwrap_or_default();
         let others = reading.recv_timeout(ANSWER_WITHIN);
-        let silent = self.shared.state().reading.take().map(|(silent, ..)| silent);
+        let readings = self.shared.state().reading.take().map(|(readings, _)| readings);
         match others {
             Ok(others) => Ok(own.and(others)),
             Err(_) if self.lost().is_some() => Err(ChildError::Interrupted),
             Err(_) => {
                 let count = self.hosts.generators.len() + 1;
-                let first = silent.and_then(|silent| silent.first().copied()).unwrap_or(0);
+                let first = readings.and_then(|of| of.first_silent()).unwrap_or(0);
                 let who = who_is_silent(first, count);
                 Err(failed(format!("rank {first}{who} did not say what its host did")))
             }
@@ -556,13 +565,13 @@ fn hand_on(shared: &Shared, rank: usize, said: &[u8]) -> Result<bool, String> {
     };
     match read(said)? {
         Said::Clock => return Ok(true),
-        Said::Reading(reading) => {
-            if let Some((silent, all, waiting)) = &mut state.reading
-                && silent.remove(&rank)
-            {
-                *all = all.and(reading);
-                if silent.is_empty() {
-                    let _ = waiting.try_send(*all);
+        // It is heard where clocks are compared.
+        Said::Compared(_) => {}
+        Said::Reading { number, reading } => {
+            if let Some((readings, waiting)) = &mut state.reading {
+                readings.add(rank, number, reading);
+                if let Some((_, all)) = readings.whole() {
+                    let _ = waiting.try_send(all);
                 }
             }
         }
@@ -635,7 +644,7 @@ fn compare_all(
     ranks: &dyn Ranks,
     shared: &Shared,
     (from, server): (Option<usize>, usize),
-    answer: &SyncSender<Result<Clocks, String>>,
+    answer: &SyncSender<Clocks>,
 ) -> Result<(), Lost> {
     let asked = Instant::now();
     let until = asked + ANSWER_WITHIN;
@@ -659,7 +668,41 @@ fn compare_all(
     }
     let least = LEAD.0 + LEAD_OF_A_STEP * count.ilog2().saturating_sub(1);
     let lead = (LEAD_TIMES * asked.elapsed()).clamp(least, LEAD.1);
-    let clocks = compare(ranks, from, until)?.all.map(|offsets| Clocks { offsets, lead });
-    let _ = answer.try_send(clocks.ok_or_else(|| "only rank 0 can compare clocks".into()));
+    let own = compare(ranks, from, until)?;
+    let other = match from {
+        // The next that it says, as all before its word that it is ready was heard.
+        None => match read(&receive(ranks, heard_at_root(server), until)?) {
+            Ok(Said::Compared(offset)) => offset,
+            _ => {
+                return Err(lost(
+                    ranks,
+                    heard_at_root(server),
+                    "did not say how its clock stands".into(),
+                ));
+            }
+        },
+        Some(_) => Offset::default(),
+    };
+    let _ = answer.try_send(Clocks { own, other, server, lead });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_answer_to_an_earlier_reading_is_not_taken_for_one_to_this() {
+        let shared = Shared { state: Mutex::default(), interrupt: Interrupt::new() };
+        let (sender, read) = sync_channel(1);
+        shared.state().reading = Some((Readings::of(2, [1], Reading::NOTHING), sender));
+        let say = |number, dropped| {
+            let reading = Reading { others: None, send_dropped: Some(dropped) };
+            assert_eq!(hand_on(&shared, 1, &write(&Said::Reading { number, reading })), Ok(false));
+        };
+        say(1, 100);
+        assert!(read.try_recv().is_err(), "it is of the run before");
+        say(2, 3);
+        assert_eq!(read.try_recv().map(|all| all.send_dropped), Ok(Some(3)));
+    }
 }

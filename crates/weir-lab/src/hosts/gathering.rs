@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_load::ranks::tree;
 
+use super::meter::Reading;
 use super::own::index;
 use super::reports::Reports;
 
@@ -65,6 +66,38 @@ impl Gathering {
     }
 }
 
+/// What the hosts of a part of the tree did until they were read once, by who says so.
+#[derive(Debug)]
+pub struct Readings {
+    number: u32,
+    silent: BTreeSet<usize>,
+    all: Reading,
+}
+
+impl Readings {
+    /// The own one, and what these ranks will say.
+    pub fn of(number: u32, ranks: impl IntoIterator<Item = usize>, own: Reading) -> Self {
+        Self { number, silent: ranks.into_iter().collect(), all: own }
+    }
+
+    /// What a rank says of itself and of all below. What comes late, of an earlier reading, is not counted.
+    pub fn add(&mut self, rank: usize, number: u32, reading: Reading) {
+        if number == self.number && self.silent.remove(&rank) {
+            self.all = self.all.and(reading);
+        }
+    }
+
+    /// What all did, with the number of the reading, once all have said so.
+    pub fn whole(&self) -> Option<(u32, Reading)> {
+        self.silent.is_empty().then_some((self.number, self.all))
+    }
+
+    /// The first who has not said so.
+    pub fn first_silent(&self) -> Option<usize> {
+        self.silent.first().copied()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,12 +132,26 @@ mod tests {
         let report = |messages| {
             let mut report = LoadReport::none();
             report.counts.messages_over = messages;
-            Reports::Tcp(Box::new(All { report, invalid: None }))
+            Reports::Tcp(Box::new(All { report, invalid: None, uncertainty_ns: messages }))
         };
         let mut all = Gathering::of([1, 3]);
         assert_eq!(all.reported(3, report(2)), None);
         assert_eq!(all.reported(3, report(2)), None, "it has said so");
         let Some(Reports::Tcp(all)) = all.reported(1, report(5)) else { panic!("all are there") };
-        assert_eq!(all.report.counts.messages_over, 7);
+        assert_eq!((all.report.counts.messages_over, all.uncertainty_ns), (7, 5));
+    }
+
+    #[test]
+    fn what_comes_late_of_an_earlier_reading_is_not_counted() {
+        let of = |dropped| Reading { others: None, send_dropped: Some(dropped) };
+        let mut all = Readings::of(7, [1, 2], of(1));
+        all.add(1, 6, of(100));
+        assert_eq!((all.whole(), all.first_silent()), (None, Some(1)));
+        all.add(1, 7, of(20));
+        all.add(1, 7, of(20));
+        all.add(3, 7, of(500));
+        assert_eq!((all.whole(), all.first_silent()), (None, Some(2)));
+        all.add(2, 7, of(300));
+        assert_eq!((all.whole(), all.first_silent()), (Some((7, of(321))), None));
     }
 }

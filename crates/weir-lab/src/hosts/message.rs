@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use weir_load::ranks::clocks::Offset;
 
 use super::meter::Reading;
 use super::reports::{Kind, Reports};
@@ -140,6 +141,8 @@ pub enum Order {
     Begin,
     /// All are to read it: [`Said::Reading`].
     Read {
+        /// Which reading that is, of all that rank 0 asks for.
+        number: u32,
         /// CPU time in ns that the server had, which is nobody else's.
         server_ns: u64,
     },
@@ -210,8 +213,15 @@ pub enum Said {
     },
     /// The clocks of this rank and of all below may be compared now.
     Clock,
+    /// How the clock of this rank stands to that of rank 0, where that has to know.
+    Compared(Offset),
     /// What their hosts did.
-    Reading(Reading),
+    Reading {
+        /// Which reading it is.
+        number: u32,
+        /// That.
+        reading: Reading,
+    },
 }
 
 /// A document as a message.

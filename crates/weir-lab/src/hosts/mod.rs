@@ -51,22 +51,35 @@ pub struct Link {
     pub driver: Option<String>,
 }
 
+impl Link {
+    /// Its speed and its MTU, as they stand behind a name.
+    fn speed_and_mtu(&self) -> String {
+        let speed = match self.bits_per_s {
+            Some(bits) if bits % 1_000_000_000 == 0 => format!("{} Gbit/s", bits / 1_000_000_000),
+            Some(bits) => format!("{} Mbit/s", bits / 1_000_000),
+            None => "speed unknown".into(),
+        };
+        let mtu = self.mtu_bytes.map(|bytes| format!(", MTU {bytes}"));
+        format!(", {speed}{}", mtu.unwrap_or_default())
+    }
+
+    /// Without what is of its host alone.
+    pub(crate) fn in_brief(&self) -> String {
+        let name = match self.address {
+            Some(address) if self.device.is_empty() => address.to_string(),
+            _ => self.device.clone(),
+        };
+        name + &self.speed_and_mtu()
+    }
+}
+
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.device)?;
         if let Some(address) = self.address {
             write!(f, " ({address})")?;
         }
-        match self.bits_per_s {
-            Some(bits) if bits % 1_000_000_000 == 0 => {
-                write!(f, ", {} Gbit/s", bits / 1_000_000_000)?
-            }
-            Some(bits) => write!(f, ", {} Mbit/s", bits / 1_000_000)?,
-            None => write!(f, ", speed unknown")?,
-        }
-        if let Some(bytes) = self.mtu_bytes {
-            write!(f, ", MTU {bytes}")?;
-        }
+        f.write_str(&self.speed_and_mtu())?;
         match &self.driver {
             Some(driver) => write!(f, ", driver {driver}"),
             None => Ok(()),
@@ -110,6 +123,12 @@ pub struct Hosts {
 }
 
 impl Hosts {
+    /// The same of a run that this many generators make: the first ones.
+    pub(crate) fn of_generators(&self, count: usize) -> Self {
+        let generators = self.generators.iter().take(count).cloned().collect();
+        Self { generators, ..self.clone() }
+    }
+
     /// How many generators, and on which hosts.
     pub fn generators_in_words(&self) -> String {
         let each: Vec<String> = self.generators.iter().map(ToString::to_string).collect();

@@ -22,16 +22,18 @@ pub struct Own {
     pub tells_of_host: bool,
     /// Whether it is the one of those that send by a device that says what this drops.
     pub tells_of_device: bool,
-    /// How many generators are on its host, and whether the server is.
-    pub generators_here: usize,
+    /// Of the one that says how busy its host is: which generators are there, and whether the server is.
+    pub generators_here: Vec<usize>,
     /// See `generators_here`.
     pub is_server_here: bool,
 }
 
 impl Own {
-    /// CPU time of all children on its host, in ns, where so many generators took part: those of one host are alike.
+    /// CPU time of all children on its host, in ns, where so many generators took part, the first ones: those of one host are
+    /// alike.
     pub fn cpu_ns(&self, generator_ns: u64, parts: usize, server_ns: u64) -> u64 {
-        let of_generators = self.generators_here.min(parts) as u64 * generator_ns;
+        let took_part = self.generators_here.iter().filter(|index| **index < parts);
+        let of_generators = took_part.count() as u64 * generator_ns;
         of_generators + if self.is_server_here { server_ns } else { 0 }
     }
 }
@@ -46,14 +48,17 @@ pub fn of_all(hosts: &Hosts, host_ids: &[String], clock_ids: &[Option<String>]) 
         let id = &host_ids[host.rank];
         let is_here = |rank: usize| host_ids[rank] == *id;
         let clock = &clock_ids[host.rank];
+        let tells_of_host = told.insert(id);
+        let generators = hosts.generators.iter().enumerate();
+        let here = generators.filter(|(_, of)| tells_of_host && is_here(of.rank));
         all[host.rank] = Own {
             cores: host.cores.clone(),
             has_server_clock: host.rank == server.rank
                 || clock.is_some() && *clock == clock_ids[server.rank],
-            tells_of_host: told.insert(id),
+            tells_of_host,
             tells_of_device: sends && devices.insert((id, host.link.address)),
-            generators_here: hosts.generators.iter().filter(|of| is_here(of.rank)).count(),
-            is_server_here: is_here(server.rank),
+            generators_here: here.map(|(index, _)| index).collect(),
+            is_server_here: tells_of_host && is_here(server.rank),
         };
     }
     all
@@ -62,6 +67,12 @@ pub fn of_all(hosts: &Hosts, host_ids: &[String], clock_ids: &[Option<String>]) 
 /// Which of the generators a rank is, from 0; none is the server.
 pub fn index(rank: usize, server: usize) -> Option<usize> {
     (rank != server).then(|| rank - usize::from(rank > server))
+}
+
+/// The one rank whose clock rank 0 hears: the server's, or if that is its own the first generator's, which says when the
+/// first of all has ended.
+pub fn heard_at_root(server: usize) -> usize {
+    server.max(1)
 }
 
 /// Stands for the options that bind to the rank's cores,
@@ -162,7 +173,10 @@ mod tests {
         assert_eq!(of(|own| own.tells_of_device), [true, false, true, false]);
         assert_eq!(of(|own| own.has_server_clock), [false, true, true, false]);
         assert_eq!((all[0].cpu_ns(5, 3, 100), all[2].cpu_ns(5, 3, 100)), (10, 105));
-        assert_eq!((all[0].cpu_ns(5, 1, 100), all[3].cores.as_slice()), (5, &[3][..]));
+        // The first two alone: on the host of rank 0 is the third one, too.
+        assert_eq!((all[0].cpu_ns(5, 2, 100), all[2].cpu_ns(5, 2, 100)), (5, 105));
+        assert_eq!((all[0].cpu_ns(5, 1, 100), all[2].cpu_ns(0, 1, 100)), (5, 100));
+        assert_eq!(all[3].cores, [3]);
         assert_eq!([0, 1, 2, 3].map(|rank| index(rank, 1)), [Some(0), None, Some(1), Some(2)]);
     }
 }

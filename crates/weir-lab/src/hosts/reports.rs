@@ -78,7 +78,12 @@ impl Reports {
             Kind::Tcp => {
                 let loaded = tcp::loaded::Followed::read(document)?.with_messages()?;
                 let invalid = loaded.invalid.map(|why| format!("at {}: {why}", of.place));
-                Self::Tcp(Box::new(tcp::together::All { report: loaded.report, invalid }))
+                let uncertainty_ns = of.clock.uncertainty_ns;
+                Self::Tcp(Box::new(tcp::together::All {
+                    report: loaded.report,
+                    invalid,
+                    uncertainty_ns,
+                }))
             }
         })
     }

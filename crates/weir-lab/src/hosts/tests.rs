@@ -1,14 +1,13 @@
 //! Ranks that are threads, and agents whose weir is a script.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_load::ranks::clocks::{Between, Offset};
 use weir_load::ranks::memory::{self, InMemory};
-use weir_load::ranks::{Lost, Ranks, tree};
+use weir_load::ranks::tree;
 
 use super::own::part;
 use super::*;
@@ -18,81 +17,10 @@ use crate::child::{ChildError, CommandLine, Interrupt};
 
 const GENERATOR: &str = "the generator";
 
-/// Rank 0, of which is counted what it says and hears.
-struct Counted {
-    ranks: InMemory,
-    said: AtomicUsize,
-    heard: AtomicUsize,
-}
-
-impl Counted {
-    /// What it said and heard since this was asked last.
-    fn take(&self) -> (usize, usize) {
-        (self.said.swap(0, SeqCst), self.heard.swap(0, SeqCst))
-    }
-}
-
-impl Ranks for Counted {
-    fn rank(&self) -> usize {
-        self.ranks.rank()
-    }
-
-    fn count(&self) -> usize {
-        self.ranks.count()
-    }
-
-    fn host(&self, rank: usize) -> &str {
-        self.ranks.host(rank)
-    }
-
-    fn broadcast(&self, from: usize, bytes: Vec<u8>, until: Instant) -> Result<Vec<u8>, Lost> {
-        self.ranks.broadcast(from, bytes, until)
-    }
-
-    fn gather(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
-        self.ranks.gather(mine, until)
-    }
-
-    fn sum(&self, counts: &mut [u64], until: Instant) -> Result<(), Lost> {
-        self.ranks.sum(counts, until)
-    }
-
-    fn barrier(&self, until: Instant) -> Result<(), Lost> {
-        self.ranks.barrier(until)
-    }
-
-    fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
-        self.said.fetch_add(1, SeqCst);
-        self.ranks.send(to, bytes)
-    }
-
-    fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
-        let received = self.ranks.receive(from, until)?;
-        self.heard.fetch_add(1, SeqCst);
-        Ok(received)
-    }
-
-    fn lost(&self) -> Option<Lost> {
-        self.ranks.lost()
-    }
-
-    fn on_news(&self, call: Box<dyn Fn() + Send + Sync>) {
-        self.ranks.on_news(call);
-    }
-
-    fn ask_to_end(&self, within: Duration) {
-        self.ranks.ask_to_end(within);
-    }
-
-    fn is_asked_to_end(&self) -> bool {
-        self.ranks.is_asked_to_end()
-    }
-}
-
 /// Rank 0 with its fleet, and agents at the others, of which rank 1 serves.
 struct Run {
     fleet: Fleet,
-    root: Arc<Counted>,
+    root: Arc<InMemory>,
     interrupt: Interrupt,
     agents: Vec<JoinHandle<Result<(), String>>>,
     _script: Script,
@@ -113,8 +41,7 @@ impl Run {
                 thread::spawn(move || agent::serve(&rank, program))
             })
             .collect();
-        let (said, heard) = Default::default();
-        let root = Arc::new(Counted { ranks: all.remove(0), said, heard });
+        let root = Arc::new(all.remove(0));
         let interrupt = Interrupt::new();
         let asked = Asked { server, threads: 1, ..Asked::default() };
         let fleet = Fleet::meet(Arc::clone(&root) as _, &asked, &interrupt).unwrap();
@@ -247,13 +174,10 @@ fn clocks_are_compared_and_hosts_measured_while_children_run() {
     let run = Run::of(4, "while read line; do echo $line; done");
     let mut child = run.flood(3);
     let clocks = run.fleet.clocks().unwrap();
-    assert_eq!(clocks.len(), 4);
-    for clock in clocks.iter() {
-        assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "one machine: {clock:?}");
-    }
-    let of_server = run.fleet.compare_clocks(Some(1)).unwrap();
-    assert_eq!(of_server[1], Offset::default());
-    for clock in of_server.iter() {
+    assert_eq!(clocks.of_first(), Offset::default());
+    let by_server = run.fleet.compare_clocks(Some(1)).unwrap().own;
+    for clock in [clocks.of_server(), by_server] {
+        assert!(clock.uncertainty_ns > 0, "it was measured");
         assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "one machine: {clock:?}");
     }
     child.say("1");
@@ -288,20 +212,43 @@ fn generators_at_many_hosts_are_started_told_and_heard_as_one() {
     }
 }
 
+#[test]
+fn rank_0_hears_how_the_clock_of_the_server_or_of_the_first_generator_stands() {
+    for (server, ranks) in [(0, 5), (1, 2), (3, 7), (6, 7)] {
+        let run = Run::with_server(server, ranks, FLOOD);
+        for _ in 0..2 {
+            let clocks = run.fleet.clocks().unwrap();
+            let (own, other) = match server {
+                0 => (clocks.of_server(), clocks.of_first()),
+                _ => (clocks.of_first(), clocks.of_server()),
+            };
+            assert_eq!(own, Offset::default());
+            assert!(other.uncertainty_ns > 0, "{server} of {ranks}");
+            let by_server = run.fleet.compare_clocks(Some(server)).unwrap().own;
+            assert_eq!(by_server == Offset::default(), server == 0);
+        }
+        assert!(run.end().iter().all(Result::is_ok));
+    }
+}
+
 /// In each run rank 0 has a few words with those right below it, and with no other generator.
 #[test]
 fn what_rank_0_says_and_hears_grows_with_the_logarithm_of_the_ranks() {
     for ranks in [2, 4, 8, 16, 32] {
         let run = Run::of(ranks, FLOOD);
         let below = tree::children(0, ranks).count();
+        run.root.take_counts();
         let clocks = run.fleet.clocks().unwrap();
-        run.root.take();
+        let (said, heard) = run.root.take_counts();
+        // The order, a question to wake it, 64 more, and what was found; the word that it is ready, the answers, and how the
+        // server's clock stands.
+        assert!(said <= 67 * below && heard <= 66 * below + 1, "{ranks} ranks: {said}, {heard}");
         run.fleet.begin_meters();
         let mut all = run.flood_together(100, LONG).unwrap();
         all.begin(&clocks);
         all.reports(Between::default()).unwrap();
         run.fleet.read_meters(0).unwrap();
-        let (said, heard) = run.root.take();
+        let (said, heard) = run.root.take_counts();
         // Orders to measure, to start, to begin, and to read; what they have come to, what they did, and what their hosts did.
         assert!(said <= 4 * below && heard <= 3 * below, "{ranks} ranks: {said}, {heard}");
         assert!(run.end().iter().all(Result::is_ok));
@@ -341,7 +288,7 @@ fn a_rank_that_is_lost_between_others_is_the_one_that_is_named() {
     let run = Run::of(7, FLOOD);
     let all = run.flood_together(100, LONG).unwrap();
     // Rank 6 speaks to rank 0 by rank 2.
-    run.root.ranks.lose(2, "has given no sign of life");
+    run.root.lose(2, "has given no sign of life");
     let error = all.reports(Between::default()).unwrap_err();
     assert!(matches!(error, ChildError::Interrupted), "{error}");
     assert_eq!(run.fleet.lost().unwrap(), "rank 2 on host2 has given no sign of life");
@@ -373,7 +320,7 @@ fn no_generator_can_be_made_to_flood_another_host() {
 fn a_lost_rank_ends_all_and_is_named() {
     let run = Run::of(3, "exec sleep 600");
     let mut child = run.flood(2);
-    run.root.ranks.lose(2, "has given no sign of life");
+    run.root.lose(2, "has given no sign of life");
     let error = child.document::<Value>("report", soon()).unwrap_err();
     assert!(matches!(error, ChildError::Interrupted), "{error}");
     let lost = run.fleet.lost().unwrap();
@@ -388,7 +335,7 @@ fn agents_end_when_rank_0_is_gone_and_nothing_is_left() {
     let mut child = run.flood(2);
     let id: u32 = child.document("id", soon()).unwrap();
     // Whoever the agents wait for does not answer any more.
-    run.root.ranks.lose(0, "has ended");
+    run.root.lose(0, "has ended");
     let Run { agents, fleet, .. } = run;
     let ended: Vec<_> = agents.into_iter().map(|agent| agent.join().unwrap()).collect();
     for ended in ended {

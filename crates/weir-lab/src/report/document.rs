@@ -191,6 +191,9 @@ fn of_row<K: Reported>(
         "failures": cell.failures,
         "skipped": cell.skipped.as_ref().map(Skipped::reason),
     });
+    if let Some(hosts) = K::hosts(results, load) {
+        value["hosts"] = json!(hosts);
+    }
     value[K::LATENCY_FIELD] = json!(latency::merged(&cell.samples));
     if let Some(field) = K::RATIO_FIELD {
         value[field] = json!(place.and_then(|place| place.to_traditional).map(difference));

@@ -4,13 +4,15 @@
 use serde_json::Value;
 
 use crate::report::deciding::{self, BEST, Column, LIMIT, Line};
+use crate::report::kinds::KINDS;
 use crate::report::model::{
     INTERRUPTED, MEMORY_COLUMNS, Standing, Study, errors, is_memory, items, memory_rows, texts,
 };
+use crate::report::places::Places;
 use crate::saved::{is_under, load_name, parts, spec_of};
 
 /// The columns of the CSV.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
     "kind",
     "load",
     "row",
@@ -24,10 +26,13 @@ const COLUMNS: [&str; 13] = [
     "low",
     "high",
     "rounds",
+    // Of a comparison over hosts.
+    "generators",
+    "links",
 ];
 
 /// A line for each metric of each row under each load, with its median and the ends of its 95 % interval (empty where
-/// it has none) and the rounds that count.
+/// it has none), the rounds that count, and where it was measured, if over hosts.
 pub fn csv(document: &Value) -> String {
     let mut lines = vec![COLUMNS.map(str::to_owned).to_vec()];
     for part in parts(document) {
@@ -42,6 +47,9 @@ pub fn csv(document: &Value) -> String {
                 plain(&row["rank"]),
                 plain(&row["limited_by"]),
             ];
+            let kind = KINDS.iter().find(|kind| kind.name == part.kind());
+            let places = Places::of_row(row, kind.map_or("generator", |kind| kind.generator));
+            let places = places.map_or_else(Default::default, |of| [of.sides, of.links]);
             for (name, metric) in metrics(row) {
                 let counted = metric["counted"].as_array().into_iter().flatten();
                 let rounds = counted.filter(|counted| counted.as_bool() == Some(true)).count();
@@ -50,6 +58,7 @@ pub fn csv(document: &Value) -> String {
                 line.push(name);
                 line.extend(figures);
                 line.push(rounds.to_string());
+                line.extend(places.clone());
                 lines.push(line);
             }
         }
@@ -93,6 +102,8 @@ fn of_memory(row: &Value) -> Vec<Vec<String>> {
             none(),
             none(),
             rounds,
+            none(),
+            none(),
         ];
         record.to_vec()
     };
@@ -155,6 +166,9 @@ fn of_kind(study: &Study) -> String {
             }
             let lines = lines.iter().filter(|line| line.row.standing != Standing::Again);
             text += &format!("\n{}", table(columns.clone(), lines.map(fields)));
+        }
+        if let Some(places) = load.places(study.kind) {
+            text += &format!("\n{}\n", escaped(&places));
         }
     }
     text

@@ -43,6 +43,8 @@ pub struct Kind {
     pub cpu: &'static str,
     /// The metrics of latency: their name up to the dot.
     pub latency: &'static str,
+    /// What the generators of a comparison over hosts are called, one of them.
+    pub generator: &'static str,
     /// What limits a row, and what the words mean.
     pub limits: &'static str,
     /// All metrics.
@@ -76,6 +78,7 @@ impl Kind {
             one: K::UNIT.one,
             cpu: K::UNIT.cpu.name,
             latency: K::UNIT.latency[0].name.split('.').next().unwrap_or_default(),
+            generator: K::GENERATOR,
             limits: K::LIMITS,
             metrics: metrics.collect(),
             pictures: K::PICTURES,

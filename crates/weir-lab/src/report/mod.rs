@@ -13,6 +13,7 @@ pub mod model;
 pub mod number;
 pub(crate) mod peers;
 pub mod pictures;
+pub(crate) mod places;
 pub mod schema;
 pub mod screen;
 pub(crate) mod sentences;
@@ -27,6 +28,7 @@ use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::experiment::verdict::Limit;
+use crate::hosts::Hosts;
 use columns::Column;
 use conclusion::Unit;
 use pictures::{Aside, Overtaking, Pictures};
@@ -87,6 +89,14 @@ pub trait Reported: Course<Sample: Serialize> + Serialize {
 
     /// What the experiment ran on and with, besides the machine: a paragraph each.
     fn settings(results: &Results<Self>) -> Vec<String>;
+
+    /// What the generators of a comparison over hosts are called, one of them.
+    const GENERATOR: &'static str = "generator";
+
+    /// Where the runs of a load were made, of a comparison over hosts.
+    fn hosts(_: &Results<Self>, _load: usize) -> Option<Hosts> {
+        None
+    }
 
     /// Whether a load has a table of its own.
     fn has_table(_: &Self::Load) -> bool {

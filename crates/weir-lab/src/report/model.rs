@@ -6,6 +6,7 @@ use weir::machine::MOST_LOAD_OF_OTHERS;
 
 use crate::report::kinds::{KINDS, Kind};
 use crate::report::number::{UNKNOWN, bytes};
+use crate::report::places::Places;
 use crate::report::words::number_of;
 use crate::saved::{is_under, metric_of, parts};
 use crate::stats::median;
@@ -361,6 +362,11 @@ impl<'a> Load<'a> {
     /// Its rows, group by group.
     pub fn rows(&self) -> impl Iterator<Item = &Row<'a>> {
         self.groups.iter().flat_map(|group| &group.rows)
+    }
+
+    /// Where its rows ran, of a comparison over hosts.
+    pub(crate) fn places(&self, kind: &Kind) -> Option<String> {
+        Places::of_all(self.rows().map(|row| row.value), kind.generator)
     }
 
     /// Whether a small figure is the good one.

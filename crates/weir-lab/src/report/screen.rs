@@ -16,6 +16,8 @@ pub const LINES: usize = 24;
 /// Lines for one of several kinds of comparisons on one screen.
 pub const LINES_OF_A_PART: usize = 7;
 
+/// Most lines of where rows ran.
+const LINES_OF_PLACES: usize = 2;
 /// Most characters of the bars.
 const BAR: usize = 14;
 /// Fewest lines of rows that a table is worth its place with.
@@ -30,7 +32,7 @@ pub fn screen(document: &Value, width: usize, lines: usize) -> String {
     let airy = lines > LINES_OF_A_PART;
     let mut text = vec![cut(&heading(study), width)];
     let foot: Vec<String> = match airy {
-        true => foot(study).iter().map(|line| cut(line, whole_width)).collect(),
+        true => foot(study, whole_width).iter().map(|line| cut(line, whole_width)).collect(),
         false => vec![],
     };
     if airy {
@@ -235,9 +237,14 @@ fn fitting(mut table: Vec<String>, lines: usize, counts: bool) -> Vec<String> {
     table
 }
 
-/// What a reader must know: rows without a figure, and warnings.
-fn foot(study: &Study) -> Vec<String> {
-    let mut said = vec![];
+/// What a reader must know: where rows ran, if on several hosts, rows without a figure, and warnings.
+fn foot(study: &Study, width: usize) -> Vec<String> {
+    let mut places = String::new();
+    if let Some(of_all) = study.main().and_then(|load| load.places(study.kind)) {
+        paragraph(&mut places, &of_all, width);
+    }
+    // Further ones are in the report.
+    let mut said: Vec<String> = places.lines().take(LINES_OF_PLACES).map(str::to_owned).collect();
     let reason = |row: &Row| text(row.value, "reason").filter(|_| row.standing != Standing::Again);
     let rows = study.main().into_iter().flat_map(Load::rows);
     let unranked: Vec<(&Row, String)> = rows.filter_map(|row| Some((row, reason(row)?))).collect();

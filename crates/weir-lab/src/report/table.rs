@@ -13,6 +13,7 @@ use crate::report::Reported;
 use crate::report::columns::{At, Column, names};
 use crate::report::layout::{Filled, NARROWEST, paragraph, parts};
 use crate::report::number::percent;
+use crate::report::places::Places;
 use crate::report::sentences::together;
 use crate::report::words::{list, number_of};
 use crate::stats::quantile;
@@ -193,6 +194,9 @@ fn one_group<K: Reported>(
     let columns = K::columns(results, load).iter().map(filled).collect();
     for part in parts(names().iter().map(filled).collect(), columns, width) {
         let _ = writeln!(text, "{}\n", part.trim_fmt());
+    }
+    if let Some(hosts) = K::hosts(results, load) {
+        paragraph(text, &Places::of(&hosts, K::GENERATOR).sentence(), width);
     }
     paragraph(text, &K::summary(results, load, group, &ranking).join(" "), width);
     K::of_group(results, load, group).iter().for_each(|said| paragraph(text, said, width));

@@ -104,6 +104,11 @@ impl Load {
         self.connections / self.blocks.max(1)
     }
 
+    /// How many clients of so many take part, each with a connection of every block at least.
+    pub(crate) fn parts_of(&self, clients: usize) -> usize {
+        clients.min(self.connections_per_block() as usize)
+    }
+
     /// Its connections, with those beside them.
     pub fn connections_in_all(&self) -> u32 {
         self.connections + self.mix.map_or(0, |mix| mix.others())

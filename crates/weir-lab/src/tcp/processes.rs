@@ -321,7 +321,7 @@ impl Processes {
         let task = Task {
             kind: Kind::Tcp,
             words: command.words().to_vec(),
-            parts: clients.min(all as usize),
+            parts: run.load.parts_of(clients),
             phases: vec!["settled".into(), "began".into()],
             tells_end: false,
             latencies: Latencies::None,
@@ -339,12 +339,12 @@ impl Processes {
         if ended_ns.is_some() {
             tell(server, Asks::Standing, "ended");
         }
-        let ended_ns = ended_ns.map(|ns| clocks[fleet.hosts().server.rank].there(ns));
+        let ended_ns = ended_ns.map(|ns| clocks.of_server().there(ns));
         let Reports::Tcp(all) = clients.reports(Between::default())? else {
             return Err(failed("clients report as generators do".into()));
         };
-        let together::All { report, invalid } = *all;
-        let uncertainty_ns = clocks.iter().map(|clock| clock.uncertainty_ns).max().unwrap_or(0);
+        let together::All { report, invalid, uncertainty_ns } = *all;
+        let uncertainty_ns = uncertainty_ns.max(clocks.of_server().uncertainty_ns);
         Ok((Loaded { report, invalid, ended_ns }, uncertainty_ns))
     }
 
@@ -360,6 +360,7 @@ impl Processes {
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
         let hosts = fleet.hosts();
+        let hosts = hosts.of_generators(run.load.parts_of(hosts.generators.len()));
         let Reading { others, .. } = fleet.read_meters(report.cpu_ns.unwrap_or(0))?;
         let own = [
             ("clients".to_owned(), hosts.generators_in_words()),

@@ -15,6 +15,8 @@ pub struct All {
     pub report: LoadReport,
     /// Why it is invalid, if that of any is.
     pub invalid: Option<String>,
+    /// How wrong the clock of any of them may be, in ns either way.
+    pub uncertainty_ns: u64,
 }
 
 impl All {
@@ -22,6 +24,7 @@ impl All {
     pub fn add(&mut self, others: Self) {
         add(&mut self.report, others.report);
         self.invalid = self.invalid.take().or(others.invalid);
+        self.uncertainty_ns = self.uncertainty_ns.max(others.uncertainty_ns);
     }
 }
 
@@ -121,9 +124,13 @@ mod tests {
     }
 
     fn merged([report, other]: [LoadReport; 2]) -> LoadReport {
-        let mut all = All { report, invalid: None };
+        let mut all = All { report, invalid: None, uncertainty_ns: 7 };
         // As it is told from rank to rank.
-        let told = serde_json::to_string(&All { report: other, invalid: Some("bytes".into()) });
+        let told = serde_json::to_string(&All {
+            report: other,
+            invalid: Some("bytes".into()),
+            uncertainty_ns: 3,
+        });
         all.add(serde_json::from_str(&told.unwrap()).unwrap());
         assert_eq!(all.invalid.as_deref(), Some("bytes"));
         all.report

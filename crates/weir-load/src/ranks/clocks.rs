@@ -5,11 +5,11 @@
 //! Cristian's method (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989), on which NTP
 //! rests, too. Clocks drift apart by some µs per second; who needs more measures before and after ([`Between`]).
 //!
-//! For the start of a run rank 0 asks few of them ([`offsets`]); these ask others, along a tree, many at a time. Offsets and
+//! For the start of a run rank 0 asks few of them; these ask others, along a tree, many at a time. Offsets and
 //! what they may be wrong by are added up along the way, so the time that all take and the uncertainty of the last grow with
 //! the logarithm of the ranks.
 //!
-//! For latencies one rank asks all others itself ([`offsets_from`]), as what they may be wrong by must not be added up: it is
+//! For latencies one rank asks all others itself, as what they may be wrong by must not be added up: it is
 //! held against a median. All of them share a time that does not grow with their number, so each of many is asked less often.
 //! What would take longer than the questions is waking each: so those who come next are asked once while others are measured.
 
@@ -101,50 +101,40 @@ impl Between {
     }
 }
 
-/// What comparing clocks has found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compared {
-    /// The clock of this rank.
-    pub own: Offset,
-    /// At rank 0 those of all, in the order of the ranks.
-    pub all: Option<Vec<Offset>>,
-}
-
-/// Compares the clocks of all with that of rank 0, along the tree, or with that of another one, which asks all others itself;
-/// every rank calls it, and it is a collective call.
+/// Compares the clocks of all with that of rank 0, along the tree, or with that of another one, which asks all others itself,
+/// rank 0 last; gives the own clock. Every rank calls it. Nobody hears of all clocks: what each rank says and hears grows with
+/// the logarithm of their number, but for the one that asks all.
 ///
 /// # Errors
 /// Who did not answer until then.
-pub fn compare(ranks: &dyn Ranks, center: Option<usize>, until: Instant) -> Result<Compared, Lost> {
+pub fn compare(ranks: &dyn Ranks, center: Option<usize>, until: Instant) -> Result<Offset, Lost> {
     let (own, count) = (ranks.rank(), ranks.count());
     let Some(center) = center else {
         let children: Vec<usize> = tree::children(own, count).collect();
         return along(ranks, tree::parent(own), &children, OF_EACH, until);
     };
-    let others: Vec<usize> = (0..count).filter(|rank| own == center && *rank != center).collect();
-    let of_each = OF_EACH.min(OF_ALL / count.max(1) as u32);
-    along(ranks, (own != center).then_some(center), &others, of_each, until)
+    if own != center {
+        return along(ranks, Some(center), &[], OF_EACH, until);
+    }
+    let others: Vec<usize> = (1..count).chain([0]).filter(|rank| *rank != center).collect();
+    along(ranks, None, &others, OF_EACH.min(OF_ALL / count.max(1) as u32), until)
 }
 
-/// Measures the offsets of all; every rank calls it, and it is a collective call. Rank 0 gets them in the order of the ranks,
-/// its own (0) first.
+/// The same, and rank 0 gets the clocks of all, in the order of the ranks, by a gather.
 ///
 /// # Errors
 /// Who did not answer until then.
-pub fn offsets(ranks: &dyn Ranks, until: Instant) -> Result<Option<Vec<Offset>>, Lost> {
-    compare(ranks, None, until).map(|found| found.all)
-}
-
-/// The same from the clock of one rank, which asks all others itself: none is less right than its own answers are.
-///
-/// # Errors
-/// As [`offsets`].
-pub fn offsets_from(
+pub fn offsets(
     ranks: &dyn Ranks,
-    center: usize,
+    center: Option<usize>,
     until: Instant,
 ) -> Result<Option<Vec<Offset>>, Lost> {
-    compare(ranks, Some(center), until).map(|found| found.all)
+    let own = compare(ranks, center, until)?;
+    let Some(all) = ranks.gather(&own.to_bytes(), until)? else { return Ok(None) };
+    let read = |(rank, said): (usize, &Vec<u8>)| {
+        Offset::of(said).ok_or_else(|| odd(ranks, rank, said.len()))
+    };
+    all.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
 }
 
 /// Is asked by one rank and asks others, each for so long at most.
@@ -154,7 +144,7 @@ fn along(
     children: &[usize],
     of_each: Duration,
     until: Instant,
-) -> Result<Compared, Lost> {
+) -> Result<Offset, Lost> {
     let mut own = Offset::default();
     if let Some(parent) = parent {
         // Questions are empty, and the last message says what was found.
@@ -182,14 +172,7 @@ fn along(
         };
         ranks.send(*child, &from_the_first.to_bytes())?;
     }
-    let Some(all) = ranks.gather(&own.to_bytes(), until)? else {
-        return Ok(Compared { own, all: None });
-    };
-    let read = |(rank, said): (usize, &Vec<u8>)| {
-        Offset::of(said).ok_or_else(|| odd(ranks, rank, said.len()))
-    };
-    let all = all.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    Ok(Compared { own, all: Some(all) })
+    Ok(own)
 }
 
 fn odd(ranks: &dyn Ranks, rank: usize, length: usize) -> Lost {
@@ -239,10 +222,7 @@ mod tests {
     fn the_clock_of_one_machine_lies_within_the_uncertainty() {
         let until = Instant::now() + Duration::from_secs(60);
         for center in [None, Some(0), Some(1), Some(5)] {
-            let measured = |ranks: &dyn Ranks| match center {
-                None => offsets(ranks, until).unwrap(),
-                Some(center) => offsets_from(ranks, center, until).unwrap(),
-            };
+            let measured = |ranks: &dyn Ranks| offsets(ranks, center, until).unwrap();
             let mut all = memory::ranks(["a", "b", "c", "d", "e", "f"]);
             let others = all.split_off(1);
             let found = thread::scope(|scope| {
@@ -349,7 +329,7 @@ mod tests {
         let all = memory::ranks(["a", "b", "c", "d"]);
         thread::scope(|scope| {
             // Rank 1 was to ask rank 3.
-            let waiting = scope.spawn(|| offsets(&all[3], until).unwrap_err());
+            let waiting = scope.spawn(|| offsets(&all[3], None, until).unwrap_err());
             all[0].ask_to_end(Duration::ZERO);
             assert_eq!(waiting.join().unwrap().why, ASKED_TO_END);
         });

@@ -35,6 +35,9 @@ const HEARD_WITHIN: Duration = Duration::from_secs(30);
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 /// The same once it is to end before its time, because something is wrong,
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// or since one of them is lost, which may have taken 7.3 s to be noticed where two fell silent together: what became of the run
+/// is told within 10 s,
+pub const LOST_WITHIN: Duration = Duration::from_millis(1500);
 /// or because whoever started the ranks ends them: that is what mpirun does if one dies, and it may be gone a second later, when
 /// nobody reads a report any more.
 ///
@@ -89,6 +92,7 @@ struct Ending {
     by: Option<Instant>,
     asked: bool,
     signalled: bool,
+    has_lost: bool,
 }
 
 /// What rank 0 knows in the end.
@@ -172,7 +176,7 @@ impl Course {
     /// Who did not come.
     pub fn begin(ranks: Arc<dyn Ranks>, signals: Arc<Stop>) -> Result<Self, Lost> {
         let until = Instant::now() + HEARD_WITHIN;
-        let measured = offsets(&*ranks, until)?;
+        let measured = offsets(&*ranks, None, until)?;
         let told = serde_json::to_vec(&measured).expect("numbers only");
         let telling = Instant::now();
         let told = ranks.broadcast(0, told, until)?;
@@ -293,8 +297,11 @@ impl Course {
             self.stop.request(StopReason::Asked);
             soon(&mut ending, KILLED_WITHIN);
         }
-        let asked = self.ranks.is_asked_to_end();
-        if !ending.asked && (asked || self.stop.is_requested() || self.ranks.lost().is_some()) {
+        let (asked, has_lost) = (self.ranks.is_asked_to_end(), self.ranks.lost().is_some());
+        if has_lost && !std::mem::replace(&mut ending.has_lost, true) {
+            soon(&mut ending, LOST_WITHIN);
+        }
+        if !ending.asked && (asked || self.stop.is_requested() || has_lost) {
             ending.asked = true;
             if !asked {
                 self.ranks.ask_to_end(ENDED_WITHIN);
@@ -303,6 +310,11 @@ impl Course {
             soon(&mut ending, 2 * ENDED_WITHIN);
         }
         ending.by
+    }
+
+    /// Whether it is to end before its time.
+    pub fn is_ending(&self) -> bool {
+        self.look().is_some()
     }
 
     /// What a rank and all below it say, as far as it has come when the run is to end before its time: from then on each
@@ -687,6 +699,48 @@ mod tests {
         let after: Vec<_> = report.each.iter().map(|of| of.started_after_ns).collect();
         assert_eq!(after, [Some(0), Some(10), Some(20)]);
         assert_eq!(report.each[1].host, "b");
+    }
+
+    #[test]
+    fn what_rank_0_says_and_hears_grows_with_the_logarithm_of_the_ranks() {
+        for count in [2, 4, 8, 16] {
+            let mut all = memory::ranks((0..count).map(|rank| format!("host{rank}")));
+            let make = |rank: &Arc<InMemory>| {
+                let ranks = Arc::clone(rank) as Arc<dyn Ranks>;
+                let course = Arc::new(Course::begin(Arc::clone(&ranks), Arc::default()).unwrap());
+                let clocks = rank.take_counts();
+                let did = course.work(
+                    |course, _: &mut dyn FnMut(())| {
+                        let start_ns = course.start(Duration::from_secs(60)).unwrap();
+                        Did { began_ns: course.at_rank_0(start_ns), count: 1 }
+                    },
+                    |()| {},
+                );
+                let complete = course.gather(did.map(Some), &mut [1]).map(|all| all.summed);
+                assert!(over(&*ranks));
+                (clocks, rank.take_counts(), complete)
+            };
+            let first = Arc::new(all.remove(0));
+            let (clocks, words, complete) = thread::scope(|scope| {
+                let others = all.into_iter().map(Arc::new).map(|rank| {
+                    scope.spawn(move || {
+                        let _ = make(&rank);
+                        rank // the others are not to lose it
+                    })
+                });
+                let others: Vec<_> = others.collect();
+                let found = make(&first);
+                others.into_iter().for_each(|other| drop(other.join().unwrap()));
+                found
+            });
+            assert_eq!(complete, Some(true));
+            let below = tree::children(0, count).count();
+            // A question to wake each, 64 more, and what was found; the answers, and the clock of each rank, for the report.
+            let (said, heard) = clocks;
+            assert!(said <= 66 * below && heard < 65 * below + count, "{count}: {clocks:?}");
+            // That it is to be added up, and over; what each and those below it did.
+            assert_eq!(words, (2 * below, below), "{count}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -67,6 +67,8 @@ pub struct InMemory {
     rank: usize,
     /// A collective call has failed.
     is_out_of_step: AtomicBool,
+    said: AtomicUsize,
+    heard: AtomicUsize,
     shared: Arc<Shared>,
 }
 
@@ -87,6 +89,8 @@ pub fn ranks<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Vec<InMemor
     let one = |rank| InMemory {
         rank,
         is_out_of_step: AtomicBool::new(false),
+        said: AtomicUsize::new(0),
+        heard: AtomicUsize::new(0),
         shared: Arc::clone(&shared),
     };
     (0..count).map(one).collect()
@@ -102,6 +106,12 @@ impl InMemory {
         }
         drop(state);
         self.tell_all();
+    }
+
+    /// How many messages it said and heard since this was asked last. What a gather brings counts as one of each rank; the other
+    /// collective calls, which cost no rank more than the logarithm of the ranks, as none.
+    pub fn take_counts(&self) -> (usize, usize) {
+        (self.said.swap(0, Relaxed), self.heard.swap(0, Relaxed))
     }
 
     /// Wakes all who wait for something, and calls those who do not.
@@ -181,6 +191,20 @@ impl InMemory {
         call().inspect_err(|_| self.is_out_of_step.store(true, Relaxed))
     }
 
+    /// Gives to rank 0 what each has.
+    fn of_each(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
+        self.in_step(|| {
+            if self.rank != 0 {
+                return self.put(0, Kind::Inwards, mine).map(|()| None);
+            }
+            let of = |rank| match rank {
+                0 => Ok(mine.to_vec()),
+                _ => self.take(rank, Kind::Inwards, until),
+            };
+            (0..self.count()).map(of).collect::<Result<_, _>>().map(Some)
+        })
+    }
+
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.shared.hosts.len()).filter(move |rank| *rank != own)
@@ -217,21 +241,14 @@ impl Ranks for InMemory {
     }
 
     fn gather(&self, mine: &[u8], until: Instant) -> Result<Option<Vec<Vec<u8>>>, Lost> {
-        self.in_step(|| {
-            if self.rank != 0 {
-                return self.put(0, Kind::Inwards, mine).map(|()| None);
-            }
-            let of = |rank| match rank {
-                0 => Ok(mine.to_vec()),
-                _ => self.take(rank, Kind::Inwards, until),
-            };
-            (0..self.count()).map(of).collect::<Result<_, _>>().map(Some)
-        })
+        let all = self.of_each(mine, until)?;
+        self.heard.fetch_add(all.as_ref().map_or(0, |all| all.len() - 1), Relaxed);
+        Ok(all)
     }
 
     fn sum(&self, counts: &mut [u64], until: Instant) -> Result<(), Lost> {
         let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        let Some(all) = self.gather(&bytes, until)? else { return Ok(()) };
+        let Some(all) = self.of_each(&bytes, until)? else { return Ok(()) };
         for other in &all[1..] {
             assert_eq!(other.len(), bytes.len(), "every rank passes equally many counts");
             for (count, other) in counts.iter_mut().zip(other.as_chunks().0) {
@@ -254,11 +271,15 @@ impl Ranks for InMemory {
     }
 
     fn send(&self, to: usize, bytes: &[u8]) -> Result<(), Lost> {
-        self.put(to, Kind::Message, bytes)
+        self.put(to, Kind::Message, bytes).inspect(|()| {
+            self.said.fetch_add(1, Relaxed);
+        })
     }
 
     fn receive(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
-        self.take(from, Kind::Message, until)
+        self.take(from, Kind::Message, until).inspect(|_| {
+            self.heard.fetch_add(1, Relaxed);
+        })
     }
 
     fn lost(&self) -> Option<Lost> {

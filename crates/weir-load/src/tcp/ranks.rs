@@ -23,7 +23,7 @@ use crate::{
     control::nonce,
     pacing::wait::Waiter,
     ranks::{
-        Lost, Ranks,
+        ASKED_TO_END, Lost, Ranks,
         course::{Course, Failed, RanksReport},
     },
 };
@@ -34,7 +34,7 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long a datagram to an own address may take.
 const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a rank says: its part without latencies, which are added up by a reduction.
+/// What a rank says: its part without latencies, which are added up by a reduction, unless the run ends before its time.
 #[derive(Serialize, Deserialize)]
 struct Said {
     part: Box<Part>,
@@ -182,6 +182,9 @@ pub fn load_of_ranks(
         Ok(None) => (Ok(None), nothing()),
         Ok(Some(mut part)) => {
             let latencies = part.take_latencies();
+            if course.is_ending() || course.ranks().rank() == 0 {
+                part.put_latencies(&latencies);
+            }
             part.on_clock(|own_ns| course.at_rank_0(own_ns));
             let figures = figures(spec, &part);
             let failure = failure_of_share(spec, &part, asked(spec));
@@ -309,9 +312,15 @@ fn part(
         }
     })?;
     match missed {
-        Some(lost) if !course.ranks().is_asked_to_end() => Err(lost.into()),
+        Some(lost) if !ends_all(course, &lost) => Err(lost.into()),
         _ => Ok(part),
     }
+}
+
+/// Whether a start failed since all are to end, or one is lost: that is told of the whole, and what this rank did until then
+/// counts.
+fn ends_all(course: &Course, lost: &Lost) -> bool {
+    lost.why == ASKED_TO_END || course.ranks().lost().is_some()
 }
 
 /// What a rank does that makes no connections: it starts with the others.
@@ -321,7 +330,7 @@ fn look_on(spec: &LoadSpec, course: &Course) -> Result<(), LoadError> {
     for within in starts {
         match course.start(*within) {
             Ok(_) => {}
-            Err(_) if course.ranks().is_asked_to_end() => break,
+            Err(lost) if ends_all(course, &lost) => break,
             Err(lost) => return Err(lost.into()),
         }
     }
@@ -412,6 +421,73 @@ mod tests {
         assert_eq!(said, "5 of 9 failed; at rank 1 on b, rank 2 on b, rank 3 on b and 2 more");
         of_some.each.retain(|rank| rank.failure.is_some());
         assert_eq!(with_ranks("5 of 5 failed".into(), &of_some), "5 of 5 failed");
+    }
+
+    #[test]
+    fn where_a_rank_is_lost_what_the_others_did_is_told_whether_or_not_the_server_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (sender, answered) = mpsc::channel();
+        let over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let (over, sender) = (Arc::clone(&over), sender.clone());
+                thread::spawn(move || {
+                    let mut bytes = [0; 64];
+                    while !over.load(Relaxed) && stream.read_exact(&mut bytes).is_ok() {
+                        // Both fail when nobody needs it any more.
+                        let _ = (stream.write_all(&bytes), sender.send(()));
+                    }
+                    // It stays open, and nothing comes back any more.
+                    std::mem::forget(stream);
+                });
+            }
+        });
+        let mut all = crate::ranks::memory::ranks(["a", "b", "c"]);
+        let lost = all.pop().unwrap();
+        let load = thread::scope(|scope| {
+            let loads = all.into_iter().map(|rank| {
+                scope.spawn(move || {
+                    let share = crate::tcp::Share { index: rank.rank() as u32, of: 2 };
+                    let minute = Duration::from_secs(60);
+                    let spec = LoadSpec {
+                        connections: 4,
+                        duration: minute,
+                        drain: minute,
+                        share,
+                        ..LoadSpec::new(target)
+                    };
+                    let course = Arc::new(Course::begin(Arc::new(rank), Arc::default()).unwrap());
+                    load_of_ranks(&spec, true, &course, |_| {}).unwrap()
+                })
+            });
+            let loads: Vec<_> = loads.collect();
+            // It starts with the others, and goes in the middle.
+            let course = Course::begin(Arc::new(lost), Arc::default()).unwrap();
+            let [_, from_ns] = [0; 2].map(|_| course.start(Duration::from_secs(60)).unwrap());
+            while crate::clock::now_ns() < from_ns {
+                answered.recv().unwrap();
+            }
+            (0..200).for_each(|_| answered.recv().unwrap());
+            is_over.store(true, Relaxed);
+            drop(course);
+            loads.into_iter().find_map(|rank| rank.join().unwrap()).expect("rank 0 has a report")
+        });
+        assert_eq!(load.failure.as_deref(), Some("rank 2 on c has ended"));
+        let ranks = load.ranks.as_ref().expect("it was theirs");
+        let connected: Vec<_> =
+            ranks.each.iter().map(|rank| Some(rank.figures.as_ref()?.connected)).collect();
+        assert_eq!((connected, ranks.complete), (vec![Some(2), Some(2), None], false));
+        assert_eq!(ranks.each[2].failure.as_deref(), Some("has ended"));
+        let unfinished = load.counts.cut_off + load.counts.left_open;
+        assert_eq!((load.counts.connected, unfinished), (4, 4));
+        let window = load.window.as_ref().expect("it was measured");
+        assert!(window.messages > 0);
+        assert_eq!(
+            load.latency_ns.map(|of| of.n),
+            Some(load.latency_histogram.counts().iter().sum())
+        );
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub enum Event<'a> {
 
 /// How often a stop, which has no waker, is looked for.
 const LOOK_EVERY_NS: u64 = 20_000_000;
+/// How long answers, and ends of connections, are waited for once ranks are to end before their time: some of them may have
+/// less than a second until mpirun ends them.
+const DRAIN_OF_RANKS_NS: u64 = 300_000_000;
 /// A moment that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -108,6 +111,7 @@ fn run(
     let shared = LoadShared {
         measure_from_ns: AtomicU64::new(NEVER),
         end_ns: AtomicU64::new(NEVER),
+        drained_ns: AtomicU64::new(NEVER),
         sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index, spec.sources)),
         file,
     };
@@ -442,6 +446,10 @@ impl<'a> Leader<'a> {
             self.end_ns = self.end_ns.min(now);
             self.shared.end_ns.store(now, Relaxed);
             self.signal();
+        }
+        if self.stop.is_requested() && self.hangs.is_some() {
+            // Others wait for what this one did.
+            self.shared.drained_ns.fetch_min(now.saturating_add(DRAIN_OF_RANKS_NS), Relaxed);
         }
         if self.from.is_none() && now >= self.measure_from_ns && now < self.end_ns {
             self.from = Some(self.read(now));

@@ -44,6 +44,8 @@ pub(super) struct LoadShared {
     pub(super) measure_from_ns: AtomicU64,
     /// Until here messages are begun.
     pub(super) end_ns: AtomicU64,
+    /// Until here answers, and ends of connections, are waited for at the most.
+    pub(super) drained_ns: AtomicU64,
     pub(super) sources: Mutex<Sources>,
     /// What is sent instead of the pattern, if a file is.
     pub(super) file: Option<SentFile>,

@@ -306,6 +306,7 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
                 (deciding(load, &table, group, lines))
                 p.sure { (sure(load, group)) }
             }
+            @if let Some(places) = load.places(study.kind) { p.sure { (places) } }
             @if !pictures.is_empty() { div.plots { @for picture in &pictures { (picture.markup()) } } }
             @if in_full { (everything(study, load)) }
             @else if !load.is_step() {

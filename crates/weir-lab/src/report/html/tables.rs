@@ -11,6 +11,7 @@ use crate::report::kinds::{Kind, Metric};
 use crate::report::model::{Group, Load, Row, Study, number, text};
 use crate::report::number::{UNKNOWN, bytes, percent_of, si, three_figures};
 use crate::report::pictures::Aside;
+use crate::report::places::Places;
 
 /// The table that decides of one group: a row for each design, the best first.
 pub fn deciding(load: &Load, table: &Table, group: &Group, lines: &[Line]) -> Markup {
@@ -77,6 +78,8 @@ pub fn everything(study: &Study, load: &Load) -> Markup {
     if known.is_empty() {
         return html! {};
     }
+    let places = |row: &Row| Places::of_row(row.value, study.kind.generator);
+    let over_hosts = load.rows().any(|row| places(row).is_some());
     html! {
         details {
             summary { "All " (known.len()) " metrics of " (load.name) }
@@ -84,6 +87,10 @@ pub fn everything(study: &Study, load: &Load) -> Markup {
                 thead { tr {
                     th.words scope="col" { "design" }
                     th.words scope="col" { "provider" }
+                    @if over_hosts {
+                        th.words scope="col" { "hosts" }
+                        th.words scope="col" { "links" }
+                    }
                     th scope="col" title="runs that were made, and those that failed" { "runs" }
                     @for metric in &known { th scope="col" title=(metric.about) { (metric.heading) } }
                 } }
@@ -92,6 +99,10 @@ pub fn everything(study: &Study, load: &Load) -> Markup {
                         tr class=(row.standing.class()) data-s=(row.series) {
                             th.words scope="row" { (prose(&row.name)) }
                             td.words { (text(row.value, "provider").unwrap_or_else(|| UNKNOWN.into())) }
+                            @if over_hosts {
+                                @let places = places(row).map(|of| [of.sides, of.links]).unwrap_or_default();
+                                @for place in &places { td.words { (place) } }
+                            }
                             td { (runs(row)) }
                             @for metric in &known { (cell(row, metric)) }
                         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde_json::Value;
 
+use crate::hosts::Hosts;
 use crate::report::conclusion::Conclusion;
 use crate::report::schema::described::Described;
 use crate::saved::claims::Judged;
@@ -164,6 +165,9 @@ pub struct Row<R, S> {
     /// Whether it could have done more than it was asked to.
     lower_bound: Option<bool>,
     limit_reason: Option<String>,
+    /// Where its runs were made, of a comparison over hosts: the server, and the generators that took part, with their links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Hosts>,
     /// The settings that were obtained, by name.
     settings: Option<BTreeMap<String, String>>,
     /// Every metric by name, in groups where a name has two parts.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::verdict::Limit;
+use crate::hosts::Hosts;
 use crate::report::columns::Column;
 use crate::report::conclusion::Unit;
 use crate::report::layout::{self, Filled, figures, paragraph, table_of_width};
@@ -59,6 +60,7 @@ impl Reported for Tcp {
                                   Busy-polling designs keep a core busy with one connection in ping-pong, \
                                   or never yield it; they are ranked separately from sleeping \
                                   designs. INVALID: bytes were wrong or lost, see below the table";
+    const GENERATOR: &'static str = "client";
     const LATENCY_FIELD: &'static str = "round_trip_of_all_runs_ns";
 
     fn name(row: &Row) -> String {
@@ -72,7 +74,7 @@ impl Reported for Tcp {
     fn settings(results: &Results) -> Vec<String> {
         let of = &results.own;
         let mut said = match &of.hosts {
-            Some(hosts) => over_hosts(hosts, "client", vec![]),
+            Some(hosts) => over_hosts(hosts, Self::GENERATOR, vec![]),
             None => {
                 both_sides(results, [("server", &of.server_cores), ("client", &of.client_cores)])
             }
@@ -94,6 +96,11 @@ impl Reported for Tcp {
         }));
         said.extend(of_any_size(results));
         said
+    }
+
+    fn hosts(results: &Results, load: usize) -> Option<Hosts> {
+        let hosts = results.own.hosts.as_ref()?;
+        Some(hosts.of_generators(results.loads[load].parts_of(hosts.generators.len())))
     }
 
     fn beside(polls: bool) -> &'static str {

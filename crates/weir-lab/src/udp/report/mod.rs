@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::experiment::cell::Conformance;
 use crate::experiment::plan::{Peer, Row};
 use crate::experiment::ranking::Ranking;
+use crate::hosts::Hosts;
 use crate::report::columns::Column;
 use crate::report::conclusion::Unit;
 use crate::report::document::with;
@@ -87,7 +88,7 @@ impl Reported for Udp {
     fn settings(results: &Results) -> Vec<String> {
         let of = &results.own;
         let mut said = match &of.hosts {
-            Some(hosts) => over_hosts(hosts, "generator", start_skews(results)),
+            Some(hosts) => over_hosts(hosts, Self::GENERATOR, start_skews(results)),
             None => both_sides(
                 results,
                 [("server", &of.server_cores), ("generator", &of.generator_cores)],
@@ -115,6 +116,10 @@ impl Reported for Udp {
         }
         said.extend([sockets(results), checked(results)].into_iter().flatten());
         said
+    }
+
+    fn hosts(results: &Results, _load: usize) -> Option<Hosts> {
+        results.own.hosts.clone()
     }
 
     fn has_table(load: &Load) -> bool {

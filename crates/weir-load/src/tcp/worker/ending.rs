@@ -107,7 +107,8 @@ impl Worker<'_> {
                 }
             }
         }
-        if now >= end_ns.saturating_add(self.spec.drain.as_nanos() as u64) {
+        let drained_ns = end_ns.saturating_add(self.spec.drain.as_nanos() as u64);
+        if now >= drained_ns.min(self.shared.drained_ns.load(Relaxed)) {
             self.end_all(|slot| match slot.state {
                 State::Ending if slot.stream.under_way() == 0 => End::LeftOpen,
                 _ => End::CutOff,
