@@ -233,6 +233,22 @@ impl Epoll {
         wake_event::waker(&self.wake_event)
     }
 
+    /// A descriptor that can be read from while a socket of the set is ready: for who waits for it otherwise.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.set.as_raw_fd()
+    }
+
+    /// Has the next wait that finds a socket of another set ready tell that, once.
+    pub(crate) fn tell_once(&mut self, other: RawFd, token: u32) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLONESHOT;
+        match self.control(libc::EPOLL_CTL_MOD, other, events, token.into()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.control(libc::EPOLL_CTL_ADD, other, events, token.into())
+            }
+            result => result,
+        }
+    }
+
     /// A socket stays ready until its errors are taken.
     #[cold]
     fn note_errors(&self, token: u64) {
