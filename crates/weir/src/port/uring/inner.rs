@@ -243,11 +243,12 @@ impl<'a, O: Outstanding> At<'a, O> {
                 if state.closed {
                     return Next::Closed;
                 }
-                let taken = state.reap(out);
+                let is_overdue = state.operations.is_overdue();
+                let taken = if is_overdue { 0 } else { state.reap(out) };
                 if taken > 0 {
                     return Next::Taken(taken);
                 }
-                let may_have_left = state.operations.is_swept_dry() == Some(false);
+                let may_have_left = is_overdue || state.operations.is_swept_dry() == Some(false);
                 if may_have_left {
                     // What finds no room is swept next.
                     if let Err(e) = state.fill_with_sweep(counters) {

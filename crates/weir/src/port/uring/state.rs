@@ -65,6 +65,11 @@ pub(super) trait Outstanding: Send + Sized {
         None
     }
 
+    /// Whether to sweep before what has finished is taken, since there was always something of that.
+    fn is_overdue(&self) -> bool {
+        false
+    }
+
     /// How long ago the last sweep was, where receives are swept: what has come since then waits.
     fn since_sweep(&self) -> Duration {
         Duration::ZERO

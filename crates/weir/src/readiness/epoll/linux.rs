@@ -217,9 +217,16 @@ impl Epoll {
     /// Takes the token of the next of them.
     #[inline]
     pub fn next_ready(&mut self) -> Option<u32> {
+        self.next_told().map(|(token, _)| token)
+    }
+
+    /// The same, and whether its peer has ended, or it is broken.
+    #[inline]
+    pub(crate) fn next_told(&mut self) -> Option<(u32, bool)> {
         let event = self.events[..self.ready].get(self.taken)?;
         self.taken += 1;
-        Some(event.u64 as u32)
+        let end = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+        Some((event.u64 as u32, event.events & end != 0))
     }
 
     /// Whether the last wait told as many as it may, so that others may be ready.

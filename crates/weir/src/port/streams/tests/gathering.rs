@@ -7,7 +7,9 @@ on_each! {
     what_comes_while_they_gather_is_taken_afterwards,
     what_comes_next_ends_a_wait_that_lets_nothing_gather,
     what_is_left_behind_a_full_slice_waits_for_nothing,
+    one_that_always_has_something_does_not_keep_others_waiting,
     a_wait_to_receive_ends_where_something_was_left,
+    an_end_that_came_with_bytes_is_told_after_them,
     closing_brings_back_what_nothing_came_for,
     a_stop_brings_back_what_nothing_came_for,
     a_take_that_lets_nothing_gather_brings_it_too,
@@ -102,6 +104,31 @@ fn what_is_left_behind_a_full_slice_waits_for_nothing<P: Provider + Default>() {
     bench.stop();
 }
 
+fn one_that_always_has_something_does_not_keep_others_waiting<P: Provider + Default>() {
+    let Some(bench) = bench::<P>(needs()) else { return };
+    let mut worker = bench.port.worker().unwrap();
+    let (mut client, _stream, id) = bench.connect(&mut worker, 7);
+    let (mut other, _stream, other_id) = bench.connect(&mut worker, 8);
+    gather_nothing(&mut worker);
+    worker.receive(other_id, bench.slice()).unwrap();
+    client.write_all(&[0; 2 * SLICE]).unwrap();
+    worker.receive(id, bench.slice()).unwrap();
+    assert_eq!(gather_receive(&mut worker, SHORT), (id, SLICE));
+    other.write_all(&[0; 10]).unwrap();
+    let mut came = None;
+    for _ in 0..1000 {
+        client.write_all(&[0; SLICE]).unwrap();
+        worker.receive(id, bench.slice()).unwrap();
+        came = Some(gather_receive(&mut worker, 2 * LONG));
+        if came == Some((other_id, 10)) {
+            break;
+        }
+    }
+    assert_eq!(came, Some((other_id, 10)));
+    drop(worker);
+    bench.stop();
+}
+
 fn a_wait_to_receive_ends_where_something_was_left<P: Provider + Default>() {
     let Some(bench) = bench::<P>(needs()) else { return };
     let mut worker = bench.port.worker().unwrap();
@@ -117,6 +144,21 @@ fn a_wait_to_receive_ends_where_something_was_left<P: Provider + Default>() {
         assert_eq!(stream.receive(&mut [0], Mode::Try, &counters).unwrap(), Some(1));
         worker.wait_to_receive(id).unwrap();
     }
+    drop(worker);
+    bench.stop();
+}
+
+fn an_end_that_came_with_bytes_is_told_after_them<P: Provider + Default>() {
+    let Some(bench) = bench::<P>(needs()) else { return };
+    let mut worker = bench.port.worker().unwrap();
+    let (mut client, _stream, id) = bench.connect(&mut worker, 7);
+    gather_nothing(&mut worker);
+    worker.receive(id, bench.slice()).unwrap();
+    client.write_all(&[0; 10]).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(gather_receive(&mut worker, SHORT), (id, 10));
+    worker.receive(id, bench.slice()).unwrap();
+    assert_eq!(gather_receive(&mut worker, Duration::ZERO), (id, 0));
     drop(worker);
     bench.stop();
 }

@@ -263,10 +263,11 @@ impl Operations {
     /// Has the receives begin whose sockets have something.
     pub(super) fn ask_watched(&mut self, counters: &Counters) -> io::Result<()> {
         let Self { watched, streams, queued, .. } = self;
-        watched.ask(counters, |slot| {
+        watched.ask(counters, |slot, has_ended| {
             // One that is over meanwhile has none.
             let token = streams.slots.at(slot as usize);
             let Some(its) = token.and_then(|token| streams.slots.get_mut(token)) else { return };
+            its.own.seen.has_ended |= has_ended;
             match its.own.kept_back.take() {
                 Some(receive) => queued.push_back(receive),
                 None => its.own.seen.has_some = true,
@@ -508,7 +509,12 @@ impl Outstanding for Operations {
     }
 
     fn take_ready(&mut self, out: &mut Taken) {
+        self.watched.looks();
         self.streams.take_closed(out);
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.watched.is_overdue()
     }
 
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {

@@ -6,8 +6,8 @@
 //! submitted. Where the next message is to end a wait, the set itself is waited for.
 //!
 //! A socket is told of when something comes (edge-triggered), and comes into the set with the first receive that is kept
-//! back. Whether something is left of what it was told of is known by a receive that filled its slice; a wait to receive
-//! cannot know, and asks again, by a call. Where the system has no set, or no room in one, receives are armed as ever.
+//! back. Something may be left of what it was told of if a receive filled its slice, and the peer's end is told with the bytes
+//! before it: then the next receive is not kept back. A wait to receive cannot know, and asks again, by a call. Where the system has no set, or no room in one, receives are armed as ever.
 
 use crate::{
     counters::Counters,
@@ -26,6 +26,8 @@ pub(super) struct Watched {
     refused: bool,
     /// It is to be asked: it may have something to tell.
     pub due: bool,
+    /// Looks at what has finished since it was asked.
+    looks: u32,
 }
 
 /// What is known of a connection's socket.
@@ -34,7 +36,13 @@ pub(super) struct Seen {
     is_watched: bool,
     /// Something may be there that the next receive is to have.
     pub has_some: bool,
+    /// Its peer has ended: no receive has to wait.
+    pub has_ended: bool,
 }
+
+/// So many looks that a thread has without a wait, and then the set is asked: others must not wait for ever for one that has
+/// always more to do.
+const LOOKS: u32 = 16;
 
 /// Sockets told of by one call.
 const TOLD_AT_ONCE: usize = 256;
@@ -43,7 +51,7 @@ impl Watched {
     /// Whether a receive of this socket can be kept back until the set tells of it. One that `asks` does not know whether
     /// something is left.
     pub fn keeps_back(&mut self, stream: &Stream, slot: u32, seen: &mut Seen, asks: bool) -> bool {
-        if std::mem::take(&mut seen.has_some) || self.refused {
+        if std::mem::take(&mut seen.has_some) || seen.has_ended || self.refused {
             return false;
         }
         if self.set.is_none() {
@@ -60,20 +68,32 @@ impl Watched {
         seen.is_watched
     }
 
-    /// Asks which sockets have something, and tells their slots.
-    pub fn ask(&mut self, counters: &Counters, mut tell: impl FnMut(u32)) -> io::Result<()> {
-        let Some(set) = self.set.as_mut().filter(|_| std::mem::take(&mut self.due)) else {
-            return Ok(());
-        };
+    /// Asks which sockets have something, and tells their slots, and whether their peers have ended.
+    pub fn ask(&mut self, counters: &Counters, mut tell: impl FnMut(u32, bool)) -> io::Result<()> {
+        let is_due = std::mem::take(&mut self.due) || self.is_overdue();
+        let Some(set) = self.set.as_mut().filter(|_| is_due) else { return Ok(()) };
+        self.looks = 0;
         loop {
             set.wait(Some(Duration::ZERO), counters)?;
-            while let Some(slot) = set.next_ready() {
-                tell(slot);
+            while let Some((slot, has_ended)) = set.next_told() {
+                tell(slot, has_ended);
             }
             if !set.may_have_left() {
                 return Ok(());
             }
         }
+    }
+
+    /// Somebody looks at what has finished.
+    #[inline]
+    pub fn looks(&mut self) {
+        self.looks = self.looks.saturating_add(1);
+    }
+
+    /// Whether it is to be asked although nobody has waited.
+    #[inline]
+    pub fn is_overdue(&self) -> bool {
+        self.arming != Arming::Each && self.set.is_some() && self.looks >= LOOKS
     }
 
     /// The set, for who waits for it, where there is one.
