@@ -62,12 +62,20 @@ impl Gather {
 
 /// What waits are asked for now: it may be changed while the server runs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked(Arc<AtomicU64>);
+pub(crate) struct Asked {
+    word: Arc<AtomicU64>,
+    after_polling: bool,
+}
 
 impl Asked {
     /// What is kept in this word ([`Gather::packed`]).
     pub fn in_word(word: Arc<AtomicU64>) -> Self {
-        Self(word)
+        Self { word, after_polling: false }
+    }
+
+    /// Of waits each of which comes after a look that found nothing: so nothing waits when they begin.
+    pub fn after_polling(self) -> Self {
+        Self { after_polling: true, ..self }
     }
 
     /// Whether anything is to gather.
@@ -77,7 +85,7 @@ impl Asked {
     }
 
     fn now(&self) -> Gather {
-        Gather::unpacked(self.0.load(Relaxed))
+        Gather::unpacked(self.word.load(Relaxed))
     }
 
     /// What decides how long waits gather. What is known of that is told to `state`, with `how`: what the wait is.
@@ -152,6 +160,9 @@ impl Limit<Gather> for GatherLimits {
 /// came since then waits already. So a thread that is not done with one group before the next is there does not sleep.
 /// Where fewer than two are expected in the time, there is nothing to share, and the wait ends with the next message;
 /// so it does after a wait that brought nothing. So silence costs no wake-ups, and a lone message no time.
+///
+/// A thread that polls first gathers once it goes to sleep: it has just looked and found nothing, so its group has all of
+/// the time.
 #[derive(Debug, Clone)]
 pub(crate) struct Gathering {
     asked: Asked,
@@ -218,6 +229,15 @@ impl Gathering {
         self.left
     }
 
+    /// A wait begins: what it is to gather, as it is asked for now.
+    pub fn now(&mut self) -> Gather {
+        let at_most = match self.is_on() {
+            true => self.wait(Instant::now()),
+            false => Duration::ZERO,
+        };
+        Gather { enough: self.enough(), at_most }
+    }
+
     /// A wait begins: how long it is to gather. Zero: until the next message.
     pub fn wait(&mut self, now: Instant) -> Duration {
         if self.left {
@@ -234,7 +254,10 @@ impl Gathering {
         if per_s * time < WORTH_SHARING {
             return Duration::ZERO;
         }
-        let gathered = now.saturating_duration_since(self.dequeued);
+        let gathered = match self.asked.after_polling {
+            true => Duration::ZERO,
+            false => now.saturating_duration_since(self.dequeued),
+        };
         let left = Duration::from_secs_f64(time).saturating_sub(gathered);
         if !left.is_zero() {
             pause::end_in_time_once();
@@ -339,6 +362,14 @@ mod tests {
             us(0),
             "a thread that cannot keep up does not sleep"
         );
+    }
+
+    #[test]
+    fn who_polled_in_vain_lets_gather_for_all_of_the_time() {
+        let start = Instant::now();
+        let mut gathering = Gathering::new(asked().after_polling(), start);
+        gathering.dequeued(10, false, || start + us(200));
+        assert_eq!(gathering.wait(start + us(1000)), us(200));
     }
 
     /// What is left behind belongs to the same group, which is only as large as the dequeues make it.

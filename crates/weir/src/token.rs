@@ -178,6 +178,11 @@ impl<V> Slots<V> {
         self.slots.len() - self.free.len()
     }
 
+    /// Every request under way, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// Every request under way.
     pub fn iter(&self) -> impl Iterator<Item = (Token, &V)> {
         (0..self.slots.len())

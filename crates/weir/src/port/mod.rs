@@ -50,6 +50,7 @@
 //! [`rio::turn`](crate::rio::turn), which wakes one thread where a port over a queue wakes two.
 
 pub mod armed_count;
+mod arming;
 #[cfg(any(windows, test))] // pure, so its tests run everywhere
 mod blocks;
 #[cfg(windows)]

@@ -65,7 +65,7 @@ fn gathers_a_lone_datagram(subject: &Subject) -> Result<(), Skipped> {
 /// than anybody's patience.
 fn gathers_more_than_is_taken_at_a_time(subject: &Subject) -> Result<(), Skipped> {
     let mut design = subject.design();
-    for option in ["drain", "batch", "dequeue-max"] {
+    for option in ["drain", "batch", "threshold", "dequeue-max"] {
         if design.known_options().iter().any(|known| known.name == option) {
             design.set(option, "3").unwrap();
         }

@@ -39,7 +39,7 @@ const VARIANTS: [(&str, &str); 4] =
 
 /// How messages gather, and the designs that are checked with it, too: one of each way to do it.
 const GATHER: (&str, &str) = ("gather", "200us,64");
-const GATHERS: [&str; 2] = ["epoll", "ring"];
+const GATHERS: [&str; 4] = ["epoll", "ring", "port", "overlapped-events"];
 
 /// The option for receives that are outstanding for each connection. What has it is checked with one, too, which is left out
 /// nowhere.

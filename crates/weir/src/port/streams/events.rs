@@ -6,9 +6,10 @@ use crate::{
     Error,
     counters::Counters,
     deadline::{LastLook, TimeLeft},
+    gather::Gather,
     lifecycle::{lock, try_lock},
     memory::{Load, Slice},
-    port::{Cancelled, Finished as _, Key, Packet, Refused, Stopped, Token},
+    port::{Cancelled, Finished as _, Key, Packet, Refused, Stopped, Token, arming::Arming},
     rio::Woken,
     stream::{Listener, Stream},
     wake::Waker,
@@ -31,6 +32,9 @@ pub trait Group: Send + Sized + 'static {
 
     /// A stop asks again for cancels that the system has not answered for so long.
     const CANCEL_AGAIN: Duration;
+
+    /// How messages gather here, in words; `None`: each of them ends a wait.
+    const GATHERS: Option<&'static str> = None;
 
     fn listen(&mut self, listener: Listener, key: Key) -> Result<ListenerId, Error>;
 
@@ -75,6 +79,21 @@ pub trait Group: Send + Sized + 'static {
     /// What the system answered.
     fn take_finished(&mut self, out: &mut Taken) -> io::Result<()> {
         let _ = out;
+        Ok(())
+    }
+
+    /// Whether what comes for receives ends a wait from now on. What may be received is looked for by the next
+    /// [`commit`](Group::commit).
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn arm(
+        &mut self,
+        arming: Arming,
+        events: &mut Self::Events,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        let _ = (arming, events, counters);
         Ok(())
     }
 
@@ -149,12 +168,14 @@ impl<G: Group> Inner<G> {
         Ok(())
     }
 
-    /// Waits for an event, and brings what it is for.
+    /// Waits for an event, and brings what it is for. With `gather` it lets messages gather before it waits, for as long as
+    /// that says then.
     fn take(
         &self,
         events: &mut G::Events,
         out: &mut Taken,
         timeout: Option<Duration>,
+        mut gather: Option<&mut dyn FnMut() -> Gather>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         assert!(out.room() > 0, "a take needs room for a completion");
@@ -168,11 +189,27 @@ impl<G: Group> Inner<G> {
             }
             self.with(|group| {
                 group.take_closed(out);
+                if gather.is_none() {
+                    group.arm(Arming::Each, events, counters)?;
+                }
                 group.commit(counters)?;
                 group.take_finished(out)
             })?;
             if out.len() > before {
                 return Ok(Some(out.len() - before));
+            }
+            if let Some(gather) = &mut gather {
+                let at_most = gather().at_most;
+                let at_most = time.left().map_or(at_most, |left| at_most.min(left));
+                let arming = if at_most.is_zero() { Arming::Any } else { Arming::None };
+                self.with(|group| group.arm(arming, events, counters))?;
+                if !at_most.is_zero() {
+                    self.sleep(events, out, at_most, counters)?;
+                    if out.len() > before {
+                        return Ok(Some(out.len() - before));
+                    }
+                    continue;
+                }
             }
             counters.waits.one();
             let woken = G::wait(self, events, &mut time, counters, out)?;
@@ -183,6 +220,27 @@ impl<G: Group> Inner<G> {
                 return Ok(Some(0));
             }
         }
+    }
+
+    /// Sleeps while messages gather, until the time is over, something has finished that was under way before, or somebody
+    /// wakes the thread.
+    fn sleep(
+        &self,
+        events: &mut G::Events,
+        out: &mut Taken,
+        at_most: Duration,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        counters.waits.one();
+        let (mut time, before) = (TimeLeft::of(Some(at_most)), out.len());
+        while time.left().is_some_and(|left| !left.is_zero()) {
+            // Events are heard again that were set for what is handled already, and end no sleep.
+            let woken = G::wait(self, events, &mut time, counters, out)?;
+            if woken != Woken::Ready || out.len() > before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     #[cold]
@@ -324,7 +382,21 @@ impl<G: Group> Worker for EventsWorker<'_, G> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        self.inner.take(&mut self.events, out, timeout, counters)
+        self.inner.take(&mut self.events, out, timeout, None, counters)
+    }
+
+    fn take_gathered(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        self.inner.take(&mut self.events, out, timeout, Some(gather), counters)
+    }
+
+    fn gathers(&self) -> String {
+        G::GATHERS.unwrap_or("each message ends a wait").into()
     }
 
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {

@@ -56,6 +56,7 @@ use super::{Cancelled, Finished, Key, Packet, Refused, Stopped, Token};
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    gather::Gather,
     memory::{Load, Slice},
     rio::Batch,
     stream::{Accepted, Listener, Stream},
@@ -183,6 +184,26 @@ pub trait Worker {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>>;
+
+    /// As [`port::Worker::take_gathered`](super::Worker::take_gathered).
+    ///
+    /// # Errors
+    /// As [`take`](Worker::take).
+    fn take_gathered(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        let _ = gather;
+        self.take(out, timeout, counters)
+    }
+
+    /// How [`take_gathered`](Worker::take_gathered) does it, in words: to be stated beside every figure.
+    fn gathers(&self) -> String {
+        "each message ends a wait".into()
+    }
 
     /// Takes what lies ready, for a thread that runs already: it runs on, and neither waits nor enters the
     /// kernel. Returns how many; 0 also where only [`take`](Worker::take) is to bring it, since a batch

@@ -11,9 +11,10 @@ use crate::{
     gather::Gather,
     port::{
         Finished, Packet, Refused, Stopped, Token,
+        arming::Arming,
         limit::{Limit, Member},
     },
-    ring::{self, Alarm, Entered, LOOK_AGAIN, Ring, TimeLeft, Wanted},
+    ring::{self, Alarm, Entered, Ring, TimeLeft, Wanted},
     rio::Batch,
     wake::Waker,
 };
@@ -222,13 +223,13 @@ impl<'a, O: Outstanding> At<'a, O> {
         };
         member.take(timeout, before_parking, |left| match gather {
             Some(gather) => self.lead_gathering(out, left, gather, counters),
-            None => self.lead(out, left, counters),
+            None => self.lead(out, left, Arming::Each, counters),
         })
     }
 
     /// What the leader does where completions may gather. Each receive that is armed would wake the thread that armed it,
-    /// as soon as there is a datagram for it: so while they gather none is armed anew, and what has come by then is swept.
-    /// Before it waits for the next one, receives are armed as ever.
+    /// as soon as there is something for it: so while they gather none is armed anew, and what has come by then is swept.
+    /// Before it waits for the next one, something is armed that ends the wait.
     fn lead_gathering(
         &self,
         out: &mut Batch<O::Completion>,
@@ -242,18 +243,23 @@ impl<'a, O: Outstanding> At<'a, O> {
                 if state.closed {
                     return Next::Closed;
                 }
-                let taken = state.reap(out);
+                let is_overdue = state.operations.is_overdue();
+                let taken = if is_overdue { 0 } else { state.reap(out) };
                 if taken > 0 {
                     return Next::Taken(taken);
                 }
-                let may_have_left = state.operations.is_swept_dry() == Some(false);
+                let may_have_left = is_overdue || state.operations.is_swept_dry() == Some(false);
                 if may_have_left {
-                    state.fill_with_sweep(); // what finds no room is swept next
+                    // What finds no room is swept next.
+                    if let Err(e) = state.fill_with_sweep(counters) {
+                        return Next::Failed(e);
+                    }
                 }
                 let (pending, at_least) = (state.submissions.pending(), u32::from(!may_have_left));
                 Next::Enter { pending, at_least, at_most: None }
             });
             match next {
+                Next::Failed(e) => return Err(e),
                 Next::Closed => return Ok(None),
                 Next::Taken(taken) => return Ok(Some(taken)),
                 Next::Enter { at_least: 1, .. } => {}
@@ -269,7 +275,7 @@ impl<'a, O: Outstanding> At<'a, O> {
             let left = time.left();
             let at_most = left.map_or(at_most, |left| at_most.min(left));
             if at_most.is_zero() {
-                return self.lead(out, left, counters);
+                return self.lead(out, left, Arming::Any, counters);
             }
             self.sleep(enough, at_most, counters)?;
         }
@@ -280,21 +286,20 @@ impl<'a, O: Outstanding> At<'a, O> {
         counters.waits.one();
         let mut time = TimeLeft::of(Some(at_most));
         while let Some(left) = time.left().filter(|left| !left.is_zero()) {
-            let pending = self.with(|state| {
-                state.operations.sweep_from_now_on(true);
+            let next = self.with(|state| {
+                state.operations.arm(Arming::None);
                 state.fill();
+                let there = state.completions.len() as u32;
                 let ends = state.closed || state.operations.ending() != Ending::No;
-                state.waiting = !ends && !state.ready();
-                state.waiting.then(|| state.submissions.pending())
+                state.waiting = !ends && !state.is_raised() && there < enough;
+                state.waiting.then(|| (state.submissions.pending(), there + 1))
             });
-            let Some(pending) = pending else { return Ok(()) };
+            let Some((pending, next)) = next else { return Ok(()) };
             counters.kernel_entries.one();
-            // In slices, since an alarm that goes off just as a wait for several begins does not end it.
-            let entered = self.port.ring.enter(pending, enough, Some(left.min(LOOK_AGAIN)), false);
+            // Each that comes ends the call, since an alarm that goes off just as a wait for several begins would not.
+            let entered = self.port.ring.enter(pending, next, Some(left), false);
             self.with(|state| state.waiting = false);
-            if entered? == Entered::Done {
-                return Ok(()); // enough, or the alarm
-            }
+            entered?;
         }
         Ok(())
     }
@@ -319,6 +324,7 @@ impl<'a, O: Outstanding> At<'a, O> {
         &self,
         out: &mut Batch<O::Completion>,
         timeout: Option<Duration>,
+        arming: Arming,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         let mut time = TimeLeft::of(timeout);
@@ -346,8 +352,15 @@ impl<'a, O: Outstanding> At<'a, O> {
                         };
                     }
                 };
-                state.operations.sweep_from_now_on(false);
-                let filled = state.fill();
+                state.operations.arm(arming);
+                let filled = match state.operations.is_swept_dry() {
+                    Some(false) => state.fill_with_sweep(counters),
+                    _ => Ok(state.fill()),
+                };
+                let filled = match filled {
+                    Ok(filled) => filled,
+                    Err(e) => return Next::Failed(e),
+                };
                 let pending = state.submissions.pending();
                 let overflow = state.submissions.attention().overflow;
                 if overflow && !state.overflowing {
@@ -359,6 +372,7 @@ impl<'a, O: Outstanding> At<'a, O> {
                 Next::Enter { pending, at_least: u32::from(!ready), at_most }
             });
             let (pending, at_least, at_most) = match next {
+                Next::Failed(e) => return Err(e),
                 Next::Closed => return Ok(None),
                 Next::Taken(taken) => return Ok(Some(taken)),
                 Next::Enter { pending, at_least, at_most } => (pending, at_least, at_most),
@@ -409,6 +423,7 @@ impl<'a, O: Outstanding> At<'a, O> {
 
 /// What the leader does next.
 enum Next {
+    Failed(io::Error),
     Closed,
     Taken(usize),
     Enter { pending: u32, at_least: u32, at_most: Option<Duration> },

@@ -5,13 +5,15 @@ use super::{
     headers::{Beside, Headers, NOTHING},
     sends::{SEND, Sends},
     socket::{Associated, is_interrupted, operation},
-    state::{Ending, Outstanding, Stage},
+    state::{Ending, Filled, Outstanding, Stage},
 };
 use crate::{
+    counters::Counters,
     deadline::LastLook,
     memory::Slice,
     port::{
         Completion, Key, Needs, Outcome, Refused, SocketId, Taken, Token, armed_count::ArmedCount,
+        arming::Arming,
     },
     ring::{self, QueueFull, Slots, Submissions},
     rio::{Peer, Span},
@@ -181,6 +183,24 @@ impl Operations {
         self.started -= 1;
         true
     }
+
+    /// Hands the kernel as many receives of each socket as may come at once.
+    fn sweep_sockets(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
+        let Sweeps { count, submitted, received, .. } = &mut self.sweeps;
+        count.entered(std::mem::take(submitted), std::mem::take(received));
+        self.sweeps.at = Some(Instant::now());
+        for socket in 0..self.sockets.len() {
+            self.sockets[socket].dry = self.sockets[socket].waiting.is_empty();
+            for _ in 0..self.sweeps.count.now() {
+                let Some(&token) = self.sockets[socket].waiting.last() else { break };
+                // SAFETY: as for those that are armed.
+                self.start_receive(token, true, |entry| unsafe { submissions.push(&[entry]) })?;
+                self.sockets[socket].waiting.pop();
+                self.sweeps.submitted += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Outstanding for Operations {
@@ -286,9 +306,9 @@ impl Outstanding for Operations {
         self.armed_count.entered(submitted, ready);
     }
 
-    fn sweep_from_now_on(&mut self, on: bool) {
-        self.sweeps.on = on;
-        if on {
+    fn arm(&mut self, arming: Arming) {
+        self.sweeps.on = arming == Arming::None;
+        if self.sweeps.on {
             self.sockets.iter_mut().for_each(|associated| associated.dry = false);
         }
     }
@@ -302,21 +322,8 @@ impl Outstanding for Operations {
         at.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
-    fn sweep(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
-        let Sweeps { count, submitted, received, .. } = &mut self.sweeps;
-        count.entered(std::mem::take(submitted), std::mem::take(received));
-        self.sweeps.at = Some(Instant::now());
-        for socket in 0..self.sockets.len() {
-            self.sockets[socket].dry = self.sockets[socket].waiting.is_empty();
-            for _ in 0..self.sweeps.count.now() {
-                let Some(&token) = self.sockets[socket].waiting.last() else { break };
-                // SAFETY: as for those that are armed.
-                self.start_receive(token, true, |entry| unsafe { submissions.push(&[entry]) })?;
-                self.sockets[socket].waiting.pop();
-                self.sweeps.submitted += 1;
-            }
-        }
-        Ok(())
+    fn sweep(&mut self, submissions: &mut Submissions, _: &Counters) -> io::Result<Filled> {
+        Ok(Filled::of(self.sweep_sockets(submissions)))
     }
 
     /// By looking for it, since this is rare.

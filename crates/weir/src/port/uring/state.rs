@@ -3,13 +3,14 @@
 
 use crate::{
     counters::Counters,
-    port::{Finished, Packet, Token},
+    port::{Finished, Packet, Token, arming::Arming},
     ring::{self, Alarm, Completions, QueueFull, Submissions},
     rio::Batch,
 };
 use io_uring::{opcode, squeue};
 use std::{
     collections::{HashSet, VecDeque},
+    io,
     sync::Arc,
     time::Duration,
 };
@@ -53,14 +54,20 @@ pub(super) trait Outstanding: Send + Sized {
         Ending::No
     }
 
-    /// Receives are no longer armed, or again: what may be received is swept then.
-    fn sweep_from_now_on(&mut self, on: bool) {
-        let _ = on;
+    /// Whether what comes for receives ends a wait from now on. [`Arming::None`] is said before each wait that it does not
+    /// end: what may be received is swept afterwards.
+    fn arm(&mut self, arming: Arming) {
+        let _ = arming;
     }
 
     /// Whether the last sweep left nothing; `None`: receives are armed.
     fn is_swept_dry(&self) -> Option<bool> {
         None
+    }
+
+    /// Whether to sweep before what has finished is taken, since there was always something of that.
+    fn is_overdue(&self) -> bool {
+        false
     }
 
     /// How long ago the last sweep was, where receives are swept: what has come since then waits.
@@ -70,9 +77,12 @@ pub(super) trait Outstanding: Send + Sized {
 
     /// Puts into the submission queue receives that do not wait: they take what is there, and are over when they were
     /// submitted.
-    fn sweep(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
-        let _ = submissions;
-        Ok(())
+    ///
+    /// # Errors
+    /// What the system answered, where it is asked who has something.
+    fn sweep(&mut self, submissions: &mut Submissions, counters: &Counters) -> io::Result<Filled> {
+        let _ = (submissions, counters);
+        Ok(Filled::All)
     }
 
     /// Where an operation is; `None`: it is over.
@@ -160,6 +170,12 @@ pub(super) enum Filled {
     QueueFull,
 }
 
+impl Filled {
+    pub(super) fn of(pushed: Result<(), QueueFull>) -> Self {
+        if pushed.is_ok() { Filled::All } else { Filled::QueueFull }
+    }
+}
+
 impl<O: Outstanding> PortState<O> {
     /// For so many packets, and so many operations.
     pub(super) fn new(
@@ -223,13 +239,20 @@ impl<O: Outstanding> PortState<O> {
     /// Puts into the submission queue whatever may start: what was cancelled, then what waits.
     #[inline]
     pub(super) fn fill(&mut self) -> Filled {
-        if self.push_all().is_ok() { Filled::All } else { Filled::QueueFull }
+        Filled::of(self.push_all())
     }
 
     /// The same, and receives that take what is there.
-    pub(super) fn fill_with_sweep(&mut self) -> Filled {
-        let filled = self.push_all().and_then(|()| self.operations.sweep(&mut self.submissions));
-        if filled.is_ok() { Filled::All } else { Filled::QueueFull }
+    pub(super) fn fill_with_sweep(&mut self, counters: &Counters) -> io::Result<Filled> {
+        match self.fill() {
+            Filled::All => self.operations.sweep(&mut self.submissions, counters),
+            Filled::QueueFull => Ok(Filled::QueueFull),
+        }
+    }
+
+    /// Whether the alarm was raised, and nobody has looked since.
+    pub(super) fn is_raised(&self) -> bool {
+        self.raised
     }
 
     #[inline]

@@ -217,9 +217,16 @@ impl Epoll {
     /// Takes the token of the next of them.
     #[inline]
     pub fn next_ready(&mut self) -> Option<u32> {
+        self.next_told().map(|(token, _)| token)
+    }
+
+    /// The same, and whether its peer has ended, or it is broken.
+    #[inline]
+    pub(crate) fn next_told(&mut self) -> Option<(u32, bool)> {
         let event = self.events[..self.ready].get(self.taken)?;
         self.taken += 1;
-        Some(event.u64 as u32)
+        let end = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+        Some((event.u64 as u32, event.events & end != 0))
     }
 
     /// Whether the last wait told as many as it may, so that others may be ready.
@@ -231,6 +238,22 @@ impl Epoll {
     /// Ends a wait of this set, now or the next one.
     pub fn waker(&self) -> Waker {
         wake_event::waker(&self.wake_event)
+    }
+
+    /// A descriptor that can be read from while a socket of the set is ready: for who waits for it otherwise.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.set.as_raw_fd()
+    }
+
+    /// Has the next wait that finds a socket of another set ready tell that, once.
+    pub(crate) fn tell_once(&mut self, other: RawFd, token: u32) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLONESHOT;
+        match self.control(libc::EPOLL_CTL_MOD, other, events, token.into()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.control(libc::EPOLL_CTL_ADD, other, events, token.into())
+            }
+            result => result,
+        }
     }
 
     /// A socket stays ready until its errors are taken.

@@ -184,6 +184,11 @@ impl Accepts {
         Some(accept_what_waits(worker, listeners, most))
     }
 
+    /// Those that were cancelled have not all come back, or that is not said yet.
+    pub(super) fn is_leaving(&self) -> bool {
+        lock(&self.counts).leaving == Leaving::Cancelling
+    }
+
     pub(super) fn is_shut(&self) -> bool {
         lock(&self.counts).shut
     }

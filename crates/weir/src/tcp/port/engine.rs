@@ -1,7 +1,8 @@
 //! What every design on a completion port does, from top to bottom: it opens the port and starts its threads; a thread
 //! takes what has finished and runs the timers; each completion goes to its connection (an accept brings one), under
 //! that connection's lock; what was received is handled, and what the connection wants next is started; sends beyond
-//! those that the port allows wait in order; the stop.
+//! those that the port allows wait in order; the stop. Before a thread waits it may let messages gather, where that was
+//! asked for: then one wake-up serves many.
 //!
 //! Completions of one connection come to several threads, so each connection stands behind a lock of its
 //! own, as behind the original's critical section. Whoever has one of its completions takes that lock, calls
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     Error,
+    gather::{Asked, Gathering},
     lifecycle::{LeaveTogether, lock, try_lock},
     memory::{Load, Slice},
     options::named,
@@ -85,6 +87,9 @@ macro_rules! port_design {
                 skip_ready: bool = false, $crate::options::Named(&["true", "false"]);
                 /// The socket of a connection that ended in order is used again for a later accept.
                 reuse_sockets: bool = false, $crate::options::Named(&["true", "false"]);
+                /// How long messages may gather before a wait ends, and how many are enough (can be changed while it runs).
+                gather: $crate::gather::Gather =
+                    $crate::gather::Gather::NONE, $crate::gather::Gather::LIMITS;
             }
             provider: |_| <$crate::port::streams::Native as $crate::port::streams::Provider>::NAME;
             availability: |design| {
@@ -120,7 +125,8 @@ macro_rules! port_design {
                     stuck: self.stuck,
                     receiving: receiving(&self),
                 };
-                $crate::tcp::port::engine::start(job, &self.provider(), numbers)
+                let gather = job.gathers(self.gather);
+                $crate::tcp::port::engine::start(job, &self.provider(), numbers, gather)
             }
         }
     };
@@ -182,6 +188,9 @@ pub(super) struct PortServer<P, H> {
     /// Whose turn it is to send.
     sends: Sends,
     timers: Mutex<Timers>,
+    /// What waits are asked for, and what decides how long they gather: that of whichever thread waits.
+    gather: Asked,
+    gathering: Mutex<Gathering>,
     /// What handles have left for connections.
     mailbox: Arc<Mailbox>,
     pub(super) numbers: Numbers,
@@ -226,8 +235,9 @@ pub(super) fn start<H: Handler>(
     mut job: Job<H>,
     provider: &impl Provider,
     numbers: Numbers,
+    gather: Asked,
 ) -> Result<Running, Error> {
-    let server = open(&mut job, provider, numbers)?;
+    let server = open(&mut job, provider, numbers, gather)?;
     spawn(&mut job, server)?;
     job.run()
 }
@@ -237,6 +247,7 @@ fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
+    gather: Asked,
 ) -> Result<PortServer<P::Port, H>, Error> {
     let (first, most, _) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.listeners());
@@ -264,7 +275,14 @@ fn open<H: Handler, P: Provider>(
     Ok(PortServer {
         accepts: Accepts::new(listeners, numbers.accepts),
         active: Mutex::new(Active::new(job.limits.active)),
-        ..PortServer::of_connections(port, connections, pool, (job.since(), job.limits), numbers)
+        ..PortServer::of_connections(
+            port,
+            connections,
+            pool,
+            (job.since(), job.limits),
+            numbers,
+            gather,
+        )
     })
 }
 
@@ -276,6 +294,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
         pool: Pool,
         (since, limits): (Instant, Limits),
         numbers: Numbers,
+        gather: Asked,
     ) -> Self {
         let mailbox = Arc::new(Mailbox::new(limits.output_bytes));
         mailbox.wakes(port.poster(MAIL));
@@ -288,6 +307,8 @@ impl<P: Port, H: Handler> PortServer<P, H> {
             pool,
             sends: Sends::new(numbers.sends, numbers.stuck_of(connections), numbers.threads, since),
             timers: Mutex::new(Timers::new(Clock::starting(since))),
+            gathering: Mutex::new(Gathering::new(gather.clone(), since)),
+            gather,
             numbers,
             limits,
         }
@@ -323,6 +344,9 @@ pub(super) struct PortThread<'p, 'w, P: Port, H: Handler> {
     slices: Vec<Slice>,
     /// Takes since it last looked at the clock.
     unlooked: u32,
+    /// When it last came back from the port, and how many messages it had received when it went there to wait.
+    took: Instant,
+    messages: u64,
     due: Vec<u32>,
     /// A send is over while another connection waits for its turn, or one has begun to wait: see
     /// [`start_waiting_sends`](Self::start_waiting_sends).
@@ -368,10 +392,18 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         taker,
         slices: Vec::new(),
         unlooked: 0,
+        took: Instant::now(),
+        messages: 0,
         due: Vec::new(),
         turns_changed: false,
         next: Vec::new(),
     };
+    // One of those that share it.
+    if thread.worker.index == 0 || server.numbers.threads == 1 {
+        let (how, worker) = (thread.taker.gathers(), &thread.worker);
+        *lock(&server.gathering) =
+            server.gather.clone().begin(&how, |name, value| worker.state(name, value));
+    }
     if thread.worker.index == 0 {
         thread.worker.open_shared_mailbox(&server.mailbox);
         server.accepts.rearm(&mut thread.taker);
@@ -398,7 +430,10 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             }
             if count == 0 {
                 let timeout = self.watch();
-                let took = self.taker.take(taken, timeout, &self.worker.calls);
+                let took = match self.server.gather.is_on() && !self.has_to_end() {
+                    true => self.take_gathered(taken, timeout),
+                    false => self.taker.take(taken, timeout, &self.worker.calls),
+                };
                 let Some(brought) = took.map_err(|e| Error::io("taking completions", e))? else {
                     return Ok(false);
                 };
@@ -410,6 +445,28 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 return Ok(true);
             }
         }
+    }
+
+    /// Whether somebody waits for an end: of the server, or of its accepting. Then nothing is worth waiting for.
+    fn has_to_end(&self) -> bool {
+        self.worker.stopping() || self.worker.leaves_off() && self.server.accepts.is_leaving()
+    }
+
+    /// Takes, and lets messages gather before a wait where that pays.
+    fn take_gathered(
+        &mut self,
+        taken: &mut Taken,
+        timeout: Option<Duration>,
+    ) -> io::Result<Option<usize>> {
+        let gathering = &self.server.gathering;
+        let messages = self.worker.counters.messages.get();
+        let came = messages - std::mem::replace(&mut self.messages, messages);
+        if came > 0 {
+            // What the port has left is taken before it waits.
+            lock(gathering).dequeued(came as usize, false, || self.took);
+        }
+        let mut gather = || lock(gathering).now();
+        self.taker.take_gathered(taken, timeout, &mut gather, &self.worker.calls)
     }
 
     /// How long this thread may wait.
@@ -432,6 +489,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// and the server's stop, with its end.
     fn run_timers(&mut self) {
         let now = Instant::now();
+        self.took = now;
         self.unlooked = 0;
         self.worker.clock.expired(now, &mut self.due); // it has no timers, and tells the time
         let time_is_over = lock(&self.server.timers).back(self.worker.index, now, &mut self.due);

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     Error,
     design::design,
+    gather::{Asked, Gather},
     port::{
         Key, Packet,
         streams::{Completion, NativeEvents, Needs, Port, Provider, Taken, Worker as _},
@@ -51,6 +52,8 @@ design! {
         accepts: u32 = 5, 1..=4096;
         /// KiB of stack for the thread of each group.
         stack: u32 = 128, 16..=65_536;
+        /// How long messages of a group may gather before a wait ends, and how many are enough (can be changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |_| NativeEvents::NAME;
     availability: |_| NativeEvents::default().availability();
@@ -61,7 +64,8 @@ design! {
 impl OverlappedEvents {
     fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         job.limit_by_threads(1, self.places())?;
-        begin(&mut job, NativeEvents::default(), self)?;
+        let gather = job.gathers(self.gather);
+        begin(&mut job, NativeEvents::default(), self, gather)?;
         job.run()
     }
 }
@@ -78,6 +82,7 @@ fn begin<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: P,
     options: OverlappedEvents,
+    gather: Asked,
 ) -> Result<(), Error> {
     let count = job.listeners();
     let port = provider.open(&needs(count, options.accepts.saturating_mul(count), 0, 0))?;
@@ -90,8 +95,9 @@ fn begin<H: Handler, P: Provider>(
     let buffer_bytes = job.buffer_bytes;
     job.spawn(move |worker| {
         let groups = Arc::new(Groups::default());
-        let start_group =
-            |worker: &Worker<H>| start_group(worker, &groups, &provider, buffer_bytes, &options);
+        let start_group = |worker: &Worker<H>| {
+            start_group(worker, &groups, &provider, buffer_bytes, &options, &gather)
+        };
         run(worker, port, &accepts, &groups, start_group)
     })
 }
@@ -159,11 +165,12 @@ fn start_group<H: Handler>(
     provider: &impl Provider,
     buffer_bytes: usize,
     options: &OverlappedEvents,
+    gather: &Asked,
 ) -> Result<Arc<Group>, Error> {
     let places = options.places();
     let port = provider.open(&needs(0, 0, places, places))?;
     let group = Arc::new(Group::new(places, port.poster(CAME)));
-    let (its, groups) = (Arc::clone(&group), Arc::clone(groups));
+    let (its, groups, gather) = (Arc::clone(&group), Arc::clone(groups), gather.clone());
     let numbers = Numbers {
         threads: 1,
         concurrency: 1,
@@ -183,6 +190,7 @@ fn start_group<H: Handler>(
             pool,
             (worker.since(), worker.limits),
             numbers,
+            gather,
         );
         let result = look_after(worker, &server, &its, &groups);
         worker.forget(&stop);

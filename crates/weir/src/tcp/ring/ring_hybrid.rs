@@ -7,7 +7,8 @@
 //! Polling wins where something comes before the time is over. Each thread keeps count: as long as, of its last
 //! spells of polling, `threshold` in a thousand or more have won, it polls; else it waits at once, and tries
 //! a spell now and then. So an idle server sleeps, and a busy one does not; between the two it takes
-//! a core's time for latency. Both can be tuned while it runs.
+//! a core's time for latency. Both can be tuned while it runs. With `gather` a thread that has stopped polling sleeps until
+//! several messages are there.
 //!
 //! Origin: the "RIO hybrid" of Holgate's study of UDP (2012), for TCP.
 
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     Error,
     design::{design, or_cores},
-    gather::Asked,
+    gather::Gather,
     options::{Bytes, Microseconds, MicrosecondsValue},
     rio::streams::{Idle, Receiving},
     tcp::{ActiveSet, Handler, Job, Running},
@@ -50,6 +51,9 @@ design! {
         threshold: u32 = 500, 0..=1000;
         /// How long a spell lasts before waiting, in microseconds (can be changed while it runs); 0 for none.
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
+        /// How long messages may gather before a wait ends that follows polling in vain, and how many are enough (can be changed
+        /// while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |design| engine::provider(design.receiving());
     availability: |design| engine::availability(design.receiving());
@@ -64,9 +68,8 @@ impl RingHybrid {
             threshold: job.tunable("threshold", Unit::Number, self.threshold.into(), 0..=1000),
             spin_us: job.tunable("spin", Unit::Microseconds, self.spin.0, 0..=1_000_000),
         };
-        engine::start(job, self.threads, needs, Asked::default(), move || {
-            Spells::new(tuning.clone())
-        })
+        let gather = job.gathers(self.gather).after_polling();
+        engine::start(job, self.threads, needs, gather, move || Spells::new(tuning.clone()))
     }
 
     fn receiving(&self) -> Receiving {

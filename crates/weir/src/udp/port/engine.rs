@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Unavailable,
-    gather::{Asked, Gather, Gathering},
+    gather::{Asked, Gathering},
     lifecycle::{LeaveTogether, lock},
     memory::{Region, Slice},
     port::{
@@ -241,14 +241,7 @@ fn take_gathered<H: Handler, P: Port>(
     taken: &mut Taken,
     time_left: Option<Duration>,
 ) -> io::Result<Option<usize>> {
-    let mut gather = || {
-        let mut gathering = lock(&server.gathering);
-        let at_most = match gathering.is_on() {
-            true => gathering.wait(Instant::now()),
-            false => Duration::ZERO,
-        };
-        Gather { enough: gathering.enough(), at_most }
-    };
+    let mut gather = || lock(&server.gathering).now();
     taker.take_gathered(taken, time_left, &mut gather, &worker.counters)
 }
 

@@ -10,6 +10,10 @@
 //! datagrams come regularly it sleeps until just before the next one is expected (see `spin`); where polling rarely
 //! catches one, it waits at once.
 //!
+//! With `gather` a wait does not end with the next datagram, but when several have gathered. Polling comes first, and so
+//! does sleeping ahead: only a wait that would be for the next datagram lets them gather, and its time begins when the
+//! thread goes to sleep.
+//!
 //! It fails where the threshold is above what a dequeue ever brings: then one thread does all the work, however
 //! overwhelmed. With one thread there is nobody to give the queue to, and the queue may use what only works on one thread.
 //!
@@ -30,7 +34,7 @@ use super::{
 use crate::{
     Error,
     events::event,
-    gather::Asked,
+    gather::Gather,
     options::{Microseconds, MicrosecondsValue, Named, Options as _},
     pause::{self, FINE_TIMERS},
     rio::{
@@ -71,6 +75,9 @@ rio_design! {
         /// Whether to sleep until shortly before the next datagram where they come regularly, and to poll only where
         /// that pays; in no gap longer than spin (can be changed while it runs).
         adaptive: bool = false, Named(&["true", "false"]);
+        /// How long datagrams may gather before a wait ends that follows polling in vain, and how many are enough (can be
+        /// changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |design| design.threads > 1;
 }
@@ -109,6 +116,7 @@ impl RioHybrid {
         let tuning =
             Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0, Some(self.adaptive));
         let Self { outstanding, dequeue_max, defer, .. } = self;
+        let gather = job.gathers(self.gather).after_polling();
         if !Design::hands_over(&self) {
             let mut spin = tuning.spin();
             return engine::start_alone(
@@ -117,7 +125,7 @@ impl RioHybrid {
                 outstanding,
                 dequeue_max,
                 defer,
-                Asked::default(), // it polls, which is the opposite
+                gather,
                 move |queue| {
                     if queue.dequeue()? {
                         spin.dequeued(queue.received(), &tuning);
@@ -134,7 +142,6 @@ impl RioHybrid {
                 },
             );
         }
-        let gather = Asked::default();
         let ready =
             engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max, gather)?;
         let defer = engine::posts_together(&job, "defer", defer);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error,
-    gather::Asked,
+    gather::Gather,
     options::{Microseconds, MicrosecondsValue, Options as _},
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
@@ -41,6 +41,9 @@ rio_design! {
         threshold: u32 = 666, 1..=65_536;
         /// How long to poll after the last datagram before waiting, in microseconds (can be changed while it runs).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
+        /// How long datagrams may gather before a wait ends that follows polling in vain, and how many are enough (can be
+        /// changed while it runs).
+        gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |_| true;
 }
@@ -64,7 +67,7 @@ impl RioHybridReader {
         let tuning = Tuning::new(&job, self.threshold, dequeue_max, self.spin.0, None);
         let run =
             move |worker: &mut _, shared: &_, returned: &_| run(worker, shared, &tuning, returned);
-        let gather = Asked::default(); // it polls, which is the opposite
+        let gather = job.gathers(self.gather).after_polling();
         return_queue::start(job, provider, threads, outstanding, dequeue_max, gather, run)
     }
 }

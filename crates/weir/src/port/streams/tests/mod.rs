@@ -5,6 +5,7 @@
 mod closing;
 mod events;
 mod faults;
+mod gathering;
 mod order;
 
 use super::{

@@ -11,6 +11,10 @@
 //! nothing has finished. An event that was signalled for what is handled already is heard by the next wait,
 //! all of them by the same one, and says nothing any more.
 //!
+//! While messages gather no receive is armed anew, so that none sets its event. The thread sleeps in its set, and then asks
+//! another one which sockets have something (`watched.rs`). Where the next message is to end the wait, its set tells of that
+//! other one, once.
+//!
 //! What it costs: an eventfd for each operation, and a second request to write to it. The work of the ring interrupts
 //! the thread in its wait (EINTR), which looks or waits again.
 //!
@@ -33,6 +37,7 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Cancelled, Key, Refused, Shape, Token,
+        arming::Arming,
         streams::{
             Closing, ListenerId, Needs, Provider, StreamId, Taken,
             events::{EventsPort, Group, Inner},
@@ -145,6 +150,9 @@ struct Event {
     unseen: u64,
 }
 
+/// Of the set of sockets whose receives are kept back: no event has this number.
+const WATCHED: u32 = u32::MAX;
+
 /// Events that one wait hears.
 const HEARD_AT_ONCE: usize = 64;
 
@@ -222,6 +230,9 @@ impl Group for UringGroup {
     type Events = Epoll;
     /// The kernel forgets none.
     const CANCEL_AGAIN: Duration = Duration::MAX;
+    const GATHERS: Option<&'static str> = Some(
+        "epoll_pwait2 with a time-out; no receive is armed meanwhile, and another epoll set tells which may begin",
+    );
 
     fn listen(&mut self, listener: Listener, key: Key) -> Result<ListenerId, Error> {
         let most = self.needs.listeners;
@@ -268,8 +279,22 @@ impl Group for UringGroup {
         self.operations.close(stream)
     }
 
+    fn arm(&mut self, arming: Arming, set: &mut Epoll, counters: &Counters) -> io::Result<()> {
+        self.operations.set_arming(arming);
+        let watched = self.operations.watched_fd().filter(|_| arming != Arming::Each);
+        let Some(watched) = watched else { return Ok(()) };
+        // By whoever comes back from the wait.
+        self.operations.watched_are_due();
+        if arming == Arming::Any {
+            counters.kernel_entries.one();
+            set.tell_once(watched, WATCHED)?;
+        }
+        Ok(())
+    }
+
     /// Submits what was started.
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
+        self.operations.ask_watched(counters)?;
         loop {
             let filled = self.fill();
             self.submissions.submit(counters)?;

@@ -22,6 +22,9 @@
 //! it lies in the submission queue, which is taken in order, before anything of a later connection; and
 //! one that found no room is forgotten when its stream is over.
 //!
+//! *While messages gather* no receive is armed anew, as with datagrams. But connections are too many to be swept: an epoll
+//! set tells which of them have something (`watched.rs`).
+//!
 //! What it costs: a lock around each start and each take, as there; a look-up of the descriptor for each operation,
 //! since threads share the table and connections come and go. How it fails: see [`uring`](super).
 //!
@@ -31,6 +34,7 @@ pub mod events;
 mod operations;
 #[cfg(test)]
 mod tests;
+mod watched;
 mod worker;
 
 pub use worker::StreamsWorker;

@@ -1,15 +1,18 @@
 //! The operations of a port of streams: a slot for each that is outstanding, with its memory, and the
 //! entries that hand them to the kernel.
 
+use super::watched::{Seen, Watched};
 use crate::{
+    counters::Counters,
     memory::{Load, Slice},
     port::{
         Key, Refused, Token,
+        arming::Arming,
         streams::{
             Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken,
             connections::{Connections, received},
         },
-        uring::state::{Outstanding, Stage},
+        uring::state::{Filled, Outstanding, Stage},
     },
     ring::{self, QueueFull, Slots, Submissions},
     socket::native::decode,
@@ -18,8 +21,8 @@ use crate::{
 use io_uring::{opcode, squeue, types};
 use std::{
     collections::VecDeque,
-    io,
-    os::fd::{FromRawFd, OwnedFd},
+    io, mem,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
 };
 
 /// Classes of tokens, beside those of requests that are no operations (`state.rs`).
@@ -29,6 +32,8 @@ const SEND: u8 = 5;
 const STREAM: u8 = 6;
 /// Of a request that cancels all that is outstanding on a stream.
 const CANCEL_ALL: ring::Token = ring::Token::bare(7);
+/// Of the poll of the set of sockets that are watched.
+const TOLD: ring::Token = ring::Token::bare(9);
 
 pub(super) struct Operations {
     listeners: Vec<(Listener, Key)>,
@@ -45,6 +50,10 @@ pub(super) struct Operations {
     queued: VecDeque<ring::Token>,
     /// Streams of which all that is outstanding is to be cancelled.
     closing: Vec<ring::Token>,
+    /// Sockets whose receives are kept back while messages gather.
+    watched: Watched,
+    /// The ring polls their set.
+    polls: bool,
     /// Addresses that no accept uses.
     #[expect(clippy::vec_box, reason = "the kernel writes to them, so they stay where they are")]
     names: Vec<Box<Name>>,
@@ -55,10 +64,23 @@ struct Associated {
     stream: Stream,
     /// It is one of a Unix socket.
     is_local: bool,
-    /// A receive is in the kernel's hands, or in the queue.
+    /// A receive is in the kernel's hands, or in the queue, or kept back.
     receives: bool,
+    /// The one that is kept back until the socket has something.
+    kept_back: Option<ring::Token>,
+    seen: Seen,
     /// The receives that wait for their turn: the first and the last.
     waiting: Option<(ring::Token, ring::Token)>,
+}
+
+impl Associated {
+    /// Whether a receive whose turn has come is kept back until the socket has something for it. One without a slice `asks`
+    /// whether it has.
+    #[inline]
+    fn keeps_back(&mut self, watched: &mut Watched, its: ring::Token, asks: bool) -> bool {
+        watched.arming != Arming::Each
+            && watched.keeps_back(&self.stream, its.slot() as u32, &mut self.seen, asks)
+    }
 }
 
 /// Where the kernel writes the address of who connected.
@@ -107,6 +129,8 @@ impl Operations {
             started: 0,
             queued: VecDeque::new(),
             closing: Vec::new(),
+            watched: Watched::default(),
+            polls: false,
             names: Vec::new(),
         }
     }
@@ -119,7 +143,10 @@ impl Operations {
 
     pub(super) fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
         let is_local = stream.native().is_local();
-        self.streams.add(key, Associated { stream, is_local, receives: false, waiting: None })
+        let seen = Seen::default();
+        let (receives, kept_back, waiting) = (false, None, None);
+        let own = Associated { stream, is_local, receives, kept_back, seen, waiting };
+        self.streams.add(key, own)
     }
 
     pub(super) fn stream(&self, stream: StreamId) -> io::Result<Stream> {
@@ -170,12 +197,16 @@ impl Operations {
             return Err((slice, Refused::Full));
         }
         let (number, turn) = (its.starts_receive(), !its.own.receives);
+        let asks = slice.is_none();
         let receive = Receive { slice, stream, number, next: None, turn, stage: Stage::Waiting };
         let token = self.receives.insert(receive).ok().expect("there is room");
         let its = &mut its.own;
         if turn {
             its.receives = true;
-            self.queued.push_back(token);
+            match its.keeps_back(&mut self.watched, stream, asks) {
+                true => its.kept_back = Some(token),
+                false => self.queued.push_back(token),
+            }
         } else if let Some((_, last)) = &mut its.waiting {
             let before = self.receives.get_mut(*last).expect("what waits is not over");
             before.next = Some(token);
@@ -201,8 +232,47 @@ impl Operations {
 
     pub(super) fn close(&mut self, stream: StreamId) -> Closing {
         let (closing, cancel) = self.streams.close(stream);
-        self.closing.extend(cancel);
+        if let Some(token) = cancel {
+            self.closing.push(token);
+            // The kernel does not know it: it comes back by itself.
+            self.queued.extend(self.streams.of_mut(token).own.kept_back.take());
+        }
         closing
+    }
+
+    /// Whether what comes for receives ends a wait from now on.
+    #[inline]
+    pub(super) fn set_arming(&mut self, arming: Arming) {
+        let before = mem::replace(&mut self.watched.arming, arming);
+        if arming == Arming::Each && before != Arming::Each {
+            let all = self.streams.slots.values_mut();
+            self.queued.extend(all.filter_map(|its| its.own.kept_back.take()));
+        }
+    }
+
+    /// The sockets that are watched may have something to tell from now on.
+    pub(super) fn watched_are_due(&mut self) {
+        self.watched.due = true;
+    }
+
+    /// Of the set of the sockets that are watched, where there are any.
+    pub(super) fn watched_fd(&self) -> Option<RawFd> {
+        self.watched.fd()
+    }
+
+    /// Has the receives begin whose sockets have something.
+    pub(super) fn ask_watched(&mut self, counters: &Counters) -> io::Result<()> {
+        let Self { watched, streams, queued, .. } = self;
+        watched.ask(counters, |slot, has_ended| {
+            // One that is over meanwhile has none.
+            let token = streams.slots.at(slot as usize);
+            let Some(its) = token.and_then(|token| streams.slots.get_mut(token)) else { return };
+            its.own.seen.has_ended |= has_ended;
+            match its.own.kept_back.take() {
+                Some(receive) => queued.push_back(receive),
+                None => its.own.seen.has_some = true,
+            }
+        })
     }
 
     /// Sends outstanding, and of all operations the number of the first one of them. The next one's number is among
@@ -331,8 +401,13 @@ impl Operations {
         let Some(receive) = self.receives.remove(token) else { return };
         let Receive { slice, stream: its, number, stage, turn, .. } = receive;
         let associated = self.streams.of_mut(its);
-        if associated.own.is_local && slice.is_some() && stage == Stage::Started && result > 0 {
-            associated.own.stream.native().delivered(result as usize);
+        if let Some(slice) = slice.as_ref().filter(|_| stage == Stage::Started && result > 0) {
+            let (own, count) = (&mut associated.own, result as usize);
+            if own.is_local {
+                own.stream.native().delivered(count);
+            }
+            // What is left behind is not told of again.
+            own.seen.has_some |= count == slice.region().layout().payload;
         }
         if turn {
             // The next one's turn.
@@ -343,7 +418,11 @@ impl Operations {
                 next.turn = !associated.receives;
                 associated.receives = true;
                 associated.waiting = next.next.take().map(|second| (second, last));
-                self.queued.push_back(first);
+                let asks = next.slice.is_none();
+                match !closing && associated.keeps_back(&mut self.watched, its, asks) {
+                    true => associated.kept_back = Some(first),
+                    false => self.queued.push_back(first),
+                }
                 if !closing {
                     break;
                 }
@@ -374,6 +453,15 @@ impl Outstanding for Operations {
 
     #[inline]
     fn start(&mut self, submissions: &mut Submissions) -> Result<(), QueueFull> {
+        if self.watched.arming == Arming::Any
+            && !self.polls
+            && let Some(fd) = self.watched_fd()
+        {
+            let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
+            // SAFETY: a poll points at nothing, and the set is closed when nothing is submitted any more.
+            unsafe { submissions.push(&[poll.user_data(TOLD.user_data())]) }?;
+            self.polls = true;
+        }
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and is
         // leaked if that never comes; a stream stays open as long as it has operations outstanding.
         self.start_by(|entry, _| unsafe { submissions.push(&[entry]) })
@@ -390,8 +478,30 @@ impl Outstanding for Operations {
             ACCEPT => self.finish_accept(token, result, out),
             RECEIVE => self.finish_receive(token, result, out),
             SEND => self.finish_send(token, result, out),
+            _ if token == TOLD => {
+                self.polls = false;
+                self.watched_are_due();
+            }
             _ => {}
         }
+    }
+
+    fn arm(&mut self, arming: Arming) {
+        self.set_arming(arming);
+        if arming == Arming::None {
+            self.watched_are_due();
+        }
+    }
+
+    /// Also where something is to be started: what of that is done at once is taken before anything gathers.
+    fn is_swept_dry(&self) -> Option<bool> {
+        let is_dry = !self.watched.due && self.queued.is_empty() && self.closing.is_empty();
+        (self.watched.arming != Arming::Each).then_some(is_dry)
+    }
+
+    fn sweep(&mut self, submissions: &mut Submissions, counters: &Counters) -> io::Result<Filled> {
+        self.ask_watched(counters)?;
+        Ok(Filled::of(self.start(submissions)))
     }
 
     fn ready(&self) -> bool {
@@ -399,7 +509,12 @@ impl Outstanding for Operations {
     }
 
     fn take_ready(&mut self, out: &mut Taken) {
+        self.watched.looks();
         self.streams.take_closed(out);
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.watched.is_overdue()
     }
 
     fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
@@ -414,9 +529,12 @@ impl Outstanding for Operations {
     /// By looking for it, since this is rare.
     fn withdraw(&mut self, token: ring::Token) {
         self.queued.retain(|&queued| queued != token);
-        let Some(receive) = self.receives.get_mut(token).filter(|receive| !receive.turn) else {
+        let Some(receive) = self.receives.get_mut(token) else { return };
+        if receive.turn {
+            let stream = receive.stream;
+            self.streams.of_mut(stream).own.kept_back.take_if(|kept_back| *kept_back == token);
             return;
-        };
+        }
         let (stream, next) = (receive.stream, receive.next.take());
         let its = &mut self.streams.of_mut(stream).own;
         let Some((first, last)) = its.waiting else { return };

@@ -3,6 +3,7 @@
 use super::operations::Operations;
 use crate::{
     counters::Counters,
+    gather::Gather,
     memory::{Load, Slice},
     port::{
         Cancelled, Refused, Token,
@@ -23,6 +24,20 @@ impl Worker for StreamsWorker<'_> {
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         self.0.take(out, timeout, counters)
+    }
+
+    fn take_gathered(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        gather: &mut dyn FnMut() -> Gather,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        self.0.take_gathered(out, timeout, gather, counters)
+    }
+
+    fn gathers(&self) -> String {
+        "io_uring_enter with a time-out; no receive is armed meanwhile, and an epoll set tells which may begin".into()
     }
 
     #[inline]

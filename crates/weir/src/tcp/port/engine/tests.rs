@@ -96,6 +96,7 @@ mod unknown_bytes {
             Pool::new(64),
             (worker.since(), worker.limits),
             numbers,
+            Asked::default(),
         );
         let mut thread = join(&mut worker, &server).unwrap();
         thread.take_in(Accepted { stream, peer });
