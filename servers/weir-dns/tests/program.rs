@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Folder, PATIENCE, Program, ask, question, required::cannot_run, zone_file};
+use common::{Folder, PATIENCE, Program, ask, messages::question, required::cannot_run, zone_file};
 use std::{
     collections::HashMap,
     io::{Read as _, Write as _},
@@ -171,6 +171,10 @@ fn what_is_malformed_harms_nobody() {
     assert!(count("weir_dns_answers_total{rcode=\"FORMERR\"}") > 20);
     assert!(count("weir_dns_answers_total{rcode=\"NOERROR\"}") > 2);
     assert!(count("weir_dns_dropped_total") > 12, "short ones, and answers");
+    assert!(count("weir_dns_names") > 20 && count("weir_dns_truncated_total") < 300);
+    assert!(
+        count("weir_dns_connections_open") <= 1 && page.contains("\nprocess_cpu_seconds_total ")
+    );
     assert!(count("weir_udp_datagrams_total") > 300);
     assert_eq!(count("weir_tcp_accepted_total"), 1);
     assert!(server.end().success());

@@ -21,8 +21,8 @@ pub struct Options {
     #[arg(long = "row", default_values = ROWS)]
     rows: Vec<String>,
     /// A load: download, upload, requests, ping
-    #[arg(long = "load", default_values = LOADS)]
-    loads: Vec<String>,
+    #[arg(long = "load", default_values = LOADS.each_ref().map(|load| load.name), value_parser = load)]
+    loads: Vec<&'static Load>,
     /// Rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -55,67 +55,60 @@ const ROWS: [&str; 8] = [
     "uring --tell thread",
 ];
 
-const LOADS: [&str; 4] = ["download", "upload", "requests", "ping"];
-
-/// Flags of the client for a load, those of quinn's, and what is compared of it.
-fn load(name: &str) -> anyhow::Result<Load> {
-    // A run of some seconds may not see the end of it: its bytes are what counts.
-    const BULK: &str = "4294967296";
-    Ok(match name {
-        "download" => Load {
-            flags: &["--requests", "1", "--download", BULK, "--upload", "0", "--by-time"],
-            of_quinn_perf: &["--bi-requests", "1", "--download-size", BULK, "--upload-size", "0"],
-            figure: |measured| measured.download_bytes_per_s / 1e6,
-        },
-        "upload" => Load {
-            flags: &["--requests", "1", "--download", "0", "--upload", BULK, "--by-time"],
-            of_quinn_perf: &["--bi-requests", "1", "--download-size", "0", "--upload-size", BULK],
-            figure: |measured| measured.upload_bytes_per_s / 1e6,
-        },
-        "requests" => Load {
-            flags: &[
-                "--connections",
-                "16",
-                "--requests",
-                "4",
-                "--download",
-                "1000",
-                "--upload",
-                "100",
-            ],
-            of_quinn_perf: &[
-                "--bi-requests",
-                "64",
-                "--download-size",
-                "1000",
-                "--upload-size",
-                "100",
-            ],
-            figure: |measured| measured.requests_per_s,
-        },
-        "ping" => Load {
-            flags: &["--requests", "1", "--download", "100", "--upload", "100"],
-            of_quinn_perf: &[
-                "--bi-requests",
-                "1",
-                "--download-size",
-                "100",
-                "--upload-size",
-                "100",
-            ],
-            figure: |measured| measured.requests_per_s,
-        },
-        other => {
-            anyhow::bail!("--load {other}: there is no such load; there are: {}", LOADS.join(", "))
-        }
-    })
-}
-
+/// What a client does.
 #[derive(Debug)]
 struct Load {
-    flags: &'static [&'static str],
-    of_quinn_perf: &'static [&'static str],
+    name: &'static str,
+    /// Flags of `weir-quic load`, and of quinn's client.
+    flags: &'static str,
+    of_quinn_perf: &'static str,
+    /// What it is compared by, so many a second.
+    unit: Unit,
     figure: fn(&Measured) -> f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Unit {
+    Megabyte,
+    Request,
+}
+
+/// A run of some seconds may not see the end of a large one: its bytes are what counts.
+static LOADS: [Load; 4] = [
+    Load {
+        name: "download",
+        flags: "--requests 1 --download 4294967296 --upload 0 --by-time",
+        of_quinn_perf: "--bi-requests 1 --download-size 4294967296 --upload-size 0",
+        unit: Unit::Megabyte,
+        figure: |measured| measured.download_bytes_per_s / 1e6,
+    },
+    Load {
+        name: "upload",
+        flags: "--requests 1 --download 0 --upload 4294967296 --by-time",
+        of_quinn_perf: "--bi-requests 1 --download-size 0 --upload-size 4294967296",
+        unit: Unit::Megabyte,
+        figure: |measured| measured.upload_bytes_per_s / 1e6,
+    },
+    Load {
+        name: "requests",
+        flags: "--connections 16 --requests 4 --download 1000 --upload 100",
+        of_quinn_perf: "--bi-requests 64 --download-size 1000 --upload-size 100",
+        unit: Unit::Request,
+        figure: |measured| measured.requests_per_s,
+    },
+    Load {
+        name: "ping",
+        flags: "--requests 1 --download 100 --upload 100",
+        of_quinn_perf: "--bi-requests 1 --download-size 100 --upload-size 100",
+        unit: Unit::Request,
+        figure: |measured| measured.requests_per_s,
+    },
+];
+
+fn load(name: &str) -> Result<&'static Load, String> {
+    let names = || LOADS.each_ref().map(|load| load.name).join(", ");
+    let found = LOADS.iter().find(|load| load.name == name);
+    found.ok_or_else(|| format!("there is no such load; there are: {}", names()))
 }
 
 /// For how much longer than it is asked quinn's client goes on, so that it can tell of the last second.
@@ -126,7 +119,7 @@ const QUINN_PERF_GOES_ON_S: f64 = 0.2;
 struct Run {
     round: u32,
     row: String,
-    load: String,
+    load: &'static str,
     client: Measured,
     server: Server,
     /// What the load is compared by: MB/s, or requests/s.
@@ -160,11 +153,6 @@ impl Drop for Process {
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
-    let loads: Vec<_> = options
-        .loads
-        .iter()
-        .map(|name| load(name).map(|load| (name, load)))
-        .collect::<anyhow::Result<_>>()?;
     let first = options.rows.first().context("--row: name at least one")?;
     // The first twice: what the two differ by is noise.
     let again = format!("{first} (again)");
@@ -172,17 +160,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     rows.insert(1, (&again, first));
     let mut runs = Vec::new();
     for round in 0..options.rounds {
-        let mut order: Vec<_> =
-            (0..loads.len()).flat_map(|load| (0..rows.len()).map(move |row| (load, row))).collect();
+        let each = |load| rows.iter().map(move |row| (load, row));
+        let mut order: Vec<(&Load, _)> = options.loads.iter().copied().flat_map(each).collect();
         shuffle(&mut order)?;
-        for (load, row) in order {
-            let ((name, flags), (load, of_load)) = (rows[row], &loads[load]);
-            let (client, server) = one(&program, flags, of_load, options)
-                .with_context(|| format!("{name} under {load}"))?;
-            let figure = (of_load.figure)(&client);
-            let cpu_us_each = server.cpu_us_each(load);
-            eprintln!("round {} {load}: {name}: {figure:.0}", round + 1);
-            let (row, load) = (name.to_owned(), load.to_string());
+        for (load, (name, flags)) in order {
+            let (client, server) = one(&program, flags, load, options)
+                .with_context(|| format!("{name} under {}", load.name))?;
+            let (figure, cpu_us_each) = ((load.figure)(&client), server.cpu_us_each(load.unit));
+            eprintln!("round {} {}: {name}: {figure:.0}", round + 1, load.name);
+            let (row, load) = ((*name).to_owned(), load.name);
             runs.push(Run { round, row, load, client, server, figure, cpu_us_each });
         }
     }
@@ -190,7 +176,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         std::fs::write(path, serde_json::to_vec_pretty(&runs)?)
             .with_context(|| format!("writing {}", path.display()))?;
     }
-    for (load, ..) in loads {
+    for load in &options.loads {
         print(load, first, rows.iter().map(|(name, _)| *name), &runs);
     }
     Ok(())
@@ -209,12 +195,17 @@ impl Server {
         }
     }
 
-    fn cpu_us_each(&self, load: &str) -> Option<f64> {
-        let each = match load {
-            "download" | "upload" => (self.bytes_sent + self.bytes_received) as f64 / 1e6,
-            _ => self.requests as f64,
-        };
-        self.cpu_s.filter(|_| each > 0.0).map(|cpu_s| cpu_s * 1e6 / each)
+    /// How many of these it moved or answered.
+    fn count(&self, unit: Unit) -> f64 {
+        match unit {
+            Unit::Megabyte => (self.bytes_sent + self.bytes_received) as f64 / 1e6,
+            Unit::Request => self.requests as f64,
+        }
+    }
+
+    fn cpu_us_each(&self, unit: Unit) -> Option<f64> {
+        let count = self.count(unit);
+        self.cpu_s.filter(|_| count > 0.0).map(|cpu_s| cpu_s * 1e6 / count)
     }
 }
 
@@ -239,7 +230,7 @@ fn one(
     let mut client = match &options.quinn_perf {
         None => {
             let mut client = Command::new(program);
-            client.args(["load", "--connect", address]).args(load.flags);
+            client.args(["load", "--connect", address]).args(load.flags.split(' '));
             client.args(["--cpu", &options.client_cpu.to_string()]);
             client.args(["--seconds", &options.seconds.to_string()]);
             client
@@ -247,7 +238,7 @@ fn one(
         Some(quinn_perf) => {
             let mut client = Command::new(quinn_perf);
             let at = address.replacen("127.0.0.1", "localhost", 1);
-            client.args(["client", &at, "--ip", "127.0.0.1"]).args(load.of_quinn_perf);
+            client.args(["client", &at, "--ip", "127.0.0.1"]).args(load.of_quinn_perf.split(' '));
             client.args(["--duration", &options.seconds.to_string()]);
             client
         }
@@ -312,44 +303,38 @@ fn ratios(
     Some([least, median(pairs)?, most])
 }
 
-fn print<'a>(load: &str, first: &str, rows: impl Iterator<Item = &'a str>, runs: &[Run]) {
-    let runs: Vec<&Run> = runs.iter().filter(|run| run.load == load).collect();
-    let unit = if matches!(load, "download" | "upload") { "MB" } else { "request" };
+fn print<'a>(load: &Load, first: &str, rows: impl Iterator<Item = &'a str>, runs: &[Run]) {
+    let runs: Vec<&Run> = runs.iter().filter(|run| run.load == load.name).collect();
+    let unit = if load.unit == Unit::Megabyte { "MB" } else { "request" };
     println!(
-        "\n{load}\n\n| sockets | {unit}s/s, median | ratio, median of pairs | from | to | CPU µs/{unit} | ratio | latency p50 µs | p99 | entries/{unit} |"
+        "\n{}\n\n| sockets | {unit}s/s, median | ratio, median of pairs | from | to | CPU µs/{unit} | ratio | latency p50 µs | p99 | entries/{unit} |",
+        load.name
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for row in rows {
         let of_row = |of: &dyn Fn(&Run) -> Option<f64>| {
             median(runs.iter().filter(|run| run.row == row).filter_map(|run| of(run)).collect())
         };
-        let told = |value: Option<f64>, digits: usize| {
+        let [least, middle, most] = ratios(&runs, row, first, |run| Some(run.figure))
+            .map_or([None; 3], |all| all.map(Some));
+        let cpu = ratios(&runs, row, first, |run| run.cpu_us_each).map(|[_, middle, _]| middle);
+        let entries =
+            |run: &Run| Some(run.server.kernel_entries? as f64 / run.server.count(load.unit));
+        let cells = [
+            (of_row(&|run| Some(run.figure)), 0),
+            (middle, 3),
+            (least, 3),
+            (most, 3),
+            (of_row(&|run| run.cpu_us_each), 1),
+            (cpu, 3),
+            (of_row(&|run| run.client.latency_median_us.map(|us| us as f64)), 0),
+            (of_row(&|run| run.client.latency_p99_us.map(|us| us as f64)), 0),
+            (of_row(&entries), 2),
+        ];
+        let told = |(value, digits): (Option<f64>, usize)| {
             value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
         };
-        let [least, middle, most] = match ratios(&runs, row, first, |run| Some(run.figure)) {
-            Some(ratios) => ratios.map(Some),
-            None => [None; 3],
-        };
-        let cpu = ratios(&runs, row, first, |run| run.cpu_us_each).map(|[_, middle, _]| middle);
-        let entries = of_row(&|run| {
-            let each = match unit {
-                "MB" => (run.server.bytes_sent + run.server.bytes_received) as f64 / 1e6,
-                _ => run.server.requests as f64,
-            };
-            run.server.kernel_entries.map(|entries| entries as f64 / each)
-        });
-        println!(
-            "| {row} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            told(of_row(&|run| Some(run.figure)), 0),
-            told(middle, 3),
-            told(least, 3),
-            told(most, 3),
-            told(of_row(&|run| run.cpu_us_each), 1),
-            told(cpu, 3),
-            told(of_row(&|run| run.client.latency_median_us.map(|us| us as f64)), 0),
-            told(of_row(&|run| run.client.latency_p99_us.map(|us| us as f64)), 0),
-            told(entries, 2),
-        );
+        println!("| {row} | {} |", cells.map(told).join(" | "));
     }
 }
 
@@ -366,21 +351,15 @@ mod tests {
 
     #[test]
     fn ratios_are_of_pairs_within_a_round() {
-        let run = |round, row: &str, figure| {
-            Run {
+        let server = r#"{"requests":1,"bytes_received":0,"bytes_sent":0}"#;
+        let run = |round, row: &str, figure| Run {
             round,
             row: row.into(),
-            load: "ping".into(),
-            client: serde_json::from_str(
-                r#"{"seconds":1,"requests":1,"requests_per_s":1,"download_bytes_per_s":0,"upload_bytes_per_s":0,
-                    "latency_median_us":1,"latency_p99_us":1}"#,
-            )
-            .unwrap(),
-            server: serde_json::from_str(r#"{"requests":1,"bytes_received":0,"bytes_sent":0}"#)
-                .unwrap(),
+            load: "ping",
+            client: Measured::default(),
+            server: serde_json::from_str(server).unwrap(),
             figure,
             cpu_us_each: None,
-        }
         };
         let runs = [
             run(0, "a", 10.0),
@@ -398,7 +377,7 @@ mod tests {
 
     #[test]
     fn there_is_a_load_of_each_name_and_no_other() {
-        assert!(LOADS.iter().all(|name| load(name).is_ok()));
-        assert!(load("flood").unwrap_err().to_string().contains("there are: download"));
+        assert!(LOADS.iter().all(|its| load(its.name).is_ok_and(|found| found.flags == its.flags)));
+        assert!(load("flood").unwrap_err().contains("there are: download"));
     }
 }
