@@ -136,7 +136,10 @@ impl Handler for Relay {
             End::Awaited => {}
             // It may have something. Where it is about to go it says so by itself.
             End::Stands(other) => _ = other.wake(),
-            End::Gone => output.finish(),
+            End::Gone => {
+                output.finish();
+                self.over = true;
+            }
         }
     }
 
@@ -154,6 +157,11 @@ impl Handler for Relay {
     fn on_end(&mut self, _: &mut Output<'_>) {
         self.ended = true;
         self.go_on();
+    }
+
+    fn on_stop(&mut self, output: &mut Output<'_>) {
+        output.finish();
+        self.over = true;
     }
 
     fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
@@ -187,20 +195,20 @@ impl Drop for Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::{Limits, alone::Alone};
+    use crate::tcp::{Connection, Limits, Server, alone::Alone};
 
-    fn connected(relay: Relay) -> Alone<Relay> {
+    fn made_once(relay: Relay) -> impl Fn() -> Relay + Send + Sync + 'static {
         let given = Mutex::new(Some(relay));
-        Alone::new(Limits::default(), move || lock(&given).take().expect("it is made once"))
+        move || lock(&given).take().expect("it is made once")
     }
 
     #[test]
     fn what_came_before_the_other_one_stood_is_passed_on_first() {
         let (one, other) = Relay::pair();
-        let mut one = connected(one);
+        let mut one = Alone::new(Limits::default(), made_once(one));
         assert!(one.receive(b"early"));
         assert!(!one.receive(b"too much"), "it pauses");
-        let mut other = connected(other);
+        let mut other = Alone::new(Limits::default(), made_once(other));
         assert!(one.receive(b" and late") && other.receive(b"back"));
         let (sent, _) = one.end();
         assert_eq!(sent, b"back");
@@ -213,11 +221,16 @@ mod tests {
     fn where_one_does_not_come_about_the_other_ends() {
         for stands_before in [true, false] {
             let (one, other) = Relay::pair();
-            let mut gone = Some(other).filter(|_| stands_before);
-            let one = connected(one);
-            drop(gone.take());
-            let (sent, reason) = one.end();
-            assert!(sent.is_empty() && matches!(reason, Reason::Finished), "{reason}");
+            let other = Some(other).filter(|_| stands_before);
+            let (peer, made) = (SocketAddr::from(([192, 0, 2, 7], 4321)), made_once(one));
+            let mut worker = Server::bind(peer).job(move |_| made()).unwrap().worker();
+            let mut connection = Connection::open(&mut worker, peer);
+            connection.place(&worker, 0);
+            drop(other);
+            if connection.has_mail() {
+                connection.take_mail(&mut worker);
+            }
+            assert!(connection.wants(&worker.limits).end_sending, "{stands_before}");
         }
     }
 }
