@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod compare;
 mod load;
 mod metrics;
 mod perf;
@@ -27,15 +26,12 @@ enum Command {
     Serve(serve::Options),
     /// Send requests to a server of the perf protocol, and say how many were answered, how fast
     Load(load::Options),
-    /// Compare sockets: the same server on each of them under the same load, interleaved
-    Compare(compare::Options),
 }
 
 fn main() -> ExitCode {
     weir_program::exit_code(match Cli::parse().command {
         Command::Serve(options) => serve::run(&options),
         Command::Load(options) => load::run(&options),
-        Command::Compare(options) => compare::run(&options),
     })
 }
 

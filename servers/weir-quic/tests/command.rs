@@ -1,4 +1,8 @@
-//! The program, as its users start it.
+//! The program, as its users start it, and the script that compares sockets by it.
+
+#[cfg(target_os = "linux")]
+#[path = "../../../crates/weir/src/required.rs"]
+mod required;
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -311,22 +315,39 @@ fn bad_settings_say_what_is_allowed_with_exit_code_2() {
     }
 }
 
-/// Two cores that threads may be bound to: of a server and of a client.
-fn cores() -> Option<[String; 2]> {
+/// The script that compares, where it runs, and two cores that threads may be bound to: of a server and of a client.
+#[cfg(target_os = "linux")]
+fn measure_quic() -> Option<(Command, [String; 2])> {
+    let python = Command::new("python3").arg("-V").output().map_err(|e| format!("python3: {e}"));
+    if required::cannot_run("python3", python) {
+        return None;
+    }
     let cores = weir::affinity::allowed_cores();
     if cores.len() < 2 || weir::affinity::forbidden().is_some() {
         eprintln!("skipped: it takes two cores that threads may be bound to");
         return None;
     }
-    Some([cores[0], cores[1]].map(|core| core.to_string()))
+    let cores = [cores[0], cores[1]].map(|core| core.to_string());
+    let mut command = Command::new("python3");
+    command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/../measure-quic"), "--program"]);
+    command.args([
+        env!("CARGO_BIN_EXE_weir-quic"),
+        "--server-cpu",
+        &cores[0],
+        "--client-cpu",
+        &cores[1],
+    ]);
+    Some((command, cores))
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_comparison_says_how_the_rows_differ() {
-    let Some([server, client]) = cores() else { return };
-    let output = weir_quic(&["compare", "--row", "quinn-udp", "--row", "batch --tell thread"])
+    let Some((mut measure, _)) = measure_quic() else { return };
+    let output = measure
+        .args(["--row", "quinn-udp", "--row", "batch --tell thread"])
         .args(["--load", "ping", "--rounds", "1", "--seconds", "1"])
-        .args(["--server-cpu", &server, "--client-cpu", &client])
+        .args(["--quinn-perf", ""]) // nor one that may be installed
         .output()
         .unwrap();
     let (table, errors) =
@@ -342,15 +363,15 @@ fn a_comparison_says_how_the_rows_differ() {
 #[cfg(target_os = "linux")]
 #[test]
 fn quinns_own_client_has_its_core_and_what_it_did_is_of_the_servers_report() {
-    let Some([server, client]) = cores() else { return };
+    let Some((mut measure, [_, client])) = measure_quic() else { return };
     let folder = std::env::temp_dir().join(format!("weir-quic-perf-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let script = "grep Cpus_allowed_list /proc/self/status >>cores
         exec \"$WEIR_QUIC\" load --connect 127.0.0.1:${1#localhost:} --seconds 1 --download 1000";
     std::fs::write(folder.join("client"), script).unwrap();
-    let output = weir_quic(&["compare", "--quinn-perf", "sh", "--row", "quinn-udp"])
+    let output = measure
+        .args(["--quinn-perf", "sh", "--row", "quinn-udp"])
         .args(["--load", "requests", "--rounds", "1", "--seconds", "1", "--json", "runs"])
-        .args(["--server-cpu", &server, "--client-cpu", &client])
         .env("WEIR_QUIC", env!("CARGO_BIN_EXE_weir-quic"))
         .current_dir(&folder)
         .output()
