@@ -33,13 +33,20 @@ pub const EXIT_CODES: &str =
 /// Tells of the error, if there is one.
 pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    eprintln!("error: {error:#}");
-    let code = error.chain().find_map(|cause| match cause.downcast_ref() {
-        Some(Error::Option { .. } | Error::UnknownName { .. }) => Some(2),
-        Some(Error::Unavailable(_)) => Some(5),
-        _ => cause.is::<Unavailable>().then_some(5),
-    });
-    ExitCode::from(code.unwrap_or(1))
+    let (mut told, mut code) = (String::from("error"), 1);
+    for cause in error.chain() {
+        told += &format!(": {cause}");
+        code = match cause.downcast_ref() {
+            Some(Error::Option { .. } | Error::UnknownName { .. }) => 2,
+            Some(Error::Unavailable(_)) => 5,
+            Some(_) => 1,
+            None if cause.is::<Unavailable>() => 5,
+            None => continue,
+        };
+        break; // weir's errors tell of their causes themselves
+    }
+    eprintln!("{told}");
+    ExitCode::from(code)
 }
 
 /// Options of every program.
