@@ -1,9 +1,6 @@
 //! Queries, as they come in: the question, and what EDNS says beside it.
 
-use crate::{
-    name::{LONGEST, make_lower},
-    types,
-};
+use crate::{name::LONGEST, types};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 12;
@@ -123,7 +120,7 @@ fn read_question<'n>(message: &[u8], records: u16, room: &'n mut Room) -> Option
     let (of, class) = (number(message, name_end)?, number(message, name_end + 2)?);
     let name = &mut room[..name_len];
     name.copy_from_slice(&message[HEADER_BYTES..name_end]);
-    make_lower(name);
+    name.make_ascii_lowercase(); // a label's length is 63 at most: no letter
     let edns = read_edns(message, name_end + 4, records)?;
     Some(Query { name, of, class, edns })
 }

@@ -5,9 +5,9 @@
 mod common;
 
 use common::{
-    Folder, PATIENCE, ask,
+    PATIENCE, ask,
     messages::{Record, names, question, records},
-    required::cannot_run,
+    testing::{Folder, required::cannot_run},
     zone_file,
 };
 use domain::base::Message;

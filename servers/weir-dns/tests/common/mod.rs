@@ -2,10 +2,11 @@
 
 #![allow(dead_code, reason = "not each test needs all of it")]
 
-#[path = "../../../../crates/weir/src/required.rs"]
-pub mod required;
-
 pub mod messages;
+#[path = "../../../testing.rs"]
+pub mod testing;
+
+pub use testing::PATIENCE;
 
 use std::{
     io::{BufRead as _, BufReader, Lines},
@@ -15,30 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest that anything may take on a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The zone that is served.
 pub fn zone_file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/example.zone")
-}
-
-/// A folder of its own, which goes with this.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-dns-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A program that runs, and ends with this.
