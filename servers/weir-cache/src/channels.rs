@@ -103,12 +103,7 @@ impl Channels {
         for subscriber in all {
             let text = &mut texts[usize::from(subscriber.is_resp3)];
             if text.is_empty() {
-                let mut replies = Replies {
-                    out: text,
-                    is_resp3: subscriber.is_resp3,
-                    most: usize::MAX,
-                    overflowed: false,
-                };
+                let mut replies = Replies::unlimited(text, subscriber.is_resp3);
                 replies.push(3);
                 replies.bulk(b"message");
                 replies.bulk(channel);

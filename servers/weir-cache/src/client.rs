@@ -220,13 +220,7 @@ impl Client {
                 }
                 Ok(None) => break,
                 Err(why) => {
-                    let mut replies = Replies {
-                        out: &mut out,
-                        is_resp3: false,
-                        most: usize::MAX,
-                        overflowed: false,
-                    };
-                    replies.error(&format!("ERR {why}"));
+                    Replies::unlimited(&mut out, false).error(&format!("ERR {why}"));
                     self.quits = true;
                 }
             }

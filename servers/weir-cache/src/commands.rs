@@ -475,18 +475,14 @@ fn hello(it: &mut Context<'_, '_>) -> Result<(), String> {
         it.replies.is_resp3 = it.client.is_resp3;
     }
     it.replies.map(7);
-    for (name, value) in [("server", "weir-cache"), ("version", env!("CARGO_PKG_VERSION"))] {
-        it.replies.bulk(name.as_bytes());
-        it.replies.bulk(value.as_bytes());
-    }
+    it.replies.pair("server", "weir-cache");
+    it.replies.pair("version", env!("CARGO_PKG_VERSION"));
     it.replies.bulk(b"proto");
     it.replies.integer(if it.replies.is_resp3 { 3 } else { 2 });
     it.replies.bulk(b"id");
     it.replies.integer(it.client.id as i64);
-    for (name, value) in [("mode", "standalone"), ("role", "master")] {
-        it.replies.bulk(name.as_bytes());
-        it.replies.bulk(value.as_bytes());
-    }
+    it.replies.pair("mode", "standalone");
+    it.replies.pair("role", "master");
     it.replies.bulk(b"modules");
     it.replies.array(0);
     Ok(())
@@ -523,7 +519,7 @@ fn config(it: &mut Context<'_, '_>) -> Result<(), String> {
         ("appendonly", "no".into()),
         ("databases", "1".into()),
         ("maxmemory", settings.memory_bytes.to_string()),
-        ("maxmemory-policy", settings.eviction.name().into()),
+        ("maxmemory-policy", settings.eviction.name()),
         ("maxclients", settings.clients.to_string()),
     ];
     let asked = |name: &str| {
@@ -532,8 +528,7 @@ fn config(it: &mut Context<'_, '_>) -> Result<(), String> {
     let found: Vec<_> = all.iter().filter(|(name, _)| asked(name)).collect();
     it.replies.map(found.len());
     for (name, value) in found {
-        it.replies.bulk(name.as_bytes());
-        it.replies.bulk(value.as_bytes());
+        it.replies.pair(name, value);
     }
     Ok(())
 }

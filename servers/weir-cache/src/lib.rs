@@ -27,6 +27,7 @@ pub mod resp;
 pub mod store;
 
 use channels::Channels;
+use clap::{Args as _, FromArgMatches as _};
 use clock::Clock;
 use std::{
     sync::{
@@ -39,47 +40,89 @@ use std::{
 use store::{Eviction, Store};
 use weir::tcp::{Handler, Limits, Running, Server, Startable};
 
-/// What a cache may take up.
-#[derive(Debug, Clone)]
+/// What a cache may take up: options of its program.
+#[derive(Debug, Clone, clap::Args)]
 pub struct Settings {
-    /// Bytes of keys and values, by estimate.
+    /// Bytes that keys and values may take in all, by estimate (k, m, g = 1024, ...).
+    #[arg(long = "memory", value_name = "BYTES", default_value = "256m", value_parser = parse_bytes)]
     pub memory_bytes: usize,
-    /// What happens to other keys when they are reached.
+
+    /// What happens to other keys when memory is full.
+    #[arg(long, value_enum, default_value = "allkeys-lru")]
     pub eviction: Eviction,
-    /// Clients at a time.
+
+    /// Most clients at a time; further ones are told so and closed.
+    #[arg(long = "clients-max", value_name = "NUMBER", default_value_t = 10_000)]
     pub clients: u32,
-    /// Bytes of a command.
+
+    /// Longest command in bytes, values included: a client that sends a longer one is closed.
+    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_command_bytes)]
     pub command_bytes: usize,
-    /// Bytes of a reply: a client whose reply would be longer is closed.
+
+    /// Longest reply in bytes, as of an MGET: a client that asks for a longer one is closed.
+    #[arg(long, value_name = "BYTES", default_value = "16m", value_parser = parse_bytes)]
     pub reply_bytes: usize,
-    /// Bytes that may wait for a client to read them. While as many wait nothing is carried out for it; and one that
-    /// has subscribed is closed where more would.
+
+    /// Bytes that may wait for a client to read them: while as many wait nothing is carried out for it, and a subscriber
+    /// for whom more would is closed.
+    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_bytes)]
     pub output_bytes: usize,
-    /// Subscriptions of a client.
+
+    /// Most subscriptions of a client.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     pub subscriptions: usize,
-    /// How long a client may be silent; `None` for any time.
-    pub idle: Option<Duration>,
-    /// Parts of the map that have a lock each, 1 to [`MOST_SHARDS`](store::MOST_SHARDS).
+
+    /// Close clients that are silent for so many seconds; 0 for never.
+    #[arg(long = "idle", value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub idle_s: u64,
+
+    /// Parts of the map, each with a lock of its own, 1 to 64: by default 1 where there is one core, otherwise enough of
+    /// them that two threads seldom want the same.
+    #[arg(long, value_name = "NUMBER", default_value_t = usual_shards(), value_parser = parse_shards)]
     pub shards: usize,
 }
 
+fn usual_shards() -> usize {
+    match weir::affinity::allowed_cores().len() {
+        1 => 1,
+        cores => (8 * cores).next_power_of_two().min(store::MOST_SHARDS),
+    }
+}
+
+fn parse_shards(text: &str) -> Result<usize, String> {
+    let shards = text.parse().ok().filter(|shards| (1..=store::MOST_SHARDS).contains(shards));
+    shards.ok_or_else(|| format!("allowed: 1 to {}", store::MOST_SHARDS))
+}
+
+/// Reads a number of bytes, as 65536, 64k, 16m or 1g.
+///
+/// # Errors
+/// What is allowed.
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1usize),
+    };
+    let bytes = digits.parse::<usize>().ok().and_then(|count| count.checked_mul(unit));
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("{text} is no size; as 65536, 64k, 16m or 1g"))
+}
+
+fn parse_command_bytes(text: &str) -> Result<usize, String> {
+    let bytes = Some(parse_bytes(text)?).filter(|bytes| *bytes <= resp::MOST_BYTES);
+    bytes.ok_or_else(|| "allowed: 1 to 1g".into())
+}
+
 impl Default for Settings {
-    /// 256 MiB, evicting what was not used for longest; 10,000 clients, as Redis; commands up to 1 MiB. One shard where
-    /// there is one core, and otherwise enough of them that two threads seldom want the same.
+    /// As the program has them that is not told otherwise.
     fn default() -> Self {
-        let cores = weir::affinity::allowed_cores().len();
-        let shards = if cores == 1 { 1 } else { (8 * cores).next_power_of_two() };
-        Self {
-            memory_bytes: 256 * 1024 * 1024,
-            eviction: Eviction::LeastRecentlyUsed,
-            clients: 10_000,
-            command_bytes: 1024 * 1024,
-            reply_bytes: 16 * 1024 * 1024,
-            output_bytes: 1024 * 1024,
-            subscriptions: 1000,
-            idle: None,
-            shards: shards.min(store::MOST_SHARDS),
-        }
+        let command = Self::augment_args(clap::Command::new("weir-cache"));
+        let matches = command.try_get_matches_from(["weir-cache"]);
+        let settings = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        settings.expect("each has a default")
     }
 }
 
@@ -154,11 +197,12 @@ impl Cache {
     /// As [`Server::start`].
     pub fn start(&self, server: &Server, design: impl Startable) -> Result<Running, weir::Error> {
         let settings = &self.shared.settings;
+        let idle = Some(settings.idle_s).filter(|idle| *idle > 0).map(Duration::from_secs);
         let limits = Limits::default()
             .connections(settings.clients)
             .output_bytes(settings.output_bytes)
-            .silent(settings.idle)
-            .idle(settings.idle);
+            .silent(idle)
+            .idle(idle);
         let shared = Arc::clone(&self.shared);
         server
             .clone()

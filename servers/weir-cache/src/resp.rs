@@ -227,7 +227,12 @@ pub struct Replies<'a> {
     pub overflowed: bool,
 }
 
-impl Replies<'_> {
+impl<'a> Replies<'a> {
+    /// Without a limit.
+    pub fn unlimited(out: &'a mut Vec<u8>, is_resp3: bool) -> Self {
+        Self { out, is_resp3, most: usize::MAX, overflowed: false }
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         if self.out.len() + bytes.len() > self.most {
             self.overflowed = true;
@@ -237,10 +242,8 @@ impl Replies<'_> {
     }
 
     fn header(&mut self, kind: u8, number: i64) {
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(number).as_bytes();
         self.out.push(kind);
-        self.out.extend_from_slice(digits);
+        self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -289,6 +292,12 @@ impl Replies<'_> {
             true => self.header(b'%', count as i64),
             false => self.array(2 * count),
         }
+    }
+
+    /// One of them.
+    pub fn pair(&mut self, name: &str, value: &str) {
+        self.bulk(name.as_bytes());
+        self.bulk(value.as_bytes());
     }
 
     /// The beginning of so many replies that nobody asked for.

@@ -11,10 +11,10 @@
 
 use crate::clock::Now;
 use ahash::RandomState;
+use clap::ValueEnum as _;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::{
-    str::FromStr,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -26,37 +26,23 @@ use std::{
 pub const NEVER: u64 = u64::MAX;
 
 /// What happens to other keys when memory is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Eviction {
-    /// None is evicted: commands that store are refused.
+    /// None is evicted: commands that store are refused
+    #[value(name = "noeviction")]
     None,
-    /// Of five taken by chance, the one that was not used for longest.
+    /// Of five taken by chance, the one that was not used for longest
+    #[value(name = "allkeys-lru")]
     LeastRecentlyUsed,
-    /// One taken by chance.
+    /// One taken by chance
+    #[value(name = "allkeys-random")]
     Random,
 }
 
 impl Eviction {
-    const ALL: [(&str, Self); 3] = [
-        ("noeviction", Self::None),
-        ("allkeys-lru", Self::LeastRecentlyUsed),
-        ("allkeys-random", Self::Random),
-    ];
-
     /// Its name in Redis.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, it)| *it == self).map_or("", |(name, _)| name)
-    }
-}
-
-impl FromStr for Eviction {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.iter().find(|(name, _)| *name == text);
-        known.map(|(_, it)| *it).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("{text} is not known; known: {}", names.join(", "))
-        })
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
     }
 }
 
@@ -132,7 +118,7 @@ impl Store {
     /// An empty one, in so many shards (1 to [`MOST_SHARDS`]), whose keys may take so many bytes in all.
     pub fn new(shards: usize, bytes: usize, eviction: Eviction) -> Self {
         let shards = shards.clamp(1, MOST_SHARDS);
-        let new = |seed| Mutex::new(Shard::new(seed as u64));
+        let new = |seed| Mutex::new(Shard { random: seed as u64, ..Shard::default() });
         Self {
             shards: (1..=shards).map(new).collect(),
             hasher: RandomState::new(),
@@ -185,17 +171,15 @@ impl Store {
 
     /// What was counted.
     pub fn counts(&self) -> Counts {
-        (0..self.shards.len()).fold(Counts::default(), |sum, index| {
-            let one = self.lock_at(index).counts();
-            Counts {
-                keys: sum.keys + one.keys,
-                expiring: sum.expiring + one.expiring,
-                bytes: sum.bytes + one.bytes,
-                hits: sum.hits + one.hits,
-                misses: sum.misses + one.misses,
-                expired: sum.expired + one.expired,
-                evicted: sum.evicted + one.evicted,
-            }
+        let each = (0..self.shards.len()).map(|index| self.lock_at(index).counts());
+        each.fold(Counts::default(), |sum, one| Counts {
+            keys: sum.keys + one.keys,
+            expiring: sum.expiring + one.expiring,
+            bytes: sum.bytes + one.bytes,
+            hits: sum.hits + one.hits,
+            misses: sum.misses + one.misses,
+            expired: sum.expired + one.expired,
+            evicted: sum.evicted + one.evicted,
         })
     }
 
@@ -331,7 +315,7 @@ impl<'a> LockedAll<'a> {
 }
 
 /// A part of the keys.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Shard {
     /// Where the entry of each key stands.
     index: HashTable<u32>,
@@ -393,24 +377,6 @@ pub const OVERHEAD: usize = size_of::<Entry>() * 3 / 2 + 8;
 const SAMPLES: usize = 5;
 
 impl Shard {
-    fn new(seed: u64) -> Self {
-        Self {
-            index: HashTable::new(),
-            entries: Vec::new(),
-            hasher: RandomState::new(),
-            bytes: 0,
-            leased: 0,
-            expiring: 0,
-            uses: 0,
-            swept: 0,
-            random: seed,
-            hits: 0,
-            misses: 0,
-            expired: 0,
-            evicted: 0,
-        }
-    }
-
     fn counts(&self) -> Counts {
         let Self { bytes, expiring, hits, misses, expired, evicted, .. } = *self;
         Counts { keys: self.entries.len(), expiring, bytes, hits, misses, expired, evicted }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{not_run, usual};
+use common::{testing::required::cannot_run, usual};
 use std::{
     io::Write,
     process::{Command, Stdio},
@@ -17,7 +17,8 @@ fn output(program: &str, arguments: &[&str], port: u16, input: &str) -> Option<S
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut child) = child else {
-        not_run("redis", &format!("there is no {program} here: install Debian's redis-tools"));
+        let why = format!("there is no {program} here: install Debian's redis-tools");
+        cannot_run("redis", Err::<(), _>(why));
         return None;
     };
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();

@@ -4,13 +4,16 @@
 
 mod common;
 
-use common::{Client, PATIENCE, not_run, usual, wire};
+use common::{
+    Client, PATIENCE,
+    testing::{Folder, required::cannot_run},
+    usual, wire,
+};
 use proptest::prelude::*;
 use redis_protocol::resp2::types::OwnedFrame;
 use std::{
     io::Write,
     os::unix::{net::UnixStream, process::CommandExt},
-    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Mutex,
     time::Instant,
@@ -19,16 +22,12 @@ use std::{
 /// Redis on a socket of its own, which goes with it.
 struct Redis {
     child: Child,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Redis {
     fn start() -> Option<Self> {
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let folder =
-            std::env::temp_dir().join(format!("weir-cache-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("redis");
         // Debian's package redis-tools has the server, too, under another name, and starts no service.
         let child = ["redis-server", "redis-check-rdb"].into_iter().find_map(|program| {
             Command::new(program)
@@ -45,23 +44,19 @@ impl Redis {
                     "--unixsocket",
                     "socket",
                 ])
-                .current_dir(&folder)
+                .current_dir(&folder.0)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .spawn()
                 .ok()
         });
-        let Some(child) = child else {
-            std::fs::remove_dir_all(&folder).unwrap();
-            return None;
-        };
-        Some(Self { child, folder })
+        Some(Self { child: child?, folder })
     }
 
     fn client(&mut self) -> Client<UnixStream> {
         let begun = Instant::now();
         loop {
-            match UnixStream::connect(self.folder.join("socket")) {
+            match UnixStream::connect(self.folder.0.join("socket")) {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     return Client::new(stream);
@@ -80,7 +75,6 @@ impl Drop for Redis {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -216,7 +210,9 @@ fn command() -> impl Strategy<Value = Vec<String>> {
 #[test]
 fn random_commands_are_answered_as_redis_does() {
     let Some(redis) = Redis::start() else {
-        return not_run("redis", "there is no redis-server here: install Debian's redis-tools");
+        let why = "there is no redis-server here: install Debian's redis-tools";
+        cannot_run("redis", Err::<(), _>(why));
+        return;
     };
     let redis = Mutex::new(redis);
     let served = usual();

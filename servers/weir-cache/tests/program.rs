@@ -4,13 +4,16 @@
 
 mod common;
 
-use common::{Client, PATIENCE, number, ok, text};
+use common::{
+    Client, PATIENCE, number, ok,
+    testing::{Folder, Over},
+    text,
+};
 use redis_protocol::resp2::types::OwnedFrame;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
-    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     thread,
@@ -97,8 +100,8 @@ fn a_signal_ends_it_in_order_and_metrics_are_served() {
 #[test]
 fn a_unix_socket_is_served_beside() {
     let folder = Folder::new("unix");
-    let path = folder.0.join("cache.sock");
-    let name = path.to_str().unwrap();
+    let path = folder.path("cache.sock");
+    let name = &*path;
     let mut program = Program::start(&["--unixsocket", name, "--unixsocketperm", "700"]);
     assert_eq!(line(&mut program.lines, "listens on unix:"), name);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
@@ -114,7 +117,7 @@ fn a_unix_socket_is_served_beside() {
     }
     program.terminate();
     assert!(program.end().contains(" 1 keys, "));
-    assert!(!path.exists());
+    assert!(!std::fs::exists(name).unwrap());
 }
 
 fn scrape(at: &str, path: &str) -> String {
@@ -124,27 +127,6 @@ fn scrape(at: &str, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
-}
-
-/// A folder for one test, removed with its content.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-cache-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -208,15 +190,6 @@ fn clients_that_come_while_it_is_replaced_are_answered() {
     });
     server.terminate();
     server.end();
-}
-
-/// Ends what goes on beside, also where the test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use crate::{
     name::{LONGEST, Name, suffixes},
-    query::{Edns, HEADER_BYTES, Message, Query, ROOM, Rcode, read},
+    query::{Edns, HEADER_BYTES, Message, Query, ROOM, Rcode, name_len, read},
     types,
     zone::{Error, Found, Node, Set, Zone, names_in, server_in},
 };
@@ -224,7 +224,7 @@ impl Answers {
     /// Makes the answers of these zones.
     ///
     /// # Errors
-    /// [`Error::Together`] if two are the same, or one lies within another that does not refer to it; or if what is to be
+    /// If two are the same, or one lies within another that does not refer to it; or if what is to be
     /// answered makes no message.
     pub fn new(mut zones: Vec<Zone>) -> Result<Self, Error> {
         let mut answers = Self::default();
@@ -233,7 +233,7 @@ impl Answers {
             (one.apex().labels(), one.apex()).cmp(&(next.apex().labels(), next.apex()))
         });
         if let Some(two) = zones.windows(2).find(|two| two[0].apex() == two[1].apex()) {
-            return Err(Error::Together(format!("the zone {} is there twice", two[0].apex())));
+            return Err(Error(format!("the zone {} is there twice", two[0].apex())));
         }
         for (number, zone) in zones.iter().enumerate() {
             let apex = zone.apex();
@@ -241,7 +241,7 @@ impl Answers {
             let around = zones[..number].iter().rev().find(|around| apex.is_within(around.apex()));
             let of_parent = around.map(|parent| match parent.find(apex) {
                 Found::Cut(cut, node) if cut == apex => answers.make(parent, apex, node, types::DS),
-                _ => Err(Error::Together(format!(
+                _ => Err(Error(format!(
                     "the zone {apex} lies within {parent}, which has no NS for it: add that, or leave one of them out",
                     parent = parent.apex()
                 ))),
@@ -256,7 +256,7 @@ impl Answers {
                 };
                 let mut entry = answers.entry(zone, name, node, is_cut)?;
                 if name == apex {
-                    entry.absent = Some(answers.make_absent(zone)?);
+                    entry.absent = Some(answers.keep(apex, Sections::absent(zone))?);
                     if let Some(of_parent) = of_parent {
                         entry.by_type.retain(|(of, _)| *of != types::DS);
                         entry.by_type.push((types::DS, of_parent));
@@ -424,17 +424,8 @@ impl Answers {
             asked.extend(node.keys().chain(node.keys().next().map(|_| &types::ANY)));
             asked.extend(types_behind(zone, node));
         }
-        let mut by_type = Vec::new();
-        for of in asked {
-            by_type.push((of, self.make(zone, name, node, of)?));
-        }
-        Ok(Having { is_cut, by_type, ..Having::default() })
-    }
-
-    fn make_absent(&mut self, zone: &Zone) -> Result<u32, Error> {
-        let mut sections = Sections { rcode: Rcode::NxDomain, ..Sections::default() };
-        sections.deny(zone);
-        self.keep(zone.apex(), sections)
+        let made = asked.into_iter().map(|of| Ok((of, self.make(zone, name, node, of)?)));
+        Ok(Having { is_cut, by_type: made.collect::<Result<_, _>>()?, ..Having::default() })
     }
 
     fn make(&mut self, zone: &Zone, name: &Name, node: &Node, of: u16) -> Result<u32, Error> {
@@ -442,10 +433,10 @@ impl Answers {
         self.keep(name, sections)
     }
 
-    /// Makes the records of an answer for this name. What was made before is not made again.
+    /// Makes the records of an answer for this name.
     fn keep(&mut self, name: &Name, sections: Sections<'_>) -> Result<u32, Error> {
-        let Sections { rcode, authoritative, answer, authority, additional, needs_additional } =
-            sections;
+        let authoritative = sections.authoritative();
+        let Sections { rcode, answer, authority, additional, refers } = sections;
         let mut writer = Writer::new(name);
         let mut counts = [0; 3];
         let mut needed = 0;
@@ -454,13 +445,13 @@ impl Answers {
             for record in records {
                 *count += writer.set(record);
             }
-            if section < 2 || needs_additional {
+            if section < 2 || refers {
                 needed = writer.records.len();
             }
         }
         let longest = LONGEST_MESSAGE - HEADER_BYTES - LONGEST - 4 - EDNS_BYTES;
         if writer.records.len() > longest {
-            return Err(Error::Together(format!(
+            return Err(Error(format!(
                 "the records of {name} make {} bytes; a message has room for {longest}: leave some out",
                 writer.records.len()
             )));
@@ -478,7 +469,7 @@ impl Answers {
         self.records.append(&mut writer.records);
         self.pointers.append(&mut writer.pointers);
         if u32::try_from(self.records.len()).is_err() {
-            return Err(Error::Together(
+            return Err(Error(
                 "the answers of the zones make more than 4 GiB: serve fewer names".into(),
             ));
         }
@@ -538,28 +529,14 @@ impl<'a> Rr<'a> {
 }
 
 /// What an answer says.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sections<'a> {
     rcode: Rcode,
-    authoritative: bool,
     answer: Vec<Rr<'a>>,
     authority: Vec<Rr<'a>>,
     additional: Vec<Rr<'a>>,
-    /// Whether nobody can go on without the additional section: the addresses of a referral (RFC 9471).
-    needs_additional: bool,
-}
-
-impl Default for Sections<'_> {
-    fn default() -> Self {
-        Self {
-            rcode: Rcode::NoError,
-            authoritative: true,
-            answer: vec![],
-            authority: vec![],
-            additional: vec![],
-            needs_additional: false,
-        }
-    }
+    /// Others have it: nobody can go on without the additional section, the addresses of a referral (RFC 9471).
+    refers: bool,
 }
 
 impl<'a> Sections<'a> {
@@ -612,6 +589,18 @@ impl<'a> Sections<'a> {
         sections
     }
 
+    /// A chain of other names may lead to a referral.
+    fn authoritative(&self) -> bool {
+        !self.refers || !self.answer.is_empty()
+    }
+
+    /// Says that the name is not there.
+    fn absent(zone: &'a Zone) -> Self {
+        let mut sections = Self { rcode: Rcode::NxDomain, ..Self::default() };
+        sections.deny(zone);
+        sections
+    }
+
     /// Says that there is no such thing.
     fn deny(&mut self, zone: &'a Zone) {
         let soa = soa_of(zone);
@@ -623,8 +612,7 @@ impl<'a> Sections<'a> {
 
     /// Says who has it.
     fn refer(&mut self, zone: &'a Zone, cut: &Name, node: &'a Node) {
-        self.authoritative = !self.answer.is_empty();
-        self.needs_additional = true;
+        self.refers = true;
         self.authority.push(Rr::new(Some(cut.clone()), types::NS, &node[&types::NS]));
         for server in servers(&self.authority) {
             // Whatever the zone knows of it, also below a cut.
@@ -728,11 +716,7 @@ impl Writer {
         self.records.extend(&data[..before]);
         let mut rest = &data[before..];
         for _ in 0..names {
-            let len = suffixes(rest)
-                .take_while(|of| of[0] != 0)
-                .map(|of| 1 + usize::from(of[0]))
-                .sum::<usize>()
-                + 1;
+            let len = name_len(rest, 0, false).expect("data that was read has whole names");
             self.name(&rest[..len]);
             rest = &rest[len..];
         }
@@ -765,18 +749,10 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{
-        base::{
-            Message as Parsed, ParsedName, ToName as _,
-            rdata::{ComposeRecordData as _, RecordData as _},
-        },
-        rdata::AllRecordData,
-    };
+    use crate::messages::{Record, names, question, records};
+    use domain::base::Message as Parsed;
     use proptest::prelude::*;
     use std::path::Path;
-
-    /// A record: owner in lower case, type, TTL, and data with its names written out.
-    type Record = (Name, u16, u32, Vec<u8>);
 
     /// What an answer says: code, flags of the second and third byte, and the sections, each in an order of its own.
     #[derive(Debug, PartialEq)]
@@ -787,48 +763,21 @@ mod tests {
         sections: [Vec<Record>; 3],
     }
 
-    fn records<'a>(section: domain::base::message::RecordSection<'a, [u8]>) -> Vec<Record> {
-        let of = |record: Result<domain::base::ParsedRecord<'a, [u8]>, _>| {
-            let record = record.expect("a record");
-            let record = record.into_any_record::<AllRecordData<_, ParsedName<_>>>().expect("data");
-            let mut data = Vec::new();
-            record.data().compose_rdata(&mut data).expect("room");
-            let owner = Name::new(record.owner().to_vec().as_slice());
-            (owner, record.data().rtype().to_int(), record.ttl().as_secs(), data)
-        };
-        let mut records: Vec<_> = section.map(of).filter(|record| record.1 != types::OPT).collect();
-        records.sort();
-        records
-    }
-
     fn said(message: &[u8]) -> Said {
         let message = Parsed::from_slice(message).expect("a message");
-        let sections = [
-            records(message.answer().expect("an answer section")),
-            records(message.authority().expect("an authority section")),
-            records(message.additional().expect("an additional section")),
-        ];
+        let sections = [message.answer(), message.authority(), message.additional()];
+        let sections = sections.map(|section| records(section.expect("a section")));
         let header = message.header();
         assert!(header.qr());
-        Said {
-            rcode: header.rcode().to_int(),
-            authoritative: header.aa(),
-            truncated: header.tc(),
-            sections,
-        }
+        let (authoritative, truncated) = (header.aa(), header.tc());
+        Said { rcode: header.rcode().to_int(), authoritative, truncated, sections }
     }
 
     /// The same from the zone itself, without what was made of it.
     fn expected(zone: &Zone, name: &Name, of: u16) -> Said {
-        let refused =
-            Sections { rcode: Rcode::Refused, authoritative: false, ..Sections::default() };
         let sections = match zone.find(name) {
-            Found::Outside => refused,
-            Found::Absent => {
-                let mut sections = Sections { rcode: Rcode::NxDomain, ..Sections::default() };
-                sections.deny(zone);
-                sections
-            }
+            Found::Outside => Sections { rcode: Rcode::Refused, ..Sections::default() },
+            Found::Absent => Sections::absent(zone),
             Found::Cut(cut, node) => {
                 let of = if cut == name { of } else { OTHER };
                 Sections::of(zone, cut, node, of)
@@ -848,7 +797,7 @@ mod tests {
         };
         Said {
             rcode: sections.rcode as u8,
-            authoritative: sections.authoritative,
+            authoritative: sections.authoritative() && sections.rcode != Rcode::Refused,
             truncated: false,
             sections: [&sections.answer, &sections.authority, &sections.additional]
                 .map(|of| records(of)),
@@ -860,51 +809,13 @@ mod tests {
         Zone::parse(text, Path::new("example.zone"), None).unwrap()
     }
 
-    fn question(name: &Name, of: u16, edns: Option<u16>) -> Vec<u8> {
-        let mut message = vec![0xda, 0x1e, 1, 0, 0, 1, 0, 0, 0, 0, 0, edns.is_some() as u8];
-        message.extend(name.wire());
-        message.extend(of.to_be_bytes());
-        message.extend([0, 1]);
-        if let Some(size) = edns {
-            let [s0, s1] = size.to_be_bytes();
-            message.extend([0, 0, 41, s0, s1, 0, 0, 0x80, 0, 0, 0]);
-        }
-        message
-    }
-
     fn ask(answers: &Answers, name: &Name, of: u16, edns: Option<u16>, by: Transport) -> Vec<u8> {
         let mut answer = Vec::new();
-        let outcome = answers.answer(&question(name, of, edns), by, &mut answer);
+        let outcome = answers.answer(&question(0xda1e, name, of, edns), by, &mut answer);
         let Outcome::Answered { rcode, truncated } = outcome else { panic!("{outcome:?}") };
         assert_eq!(answer[3] & 0xf, rcode as u8 & 0xf);
         assert_eq!(answer[2] & 2 != 0, truncated);
         answer
-    }
-
-    /// Names that are in the zone, that wildcards make, that are not there, and that belong elsewhere.
-    fn names(zone: &Zone) -> Vec<Name> {
-        let more = [
-            "x.wild",
-            "x.y.wild",
-            "x.in.wild",
-            "x.deep.wild",
-            "a.wc",
-            "b.c",
-            "c",
-            "nothing",
-            "x.nothing",
-            "host.sub",
-            "a.b.host.sub",
-            "x.other",
-            "x.www",
-            "a.wcaway",
-            "x.a.b.c",
-        ];
-        let more = more.map(|name| Name::parse(&format!("{name}.example.com")).unwrap());
-        let elsewhere = ["com", ".", "example.net", "notexample.com"];
-        let elsewhere = elsewhere.map(|name| Name::parse(name).unwrap());
-        let own = zone.nodes().map(|(name, _)| name.clone());
-        own.chain(more).chain(elsewhere).collect()
     }
 
     const TYPES: [u16; 14] = [1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 255, 257, 41, 65_535];
@@ -995,8 +906,8 @@ mod tests {
             (outcome != Outcome::Dropped).then(|| (answer[3] & 0xf, answer.len()))
         };
         let apex = zone.apex();
-        let good = question(apex, types::SOA, None);
-        assert_eq!(refused(&question(apex, types::AXFR, None)), Some((5, good.len())));
+        let good = question(0xda1e, apex, types::SOA, None);
+        assert_eq!(refused(&question(0xda1e, apex, types::AXFR, None)), Some((5, good.len())));
         let mut chaos = good.clone();
         chaos[good.len() - 1] = 3;
         assert_eq!(refused(&chaos), Some((5, good.len())));
@@ -1011,7 +922,7 @@ mod tests {
         an_answer[2] |= 0x80;
         assert_eq!(refused(&an_answer), None);
         // A version of EDNS that nobody knows: its code is in two parts.
-        let mut version = question(apex, types::SOA, Some(1232));
+        let mut version = question(0xda1e, apex, types::SOA, Some(1232));
         let place = version.len() - 5;
         version[place] = 1;
         let mut answer = Vec::new();
@@ -1022,7 +933,7 @@ mod tests {
     #[test]
     fn the_case_of_a_question_comes_back_and_makes_no_difference() {
         let answers = Answers::new(vec![zone()]).unwrap();
-        let mut message = question(&Name::parse("www.example.com").unwrap(), 1, None);
+        let mut message = question(0xda1e, &Name::parse("www.example.com").unwrap(), 1, None);
         message[HEADER_BYTES..]
             .iter_mut()
             .take(16)
@@ -1107,7 +1018,7 @@ mod tests {
             SERVED.with(|(answers, names)| {
                 let mut message = bytes;
                 if from_query {
-                    message = question(which.get(names), of, edns);
+                    message = question(0xda1e, which.get(names), of, edns);
                     for (at, byte) in changes {
                         if let Some(place) = message.get_mut(at) {
                             *place = byte;

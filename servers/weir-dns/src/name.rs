@@ -63,11 +63,6 @@ fn above(wire: &[u8]) -> Option<&[u8]> {
     wire.get(1 + label..).filter(|above| !above.is_empty())
 }
 
-/// A letter's length byte is 63 at most, so names can be made lower case without looking at their labels.
-pub fn make_lower(wire: &mut [u8]) {
-    wire.make_ascii_lowercase();
-}
-
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Parsed::from_octets(&*self.0) {

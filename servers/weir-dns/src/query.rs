@@ -1,9 +1,6 @@
 //! Queries, as they come in: the question, and what EDNS says beside it.
 
-use crate::{
-    name::{LONGEST, make_lower},
-    types,
-};
+use crate::{name::LONGEST, types};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 12;
@@ -12,10 +9,11 @@ pub const HEADER_BYTES: usize = 12;
 const MOST_RECORDS: u16 = 4;
 
 /// What a query is to be told, beside an answer (RFC 1035, 4.1.1; RFC 6895).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rcode {
     /// All is well.
+    #[default]
     NoError = 0,
     /// The query is not written as it should be.
     FormErr = 1,
@@ -117,29 +115,30 @@ pub fn read<'n>(message: &[u8], room: &'n mut Room) -> Message<'n> {
 
 #[inline]
 fn read_question<'n>(message: &[u8], records: u16, room: &'n mut Room) -> Option<Query<'n>> {
-    let name_len = name_len(message, HEADER_BYTES)?;
+    let name_len = name_len(message, HEADER_BYTES, false)?;
     let name_end = HEADER_BYTES + name_len;
     let (of, class) = (number(message, name_end)?, number(message, name_end + 2)?);
     let name = &mut room[..name_len];
     name.copy_from_slice(&message[HEADER_BYTES..name_end]);
-    make_lower(name);
+    name.make_ascii_lowercase(); // a label's length is 63 at most: no letter
     let edns = read_edns(message, name_end + 4, records)?;
     Some(Query { name, of, class, edns })
 }
 
-/// The length of the name that begins there. A pointer is none: a question has nothing to point at.
+/// The length of the name that begins there, which may end with a pointer, unless it is of a question, where there is nothing
+/// to point at.
 #[inline]
-fn name_len(message: &[u8], start: usize) -> Option<usize> {
+pub(crate) fn name_len(message: &[u8], start: usize, may_point: bool) -> Option<usize> {
     let mut at = start;
-    loop {
+    let end = loop {
         match *message.get(at)? {
-            0 => break,
+            0 => break at + 1,
             label @ 1..=63 => at += 1 + usize::from(label),
+            192.. if may_point => break at + 2,
             _ => return None,
         }
-    }
-    let len = at + 1 - start;
-    (len <= LONGEST).then_some(len)
+    };
+    Some(end - start).filter(|len| *len <= LONGEST)
 }
 
 /// Reads the records behind the question, which end with the message: `None` if they are not written as they should be, or
@@ -148,7 +147,7 @@ fn name_len(message: &[u8], start: usize) -> Option<usize> {
 fn read_edns(message: &[u8], mut at: usize, records: u16) -> Option<Option<Edns>> {
     let mut edns = None;
     for _ in 0..records {
-        let name_len = record_name_len(message, at)?;
+        let name_len = name_len(message, at, true)?;
         let (fixed, is_root) = (at + name_len, message[at] == 0);
         let data_len = number(message, fixed + 8)?;
         if number(message, fixed)? == types::OPT {
@@ -167,30 +166,15 @@ fn read_edns(message: &[u8], mut at: usize, records: u16) -> Option<Option<Edns>
     (at == message.len()).then_some(edns)
 }
 
-/// The same of a record's name, which may end with a pointer.
-fn record_name_len(message: &[u8], start: usize) -> Option<usize> {
-    let mut at = start;
-    loop {
-        match *message.get(at)? {
-            0 => return Some(at + 1 - start),
-            label @ 1..=63 => at += 1 + usize::from(label),
-            192.. => return Some(at + 2 - start),
-            _ => return None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{messages, name::Name};
     use domain::base as field;
     use proptest::prelude::*;
 
     fn question(name: &str) -> Vec<u8> {
-        let mut message = vec![0xda, 0x1e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        message.extend(crate::name::Name::parse(name).unwrap().wire());
-        message.extend([0, 1, 0, 1]);
-        message
+        messages::question(0xda1e, &Name::parse(name).unwrap(), 1, None)
     }
 
     /// A record of EDNS: size, version, flags, and an option of this content if there is any.

@@ -22,20 +22,11 @@ use weir::{
 #[repr(align(128))]
 pub struct Counts {
     /// Answers by their code, in the order of [`RCODES`].
-    by_rcode: [AtomicU64; RCODES.len()],
-    truncated: AtomicU64,
-    dropped: AtomicU64,
-}
-
-/// The same at a moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Answers by their code, in the order of [`RCODES`].
-    pub by_rcode: [u64; RCODES.len()],
+    pub by_rcode: [AtomicU64; RCODES.len()],
     /// Those of them that did not fit into a datagram.
-    pub truncated: u64,
+    pub truncated: AtomicU64,
     /// Messages that were not answered: no queries.
-    pub dropped: u64,
+    pub dropped: AtomicU64,
 }
 
 impl Counts {
@@ -61,15 +52,6 @@ impl Counts {
             }
             Outcome::Dropped => count(&self.dropped),
         }
-    }
-
-    /// Adds them to those of others.
-    pub fn add_to(&self, all: &mut Counted) {
-        for (all, of) in all.by_rcode.iter_mut().zip(&self.by_rcode) {
-            *all += of.load(Relaxed);
-        }
-        all.truncated += self.truncated.load(Relaxed);
-        all.dropped += self.dropped.load(Relaxed);
     }
 }
 

@@ -12,46 +12,15 @@ use domain::{
     },
     zonefile::inplace::{Entry, Zonefile},
 };
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 /// The largest zone file, in bytes.
 pub const LARGEST_FILE: u64 = 1 << 30;
 
-/// Why a zone cannot be served.
+/// Why zones cannot be served, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file cannot be read.
-    #[error("cannot read the zone file {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// It is not written as RFC 1035, section 5, says.
-    #[error("the zone file {} is wrong at {problem}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where, and what.
-        problem: String,
-    },
-    /// What it says makes no zone.
-    #[error("the zone file {}: {problem}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What, and what to do.
-        problem: String,
-    },
-    /// Zones that do not go together.
-    #[error("{0}")]
-    Together(String),
-}
+#[error("{0}")]
+pub struct Error(pub String);
 
 /// Records of one name and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,11 +63,13 @@ impl Zone {
     /// # Errors
     /// Why it cannot be served, and what to do.
     pub fn read(path: &Path, origin: Option<&Name>) -> Result<Self, Error> {
-        let failed = |source| Error::Read { path: path.into(), source };
+        let failed = |e| Error(format!("cannot read the zone file {}: {e}", path.display()));
         let bytes = fs::metadata(path).map_err(failed)?.len();
         if bytes > LARGEST_FILE {
-            let problem = format!("it has {bytes} bytes; allowed: {LARGEST_FILE}");
-            return Err(Error::Content { path: path.into(), problem });
+            let name = path.display();
+            let problem =
+                format!("the zone file {name} has {bytes} bytes; allowed: {LARGEST_FILE}");
+            return Err(Error(problem));
         }
         Self::parse(&fs::read(path).map_err(failed)?, path, origin)
     }
@@ -108,7 +79,7 @@ impl Zone {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse(text: &[u8], path: &Path, origin: Option<&Name>) -> Result<Self, Error> {
-        let wrong = |problem: String| Error::Content { path: path.into(), problem };
+        let wrong = |problem: String| Error(format!("the zone file {}: {problem}", path.display()));
         let mut file = Zonefile::from(text);
         file.extend_from_slice(b"\n"); // what its last line may lack
         file.set_default_class(Class::IN);
@@ -117,10 +88,7 @@ impl Zone {
             file.set_origin(name.map_err(|e| wrong(format!("the origin {origin}: {e}")))?);
         }
         let (mut nodes, mut apex) = (BTreeMap::<Name, Node>::new(), None);
-        while let Some(entry) = file
-            .next_entry()
-            .map_err(|e| Error::Syntax { path: path.into(), problem: e.to_string() })?
-        {
+        while let Some(entry) = file.next_entry().map_err(|e| wrong(format!("wrong at {e}")))? {
             let record = match entry {
                 Entry::Record(record) => record,
                 Entry::Include { path: other, .. } => {

@@ -4,7 +4,12 @@
 
 mod common;
 
-use common::{Folder, PATIENCE, Program, ask, question, required::cannot_run, zone_file};
+use common::{
+    PATIENCE, Program, ask,
+    messages::question,
+    testing::{Folder, Over, required::cannot_run},
+    zone_file,
+};
 use std::{
     collections::HashMap,
     io::{Read as _, Write as _},
@@ -171,6 +176,10 @@ fn what_is_malformed_harms_nobody() {
     assert!(count("weir_dns_answers_total{rcode=\"FORMERR\"}") > 20);
     assert!(count("weir_dns_answers_total{rcode=\"NOERROR\"}") > 2);
     assert!(count("weir_dns_dropped_total") > 12, "short ones, and answers");
+    assert!(count("weir_dns_names") > 20 && count("weir_dns_truncated_total") < 300);
+    assert!(
+        count("weir_dns_connections_open") <= 1 && page.contains("\nprocess_cpu_seconds_total ")
+    );
     assert!(count("weir_udp_datagrams_total") > 300);
     assert_eq!(count("weir_tcp_accepted_total"), 1);
     assert!(server.end().success());
@@ -260,20 +269,10 @@ fn nothing_is_lost_and_nothing_answered_twice_across_restarts() {
 
 const RESTARTS: usize = 2;
 
-/// Ends the load, also where the test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
-
 fn restart_under_load((udp, tcp): (&str, &str)) {
     let folder = Folder::new("restart");
-    let path = folder.0.join("next");
-    let path = path.to_str().unwrap();
-    let start = || Program::start(&["--udp", udp, "--tcp", tcp, "--hand-over", path]);
+    let path = folder.path("next");
+    let start = || Program::start(&["--udp", udp, "--tcp", tcp, "--hand-over", &path]);
     let mut server = start();
     let address = server.address;
     let over = AtomicBool::new(false);

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use hdrhistogram::Histogram;
 use quinn::{Connection, Endpoint};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
@@ -52,15 +52,15 @@ pub struct Options {
 }
 
 /// What was measured, as a line of JSON.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Measured {
-    pub seconds: f64,
-    pub requests: u64,
-    pub requests_per_s: f64,
-    pub download_bytes_per_s: f64,
-    pub upload_bytes_per_s: f64,
-    pub latency_median_us: Option<u64>,
-    pub latency_p99_us: Option<u64>,
+#[derive(Debug, Serialize)]
+struct Measured {
+    seconds: f64,
+    requests: u64,
+    requests_per_s: f64,
+    download_bytes_per_s: f64,
+    upload_bytes_per_s: f64,
+    latency_median_us: Option<u64>,
+    latency_p99_us: Option<u64>,
 }
 
 /// What the tasks count.

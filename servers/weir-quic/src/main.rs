@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod compare;
 mod load;
 mod metrics;
 mod perf;
@@ -27,28 +26,13 @@ enum Command {
     Serve(serve::Options),
     /// Send requests to a server of the perf protocol, and say how many were answered, how fast
     Load(load::Options),
-    /// Compare sockets: the same server on each of them under the same load, interleaved
-    Compare(compare::Options),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    weir_program::exit_code(match Cli::parse().command {
         Command::Serve(options) => serve::run(&options),
         Command::Load(options) => load::run(&options),
-        Command::Compare(options) => compare::run(&options),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("weir-quic: {error:#}");
-            let usage = error.chain().any(|cause| {
-                cause.downcast_ref::<weir::Error>().is_some_and(|cause| {
-                    matches!(cause, weir::Error::Option { .. } | weir::Error::UnknownName { .. })
-                })
-            });
-            ExitCode::from(if usage { 2 } else { 1 })
-        }
-    }
+    })
 }
 
 /// Starts a runtime of so many threads; one is the calling thread itself.

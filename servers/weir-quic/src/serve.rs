@@ -192,9 +192,10 @@ async fn serve(
         max_response_bytes: options.max_response_bytes,
         retry: options.retry,
     });
-    if let Some(at) = options.metrics {
-        let at = metrics::serve(at, Arc::clone(&server)).await?;
-        remark(format_args!("metrics at http://{at}/metrics"));
+    let metrics = options.metrics.map(|at| metrics::serve(at, Arc::clone(&server)));
+    let metrics = metrics.transpose().context("serving metrics")?;
+    if let Some(metrics) = &metrics {
+        remark(format_args!("metrics at http://{}/metrics", metrics.local_addresses()[0]));
     }
     for (name, value) in effective {
         remark(format_args!("{name}: {value}"));

@@ -1,12 +1,15 @@
-//! The program, as its users start it.
+//! The program, as its users start it, and the script that compares sockets by it.
+
+#[path = "../../testing.rs"]
+mod testing;
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
-    time::Duration,
 };
+use testing::{Folder, PATIENCE};
 
 fn weir_quic(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-quic"));
@@ -133,14 +136,13 @@ fn requests_are_answered_on_every_kind_of_socket_and_counted_on_both_sides() {
 fn quinns_perf_is_spoken_on_streams_of_both_kinds() {
     const WANTED: u64 = 100_000;
     const SENT: [u8; 1000] = [7; 1000];
-    let folder = std::env::temp_dir().join(format!("weir-quic-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.join(name).display().to_string());
+    let folder = Folder::new("keys");
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path(name));
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let server = Server::start(&["--cert", &cert, "--key", &key]);
-    std::fs::remove_dir_all(&folder).unwrap();
+    drop(folder);
 
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
@@ -219,7 +221,7 @@ fn what_comes_between_two_servers_on_a_socket_of_a_service_manager_waits() {
         server.stop();
         // A client of quinn would send again what was lost. This is sent once, before the next server is there.
         let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.send_to(&asks_for_versions(), address).unwrap();
         let server = start(flags);
         let mut answer = [0; 1500];
@@ -279,7 +281,7 @@ fn metrics_are_served_while_it_runs() {
     let at: SocketAddr = at.strip_suffix("/metrics").unwrap().parse().unwrap();
     let get = |path: &str| {
         let mut stream = TcpStream::connect(at).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -311,22 +313,39 @@ fn bad_settings_say_what_is_allowed_with_exit_code_2() {
     }
 }
 
-/// Two cores that threads may be bound to: of a server and of a client.
-fn cores() -> Option<[String; 2]> {
+/// The script that compares, where it runs, and two cores that threads may be bound to: of a server and of a client.
+#[cfg(target_os = "linux")]
+fn measure_quic() -> Option<(Command, [String; 2])> {
+    let python = Command::new("python3").arg("-V").output().map_err(|e| format!("python3: {e}"));
+    if testing::required::cannot_run("python3", python) {
+        return None;
+    }
     let cores = weir::affinity::allowed_cores();
     if cores.len() < 2 || weir::affinity::forbidden().is_some() {
         eprintln!("skipped: it takes two cores that threads may be bound to");
         return None;
     }
-    Some([cores[0], cores[1]].map(|core| core.to_string()))
+    let cores = [cores[0], cores[1]].map(|core| core.to_string());
+    let mut command = Command::new("python3");
+    command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/../measure-quic"), "--program"]);
+    command.args([
+        env!("CARGO_BIN_EXE_weir-quic"),
+        "--server-cpu",
+        &cores[0],
+        "--client-cpu",
+        &cores[1],
+    ]);
+    Some((command, cores))
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_comparison_says_how_the_rows_differ() {
-    let Some([server, client]) = cores() else { return };
-    let output = weir_quic(&["compare", "--row", "quinn-udp", "--row", "batch --tell thread"])
+    let Some((mut measure, _)) = measure_quic() else { return };
+    let output = measure
+        .args(["--row", "quinn-udp", "--row", "batch --tell thread"])
         .args(["--load", "ping", "--rounds", "1", "--seconds", "1"])
-        .args(["--server-cpu", &server, "--client-cpu", &client])
+        .args(["--quinn-perf", ""]) // nor one that may be installed
         .output()
         .unwrap();
     let (table, errors) =
@@ -342,24 +361,22 @@ fn a_comparison_says_how_the_rows_differ() {
 #[cfg(target_os = "linux")]
 #[test]
 fn quinns_own_client_has_its_core_and_what_it_did_is_of_the_servers_report() {
-    let Some([server, client]) = cores() else { return };
-    let folder = std::env::temp_dir().join(format!("weir-quic-perf-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let Some((mut measure, [_, client])) = measure_quic() else { return };
+    let folder = Folder::new("perf");
     let script = "grep Cpus_allowed_list /proc/self/status >>cores
         exec \"$WEIR_QUIC\" load --connect 127.0.0.1:${1#localhost:} --seconds 1 --download 1000";
-    std::fs::write(folder.join("client"), script).unwrap();
-    let output = weir_quic(&["compare", "--quinn-perf", "sh", "--row", "quinn-udp"])
+    std::fs::write(folder.path("client"), script).unwrap();
+    let output = measure
+        .args(["--quinn-perf", "sh", "--row", "quinn-udp"])
         .args(["--load", "requests", "--rounds", "1", "--seconds", "1", "--json", "runs"])
-        .args(["--server-cpu", &server, "--client-cpu", &client])
         .env("WEIR_QUIC", env!("CARGO_BIN_EXE_weir-quic"))
-        .current_dir(&folder)
+        .current_dir(&folder.0)
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.path(name)).unwrap();
     let (cores, runs) = (read("cores"), read("runs"));
-    std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(cores, format!("Cpus_allowed_list:\t{client}\n").repeat(2));
     let runs: serde_json::Value = serde_json::from_str(&runs).unwrap();
     for run in runs.as_array().unwrap() {

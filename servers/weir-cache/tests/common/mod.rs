@@ -6,7 +6,6 @@ use redis_protocol::resp2::{decode::decode, types::OwnedFrame};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
 };
 use weir::{
     stream::StreamOptions,
@@ -14,8 +13,10 @@ use weir::{
 };
 use weir_cache::{Cache, Settings, clock::Clock};
 
-/// How long anything is waited for, at most.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "../../../testing.rs"]
+pub mod testing;
+
+pub use testing::PATIENCE;
 
 /// A cache that runs.
 pub struct Served {
@@ -138,12 +139,4 @@ pub fn text(text: &str) -> OwnedFrame {
 
 pub fn number(number: i64) -> OwnedFrame {
     OwnedFrame::Integer(number)
-}
-
-/// Whether a test must run that needs a program which is not there.
-pub fn not_run(name: &str, why: &str) {
-    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-    let insisted = required.split(',').map(str::trim).any(|one| one == name || one == "all");
-    assert!(!insisted, "required by WEIR_REQUIRE, but {why}");
-    eprintln!("not run: {why}");
 }

@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "not each test needs all of it")]
 
-#[path = "../../../../crates/weir/src/required.rs"]
-pub mod required;
+pub mod messages;
+#[path = "../../../testing.rs"]
+pub mod testing;
+
+pub use testing::PATIENCE;
 
 use std::{
     io::{BufRead as _, BufReader, Lines},
@@ -12,32 +15,10 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
-use weir_dns::name::Name;
-
-/// The longest that anything may take on a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The zone that is served.
 pub fn zone_file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/example.zone")
-}
-
-/// A folder of its own, which goes with this.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-dns-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A program that runs, and ends with this.
@@ -80,20 +61,6 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A question of class IN, with EDNS if there is a size.
-pub fn question(id: u16, name: &Name, of: u16, edns: Option<u16>) -> Vec<u8> {
-    let mut message = id.to_be_bytes().to_vec();
-    message.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns.is_some())]);
-    message.extend(name.wire());
-    message.extend(of.to_be_bytes());
-    message.extend([0, 1]);
-    if let Some(size) = edns {
-        let [s0, s1] = size.to_be_bytes();
-        message.extend([0, 0, 41, s0, s1, 0, 0, 0, 0, 0, 0]);
-    }
-    message
 }
 
 /// Asks by UDP until an answer comes; `None` where none does for as long as one may be patient.
