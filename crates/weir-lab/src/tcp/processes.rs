@@ -124,12 +124,13 @@ impl Processes {
     /// Starts a client: of several the one at that host.
     fn spawn_client(
         &self,
+        name: &'static str,
         host: Option<&Host>,
         command: &CommandLine,
     ) -> Result<Child, ChildError> {
         match self.site.fleet().zip(host) {
-            Some((fleet, host)) => self.runner.spawn_at(fleet, host, CLIENT, command),
-            None => self.runner.spawn(CLIENT, command),
+            Some((fleet, host)) => self.runner.spawn_at(fleet, host, name, command),
+            None => self.runner.spawn(name, command),
         }
     }
 
@@ -158,8 +159,10 @@ impl Processes {
                 .arguments(limits)
                 .arguments(["--interval", "0"]),
             Some(peer) => {
-                let of_peer = peer.command.clone().with(BUFFER, buffer_bytes);
-                command.arguments(["tcp-peer".to_owned(), "--command".into(), of_peer.to_string()])
+                let of_peer = peer.command.to_string();
+                command
+                    .arguments(["tcp-peer".to_owned(), "--command".into(), of_peer])
+                    .option("--buffer", peer.command.mentions(BUFFER).then_some(buffer_bytes))
             }
         };
         let any_port = SocketAddr::new(self.site.server(), 0);
@@ -171,14 +174,19 @@ impl Processes {
             .arguments(["--end-with-input", "--json"])
     }
 
-    /// The command of a client.
+    /// The command of a client, of several that of the first.
     fn client(&self, target: impl Into<Target>) -> CommandLine {
-        self.client_with(target, self.wait(ANSWER))
+        self.client_with(self.clients().first(), target, self.wait(ANSWER))
     }
 
-    /// The same that waits so long for an answer.
-    fn client_with(&self, target: impl Into<Target>, answer: String) -> CommandLine {
-        let cores = &self.client_cores;
+    /// The same of one at this host that waits so long for an answer.
+    fn client_with(
+        &self,
+        host: Option<&Host>,
+        target: impl Into<Target>,
+        answer: String,
+    ) -> CommandLine {
+        let cores = host.map_or(&self.client_cores, |host| &host.cores);
         let command = self.client_at(target.into()).on_cores(cores);
         let threads = Some(cores.len()).filter(|cores| *cores > 1);
         self.with_times(command.option("--threads", threads), answer)
@@ -274,7 +282,9 @@ impl Processes {
         lasts: Duration,
         asks: Asks,
     ) -> Result<Followed, ChildError> {
-        let mut client = self.spawn_client(self.clients().first(), command)?;
+        let host = self.clients().first();
+        let clocks = self.site.fleet().map(|fleet| Ok((fleet, fleet.clocks()?))).transpose()?;
+        let mut client = self.spawn_client(CLIENT, host, command)?;
         let deadline = self.deadline(lasts);
         let mut ended_ns = None;
         let document = loop {
@@ -289,7 +299,14 @@ impl Processes {
         };
         client.finish(self.runner.within(END_WITHIN))?;
         let mut followed = Followed::read(document)?;
-        followed.ended_ns = ended_ns;
+        // By the clock of the server, which is held against it.
+        let by_server = |ns: u64| match (&clocks, host) {
+            (Some((fleet, clocks)), Some(host)) => {
+                clocks[fleet.hosts().server.rank].there(clocks[host.rank].here(ns))
+            }
+            _ => ns,
+        };
+        followed.ended_ns = ended_ns.map(by_server);
         Ok(followed)
     }
 
@@ -352,21 +369,17 @@ impl Processes {
     fn try_run_together(&self, fleet: &Fleet, run: &Run) -> Result<Made, ChildError> {
         fleet.begin_meters();
         let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
-        let (mut server, target, line) = self.start(&command.arguments(self.runner.logging()))?;
+        let logging = self.runner.logging().into_iter().filter(|_| run.row.peer.is_none());
+        let (mut server, target, line) = self.start(&command.arguments(logging))?;
         let (loaded, uncertainty_ns) = match self.load_together(fleet, target, run, &mut server) {
             Ok(loaded) => loaded,
             Err(error) => return Err(server.or_blame(error)),
         };
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
-        let hosts = fleet.hosts();
         let Reading { others, .. } = fleet.read_meters(report.cpu_ns.unwrap_or(0))?;
-        let own = [
-            ("clients".to_owned(), hosts.generators_in_words()),
-            ("links".to_owned(), hosts.links_in_words()),
-            ("clocks-known-within-ns".to_owned(), uncertainty_ns.to_string()),
-        ];
-        for (name, value) in line.ready.settings.into_iter().chain(own) {
+        let known = ("clocks-known-within-ns".to_owned(), uncertainty_ns.to_string());
+        for (name, value) in line.ready.settings.into_iter().chain(places(fleet)).chain([known]) {
             report.settings.entry(name).or_insert(value);
         }
         let Loaded { report: load, invalid, .. } = loaded;
@@ -376,11 +389,11 @@ impl Processes {
     }
 
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
-        if let Some(fleet) = self.site.fleet() {
-            return self.try_run_together(fleet, run);
-        }
         if let Some(mix) = &run.load.mix {
             return self.try_mix(run, mix);
+        }
+        if let Some(fleet) = self.site.fleet() {
+            return self.try_run_together(fleet, run);
         }
         let mut meter = LoadMeter::start();
         let logging = self.runner.logging();
@@ -481,6 +494,15 @@ impl Processes {
             },
         })
     }
+}
+
+/// Where the clients of a run are, and over which links they come, as settings.
+fn places(fleet: &Fleet) -> [(String, String); 2] {
+    let hosts = fleet.hosts();
+    [
+        ("clients".to_owned(), hosts.generators_in_words()),
+        ("links".to_owned(), hosts.links_in_words()),
+    ]
 }
 
 /// What a client is told of a load, of which it has so many connections of each block, and so many bytes per second.
@@ -693,8 +715,8 @@ mod tests {
         let unquoted = processes().server(&row, 64, 16_384).to_string().replace(r"'\''", "");
         assert_eq!(
             unquoted,
-            "weir serve tcp-peer --command 'bin/go {ip} {port} 16384' --bind 127.0.0.1:0 --cpu 0 \
-             --end-with-input --json"
+            "weir serve tcp-peer --command 'bin/go {ip} {port} {buffer}' --buffer 16384 --bind 127.0.0.1:0 \
+             --cpu 0 --end-with-input --json"
         );
     }
 
