@@ -285,7 +285,8 @@ fn a_program_that_knows_nothing_is_counted_at_its_host() {
 #[test]
 fn a_program_that_cannot_be_started_at_its_host_says_why() {
     let text = "gone=/no/such/program".to_owned();
-    let row = weir_lab::udp::rows::of_peers(&[text.clone()], &[], &[]).expect("a peer").remove(0);
+    let row = weir_lab::udp::rows::of_peers(std::slice::from_ref(&text), &[], &[]);
+    let row = row.expect("a peer").remove(0);
     for (named, said) in [
         (vec![text], "No such file or directory (os error 2)"),
         (vec![], "does not name /no/such/program"),

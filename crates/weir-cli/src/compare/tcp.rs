@@ -249,16 +249,17 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     }
     let settings = settings(args);
     let room = fleet.as_ref().map(|fleet| fleet.room());
+    let mut warnings = vec![];
     if args.classic {
-        let most = most_tried(args, room, &mut results.warnings)?;
-        results.own.classic = Some(Classic::up_to(most));
+        results.own.classic = Some(Classic::up_to(most_tried(args, room, &mut warnings)?));
+        results.warnings.extend(warnings.iter().cloned());
     }
     let clients = hosts.map_or(1, |hosts| hosts.generators.len());
     let descriptors = match room {
         Some(room) => most_descriptors(&room, if args.strategies { 1 } else { clients }),
         None => weir_load::tcp::descriptors(),
     };
-    let mut warnings = experiment::heed_descriptors(&mut results, descriptors);
+    warnings.extend(experiment::heed_descriptors(&mut results, descriptors));
     if is_elsewhere {
         warnings.extend(strategies::heed_addresses(&mut results, clients));
     }

@@ -26,6 +26,7 @@ use weir_load::tcp::{EngineUsed, Window as LoadWindow};
 use super::bench::{Checked, Idle, Made, Run};
 use super::loaded::{Followed, Loaded};
 use super::plan::{Load, Pattern};
+use super::policy::Policy;
 use super::results::Tcp;
 use super::rows::{of_server, text_of_design};
 use super::together;
@@ -222,7 +223,7 @@ impl Processes {
         let is_limited = !of_server(row).is_empty() && (has_many || self.site.link().is_some());
         let outstanding = if is_limited { CHECK_OUTSTANDING / 2 } else { CHECK_OUTSTANDING };
         self.client(target)
-            .option("-c", Some(CHECK_CONNECTIONS))
+            .option("-c", Some(self.connections_of_check(row)))
             .option("--sources", is_limited.then_some(CHECK_CONNECTIONS))
             .option(
                 "--first-source",
@@ -232,6 +233,13 @@ impl Processes {
             .option("-o", Some(outstanding))
             .option("-x", Some(CHECK_MESSAGES))
             .option("-t", Some(format!("{}s", CHECK_TIME.as_secs())))
+    }
+
+    /// Connections of a check: a client at another host has one address, of which there may be a limit.
+    fn connections_of_check(&self, row: &Row) -> u32 {
+        let is_elsewhere = self.site.fleet().is_some_and(|fleet| fleet.hosts().is_elsewhere());
+        let limit = Policy::of(row).per_address.filter(|_| is_elsewhere);
+        limit.map_or(CHECK_CONNECTIONS, |limit| limit.min(CHECK_CONNECTIONS))
     }
 
     /// How long a client may wait for what has so long on any machine, as its command spells it.
@@ -455,14 +463,15 @@ impl Processes {
         let Loaded { report: load, invalid, .. } = checked;
         let wrong = |message: String| Err(failed(message));
         let of = &load.counts;
-        let messages = u64::from(CHECK_CONNECTIONS) * CHECK_MESSAGES;
+        let connections = self.connections_of_check(row);
+        let messages = u64::from(connections) * CHECK_MESSAGES;
         if let Some(reason) = invalid {
             return wrong(reason);
         }
-        if of.messages_over != messages || of.finished != u64::from(CHECK_CONNECTIONS) {
+        if of.messages_over != messages || of.finished != u64::from(connections) {
             let cause = load.worst_cause().map(|cause| format!(": {cause}")).unwrap_or_default();
             return wrong(format!(
-                "of {messages} messages {} came back, and of {CHECK_CONNECTIONS} connections {} ended \
+                "of {messages} messages {} came back, and of {connections} connections {} ended \
                  in order{cause}",
                 of.messages_over, of.finished
             ));
@@ -482,7 +491,7 @@ impl Processes {
             idly.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
         let sleeps_per_ns = per_ns(window.voluntary_switches);
         Ok(Checked {
-            connections: CHECK_CONNECTIONS.into(),
+            connections: connections.into(),
             messages,
             message_bytes: CHECK_BYTES,
             client_engine: load.engine.as_ref().map(ToString::to_string),
