@@ -125,6 +125,9 @@ func bind(serve *serveAsk, form string) (*net.UDPConn, map[string]string, error)
 	if serve.ReplyBytes != nil {
 		settings["reply-bytes"] = strconv.Itoa(*serve.ReplyBytes)
 	}
+	if serve.RunsTogether != nil {
+		settings["runs-together"] = strconv.Itoa(*serve.RunsTogether)
+	}
 	return conn, settings, nil
 }
 
@@ -309,6 +312,8 @@ type serveAsk struct {
 	SendOffload bool `json:"send_offload"`
 	// Bytes of a datagram's beginning that it is answered with; none: it is a sink.
 	ReplyBytes *int `json:"reply_bytes"`
+	// Generators that flood it together, each with a run of its own.
+	RunsTogether *int `json:"runs_together"`
 }
 
 type ask struct {

@@ -36,6 +36,8 @@ type runAsk struct {
 	Flows        int     `json:"flows"`
 	VerifyEvery  uint32  `json:"verify_every"`
 	LatencyEvery uint32  `json:"latency_every"`
+	// Whether it is one with the runs that are open, of other generators.
+	Beside bool `json:"beside"`
 }
 
 type chunk [chunkNumbers / 64]uint64
@@ -51,6 +53,7 @@ type flow struct {
 // stopped to change, which they see by an atomic load that follows its writes.
 type run struct {
 	ask          runAsk
+	all          []runAsk // of each generator; flows are numbered on from one to the next
 	started      atomic.Bool
 	flows        []flow
 	chunksLeft   int
@@ -122,7 +125,15 @@ func (s *sink) counts() (received, handled uint64) {
 }
 
 func (s *sink) begin(ask runAsk) {
-	r := &run{ask: ask, flows: make([]flow, ask.Flows), chunksLeft: chunksMost, proofs: [][3]uint64{}}
+	all := []runAsk{ask}
+	if open := s.current.Load(); ask.Beside && open != nil {
+		all = append(slices.Clone(open.all), ask)
+	}
+	flows := 0
+	for _, ask := range all {
+		flows += ask.Flows
+	}
+	r := &run{ask: ask, all: all, flows: make([]flow, flows), chunksLeft: chunksMost, proofs: [][3]uint64{}}
 	r.untilVerify, r.untilLatency = 1, 1
 	for i := range r.flows {
 		r.flows[i].chunkAt = math.MaxUint64
@@ -182,21 +193,30 @@ func (r *run) record(s *sink, datagram []byte) {
 		r.corruptHeaders++
 		return
 	}
-	if id != r.ask.Run {
-		if r.ask.WarmUpRun != nil && id == *r.ask.WarmUpRun {
+	firstFlow := 0
+	for i := range r.all {
+		ask := &r.all[i]
+		if ask.WarmUpRun != nil && id == *ask.WarmUpRun {
 			r.warmUp++
-		} else {
-			r.strangers++
+			return
 		}
-		return
+		if id == ask.Run {
+			r.received++
+			r.takeTime(s, dueNs, true)
+			if number := int(uint16(first >> 48)); number < ask.Flows {
+				r.inSequence(firstFlow+number, numbers&(1<<sequenceBits-1), uint32(numbers>>sequenceBits))
+			} else {
+				r.unknownFlow++
+			}
+			if len(datagram) != ask.SizeBytes {
+				r.wrongSize++
+			}
+			r.verify(s, datagram, stampBytes)
+			return
+		}
+		firstFlow += ask.Flows
 	}
-	r.received++
-	r.takeTime(s, dueNs, true)
-	r.inSequence(uint16(first>>48), numbers&(1<<sequenceBits-1), uint32(numbers>>sequenceBits))
-	if len(datagram) != r.ask.SizeBytes {
-		r.wrongSize++
-	}
-	r.verify(s, datagram, stampBytes)
+	r.strangers++
 }
 
 func (r *run) withoutStamp(s *sink, datagram []byte) {
@@ -213,11 +233,7 @@ func (r *run) withoutStamp(s *sink, datagram []byte) {
 	r.verify(s, datagram, 0)
 }
 
-func (r *run) inSequence(number uint16, sequence uint64, proof uint32) {
-	if int(number) >= len(r.flows) {
-		r.unknownFlow++
-		return
-	}
+func (r *run) inSequence(number int, sequence uint64, proof uint32) {
 	f := &r.flows[number]
 	late := sequence < f.beyondHighest
 	if !late {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
+use weir_lab::hosts::agent::Peers;
 
 use common::CommonArgs;
 use context::Context;
@@ -94,6 +95,22 @@ impl CompareArgs {
             Some(Kind::Udp(args)) => !args.peer.is_empty(),
             Some(Kind::Tcp(args)) => args.has_peers(),
             Some(Kind::Iops(_)) => false,
+        }
+    }
+
+    /// The peers that this command names itself, and with its plan.
+    fn peers(&self) -> Peers {
+        let of_plan = self.common().plan.plan.as_deref().and_then(|path| {
+            let words: Vec<OsString> = std::env::args_os().collect();
+            Some(plan::expanded(path, &words).ok()?.0)
+        });
+        // What is wrong with a plan rank 0 says.
+        let args = of_plan.as_ref().unwrap_or(self);
+        match &args.kind {
+            None => Peers::of(&args.udp.peer, None),
+            Some(Kind::Udp(args)) => Peers::of(&args.peer, None),
+            Some(Kind::Tcp(args)) => args.peers(),
+            Some(Kind::Iops(_)) => Peers::default(),
         }
     }
 
@@ -210,7 +227,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
             return run::refuse(&args.asked_so_far(), &crate::arguments(), &failed);
         }
     }
-    let ran = hosts::run(|root| run_here(&args, Some(root)));
+    let ran = hosts::run(|root| run_here(&args, Some(root)), || args.peers());
     ran.unwrap_or_else(|failed| run::refuse(&args.asked(), &crate::arguments(), &failed))
 }
 

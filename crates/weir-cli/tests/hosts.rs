@@ -2,15 +2,20 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::course::{self, Bench as _, RunError};
-use weir_lab::experiment::plan::Row;
+use weir_lab::experiment::plan::{Depth, Row, Settings};
+use weir_lab::hosts::agent::Peers;
 use weir_lab::hosts::{Asked, Fleet, agent};
+use weir_lab::machine::Machine;
 use weir_lab::tcp;
+use weir_lab::udp::belief::Belief;
 use weir_lab::udp::bench::{Bench as _, Extent, Made, Run};
 use weir_lab::udp::ledger::Balance;
 use weir_lab::udp::link::Site;
@@ -33,8 +38,17 @@ struct Hosts {
 
 impl Hosts {
     fn of(ranks: usize) -> Self {
+        Self::with_peers(ranks, &[])
+    }
+
+    /// The same whose commands name these peers.
+    fn with_peers(ranks: usize, peers: &[String]) -> Self {
         let mut all = memory::ranks((0..ranks).map(|rank| format!("host{rank}")));
-        let serve = |rank: InMemory| thread::spawn(move || agent::serve(&rank, program()));
+        let peers = Peers::of(peers, None);
+        let serve = |rank: InMemory| {
+            let peers = peers.clone();
+            thread::spawn(move || agent::serve(&rank, program(), peers))
+        };
         let agents = all.drain(1..).map(serve).collect();
         let root = Arc::new(all.remove(0));
         let interrupt = Interrupt::new();
@@ -66,8 +80,11 @@ impl Hosts {
 
 fn flooded(hosts: &Hosts, load: &Load, extent: Extent) -> Result<Made, RunError> {
     let row = Row::parse("blocking-batch").expect("a design");
-    let mut udp = hosts.udp();
-    udp.run_once(&Run { row: &row, load, extent })
+    flooded_row(hosts, &row, load, extent)
+}
+
+fn flooded_row(hosts: &Hosts, row: &Row, load: &Load, extent: Extent) -> Result<Made, RunError> {
+    hosts.udp().run_once(&Run { row, load, extent })
 }
 
 const SHORT: Extent = Extent::Timed { warmup_ms: 50, run_ms: 300 };
@@ -198,5 +215,193 @@ fn a_row_of_tcp_is_checked_over_hosts() {
     let load = tcp::plan::Load::new(tcp::plan::Pattern::PingPong, 64, 4, None, None);
     let checked = hosts.tcp().check(&row, &[load]);
     assert!(checked.is_ok(), "{checked:?}");
+    hosts.end();
+}
+
+/// What a peer is started by, and its row.
+fn peer(name: &str, text: &str, arguments: &str) -> Option<(String, Row)> {
+    let path = common::script(&format!("hosts-{name}"), text);
+    let text = format!("{name}={} {path} {arguments}", common::python()?);
+    let mut rows =
+        weir_lab::udp::rows::of_peers(std::slice::from_ref(&text), &[], &[]).expect("a peer");
+    Some((text, rows.remove(0)))
+}
+
+/// It counts the runs of all generators, and shows that it read what each of them sent.
+#[test]
+fn a_program_that_talks_receives_from_several_generators() {
+    let Some((text, row)) = peer("talks", common::TALKS, "") else { return };
+    for ranks in [2, 4] {
+        let hosts = Hosts::with_peers(ranks, std::slice::from_ref(&text));
+        let load = Load::saturation(64).at(Rate::PerSecond(2000));
+        for extent in [Extent::Checked { datagrams: 1000, flows: 4 }, SHORT] {
+            let made = flooded_row(&hosts, &row, &load, extent).expect("a run");
+            let Made { server, flood, .. } = made;
+            let sample = Sample::of(&Circumstances::default(), &server, &flood);
+            assert_eq!(flood.generators, ranks as u64 - 1);
+            assert!(server.end_signalled && server.audit.received > 0, "{server:?}");
+            assert_eq!(sample.belief, Some(Belief::Proved), "{server:?}");
+            assert!(server.system.cpu_ns.is_some_and(|ns| ns > 0), "{server:?}");
+            assert_eq!(sample.ledger.balance(), Balance::Balanced, "{:?}", sample.ledger);
+        }
+        hosts.end();
+    }
+}
+
+#[test]
+fn a_program_that_counts_for_one_generator_is_not_flooded_by_several() {
+    let Some((text, row)) = peer("single", common::TALKS, "single") else { return };
+    let of = |ranks: usize| {
+        let hosts = Hosts::with_peers(ranks, std::slice::from_ref(&text));
+        let made = flooded_row(&hosts, &row, &Load::saturation(64), SHORT);
+        hosts.end();
+        made
+    };
+    assert!(of(2).is_ok());
+    match of(3) {
+        Err(RunError::Unavailable(why)) => {
+            assert!(
+                why.starts_with("at rank 1 on host1: ") && why.contains("runs-together 2"),
+                "{why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_program_that_knows_nothing_is_counted_at_its_host() {
+    let Some((text, row)) = peer("foreign", common::FOREIGN, "{ip} {port}") else { return };
+    let hosts = Hosts::with_peers(3, &[text]);
+    let made = flooded_row(&hosts, &row, &Load::saturation(64), SHORT).expect("a run");
+    let Made { server, flood, .. } = made;
+    let sample = Sample::of(&Circumstances::default(), &server, &flood);
+    assert!(matches!(sample.belief, Some(Belief::Claimed(_))), "{:?}", sample.belief);
+    assert!(server.audit.received > 0 && flood.generators == 2, "{server:?}");
+    hosts.end();
+}
+
+/// What is not there, or not named by the command of the server's rank, is a failure of its row.
+#[test]
+fn a_program_that_cannot_be_started_at_its_host_says_why() {
+    let text = "gone=/no/such/program".to_owned();
+    let row = weir_lab::udp::rows::of_peers(std::slice::from_ref(&text), &[], &[]);
+    let row = row.expect("a peer").remove(0);
+    for (named, said) in [
+        (vec![text], "No such file or directory (os error 2)"),
+        (vec![], "does not name /no/such/program"),
+    ] {
+        let hosts = Hosts::with_peers(2, &named);
+        match flooded_row(&hosts, &row, &Load::saturation(64), SHORT) {
+            Err(RunError::Failed(why)) => {
+                let is_placed = why.starts_with("at rank 1 on host1: ");
+                assert!(
+                    is_placed && why.contains(said) && why.contains("/no/such/program"),
+                    "{why}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        hosts.end();
+    }
+}
+
+#[test]
+fn a_program_that_dies_is_told_with_its_host_and_its_last_words() {
+    let Some((text, row)) = peer("dies", common::TALKS, "dies") else { return };
+    let hosts = Hosts::with_peers(3, &[text]);
+    match flooded_row(&hosts, &row, &Load::saturation(64), SHORT) {
+        Err(RunError::Failed(why)) => {
+            assert!(
+                why.starts_with("at rank 1 on host1: ") && why.contains("as it was told"),
+                "{why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    hosts.end();
+}
+
+/// An echo server of two calls a message.
+const ECHO: &str = "import socket, sys, threading
+def serve(connection):
+    with connection:
+        while data := connection.recv(int(sys.argv[3])):
+            connection.sendall(data)
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=256)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+";
+
+#[test]
+fn a_program_that_echoes_is_loaded_by_several_clients() {
+    let Some((text, _)) = peer("echo", ECHO, "{ip} {port} {buffer}") else { return };
+    let row = tcp::rows::of_peers(std::slice::from_ref(&text), &[]).expect("a peer").remove(0);
+    let load = tcp::plan::Load::new(tcp::plan::Pattern::PingPong, 64, 5, None, None);
+    for ranks in [2, 3] {
+        let hosts = Hosts::with_peers(ranks, std::slice::from_ref(&text));
+        assert!(hosts.tcp().check(&row, &[load]).is_ok());
+        let run = course::Run { row: &row, load: &load, warmup_ms: 50, run_ms: 300 };
+        let made = hosts.tcp().run(&run).expect("a run");
+        assert_eq!((made.invalid, made.load.counts.connected), (None, 5));
+        assert!(
+            made.load.counts.messages_over > 0 && made.server.cpu_ns > Some(0),
+            "{:?}",
+            made.server
+        );
+        assert!(made.server.design.contains("4096"), "{}", made.server.design);
+        hosts.end();
+    }
+}
+
+/// A mix has two clients: the first host's connections count, the last one's are beside them.
+#[test]
+fn mixes_of_connections_come_from_two_hosts() {
+    use tcp::mix::MixName;
+    let names = [MixName::Turns, MixName::Silent, MixName::Stuck];
+    let loads = tcp::strategies::loads(Depth::Quick, &names, Some(4), Some(40));
+    for (spec, mix, refused, closed) in [
+        ("poll", 0, None, None),
+        ("poll", 1, Some(0), Some(0)),
+        ("poll --per-address 4", 1, Some(24), Some(0)),
+        ("poll --close-when-full", 2, Some(0), Some(40)),
+    ] {
+        let hosts = Hosts::of(3);
+        let row = tcp::rows::of_texts(&[spec.to_owned()]).expect("a design").remove(0);
+        let run = course::Run { row: &row, load: &loads[mix], warmup_ms: 50, run_ms: 300 };
+        let made = hosts.tcp().run(&run).expect("a run");
+        assert_eq!(made.invalid, None, "{spec}");
+        assert_eq!(made.load.counts.connected, 4, "{spec}");
+        // Who had no core while it was to be measured was not looked at.
+        let holds = made.load.holds.and_then(|holds| holds.resident_bytes);
+        assert!(holds.is_none_or(|bytes| bytes > 0) && made.server.resident_bytes > Some(0));
+        let others = made.others.as_ref();
+        assert_eq!(others.is_some(), refused.is_some());
+        if let Some(others) = others.filter(|of| of.counts.connected == of.counts.attempted) {
+            assert_eq!(Some(others.counts.refused_by_server), refused, "{spec}");
+            let lost = others.counts.refused_by_server + closed.unwrap_or(0);
+            assert!(others.counts.finished <= 40 - lost, "{spec}: {:?}", others.counts);
+        }
+        hosts.end();
+    }
+}
+
+/// The search of the original study, from few connections on.
+#[test]
+fn the_most_connections_are_searched_for_over_hosts() {
+    let hosts = Hosts::of(3);
+    let rows = tcp::rows::of_texts(&["epoll".to_owned()]).expect("a design");
+    let load = tcp::plan::Load::new(tcp::plan::Pattern::PingPong, 64, 40, None, None);
+    let mut results = tcp::results::Results::new(vec![], Machine::default(), rows, vec![load]);
+    results.own.classic = Some(tcp::classic::Classic::up_to(160));
+    let settings =
+        Settings { depth: Depth::Full, rounds: Some(1), budget_s: None, is_bound: false };
+    tcp::experiment::run(&mut hosts.tcp(), &mut results, &settings, &mut |_| {});
+    assert_eq!(results.error, None);
+    let held = results.own.classic.as_ref().expect("it was searched for").held[0].as_ref();
+    let held = held.expect("the row was searched");
+    // On a machine that is busy a number may break, and says for what.
+    let broke = held.broke_at.is_some() && held.cause.is_some();
+    assert!(held.connections == Some(160) || broke, "{}", held.said());
     hosts.end();
 }

@@ -30,6 +30,8 @@ fn whoever_asks_for_ranks_where_there_are_none_is_told_what_to_do() {
 
 #[cfg(feature = "mpi")]
 mod ranks {
+    mod options;
+
     use std::{
         collections::BTreeSet,
         fs,

@@ -111,6 +111,13 @@ impl Sieve {
         self.bound();
     }
 
+    /// What another one handed back, of flows whose numbers begin with `first` here.
+    pub fn of_flows_from(shown: Shown, first: u16) -> Self {
+        let Shown { mask, mut datagrams } = shown;
+        datagrams.iter_mut().for_each(|value| value.0 = value.0.saturating_add(first));
+        Self(Shown { mask, datagrams })
+    }
+
     /// The same, with room for all that it will ever hold.
     pub fn with_room() -> Self {
         let datagrams = Vec::with_capacity(Self::ROOM);
@@ -160,9 +167,39 @@ fn is_mask(mask: u32) -> bool {
     mask < 1 << VALUE_BITS && mask.count_ones() == mask.trailing_ones()
 }
 
+/// A run that values are shown of: what they are made of, its id, and how many flows it has.
+#[derive(Debug, Clone, Copy)]
+pub struct OfRun {
+    /// Its generator's.
+    pub secret: Secret,
+    /// Its id.
+    pub run: u32,
+    /// How many.
+    pub flows: usize,
+}
+
+impl OfRun {
+    /// The value of a datagram of these runs, whose flows are numbered on from one run to the next.
+    fn value(runs: &[Self], flow: u16, sequence: u64) -> Option<u32> {
+        let mut own = usize::from(flow);
+        for of in runs {
+            match own.checked_sub(of.flows) {
+                None => return Some(of.secret.value(of.run, own as u16, sequence)),
+                Some(behind) => own = behind,
+            }
+        }
+        None
+    }
+}
+
 impl Shown {
-    /// Computes each value again.
+    /// Computes each value of one run again.
     pub fn check(&self, secret: &Secret, run: u32) -> Checked {
+        self.check_all(&[OfRun { secret: *secret, run, flows: usize::MAX }])
+    }
+
+    /// The same of several runs, whose flows are numbered on from one to the next.
+    pub fn check_all(&self, runs: &[OfRun]) -> Checked {
         let mut checked = Checked { mask: self.mask, ..Checked::default() };
         let is_mask = is_mask(self.mask);
         let mut datagrams: Vec<Value> = self.datagrams.iter().take(MOST).copied().collect();
@@ -174,7 +211,7 @@ impl Shown {
                 checked.again += 1;
             } else if is_mask
                 && value & self.mask == 0
-                && value == secret.value(run, flow, sequence)
+                && OfRun::value(runs, flow, sequence) == Some(value)
             {
                 checked.right += 1;
             } else {
@@ -335,6 +372,27 @@ mod tests {
         shown = read(&secret, 0..100_000).shown();
         shown.mask = 2;
         assert_eq!(shown.check(&secret, 7).right, 0);
+    }
+
+    #[test]
+    fn what_is_shown_of_several_runs_is_checked_with_the_secret_of_each() {
+        for received in [[3, 0], [3000, 3000], [100, 100_000], [300_000, 40_000]] {
+            let secrets = [Secret::random(), Secret::random()];
+            let mut all = Sieve::default();
+            // The second run's flows are behind the four of the first.
+            for ((secret, received), first) in secrets.iter().zip(received).zip([0, 4]) {
+                all.add(&Sieve::of_flows_from(read(secret, 0..received).shown(), first));
+            }
+            let shown = all.shown();
+            let runs = secrets.map(|secret| OfRun { secret, run: 7, flows: 4 });
+            let checked = shown.check_all(&runs);
+            assert_eq!((checked.wrong, checked.again), (0, 0));
+            let received = received.iter().sum();
+            assert!(checked.fits(received) && !checked.fits(received * 2), "{checked:?}");
+            let [one, other] = runs;
+            assert_eq!(shown.check_all(&[other, one]).right, 0);
+            assert!(received < 4000 || shown.check_all(&[one]).wrong > 0, "a flow of no run");
+        }
     }
 
     #[test]

@@ -123,5 +123,6 @@ fn settings(
     ];
     settings.extend(serve.work_steps.map(|steps| (setting::WORK, steps.to_string())));
     settings.extend(serve.reply_bytes.map(|bytes| (setting::REPLY_BYTES, bytes.to_string())));
+    settings.extend(serve.runs_together.map(|runs| (setting::RUNS_TOGETHER, runs.to_string())));
     Ok(settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }

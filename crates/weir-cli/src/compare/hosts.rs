@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_lab::child::Interrupt;
+use weir_lab::hosts::agent::Peers;
 use weir_lab::hosts::{Asked, Fleet, agent, call_off};
 use weir_load::Stop;
 use weir_load::ranks::Ranks;
@@ -35,6 +36,10 @@ pub struct HostArgs {
     #[arg(long, value_name = "ADDRESS", requires = "mpi")]
     pub mpi_address: Option<IpAddr>,
 }
+
+/// Why there is no link of its own over hosts.
+pub const NO_LINK: &str = "--on veth makes a link within one machine, and with --mpi everything goes over the link between the hosts, \
+     which the report names: leave --on veth out; or leave --mpi out, to compare over a link within this machine";
 
 /// How often a signal, which has no waker, is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -79,11 +84,14 @@ impl Drop for AtRoot {
     }
 }
 
-/// Runs a comparison over hosts: at rank 0 `lead`, elsewhere an agent that serves it.
+/// Runs a comparison over hosts: at rank 0 `lead`, elsewhere an agent that serves it, and may start these peers.
 ///
 /// # Errors
 /// Why there are no ranks.
-pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failure> {
+pub fn run(
+    lead: impl FnOnce(Arc<AtRoot>) -> ExitCode,
+    peers: impl FnOnce() -> Peers,
+) -> Result<ExitCode, Failure> {
     let together = Together::start().map_err(|error| match error.is::<Usage>() {
         true => Failure::usage(format!("{error:#}")),
         false => Failure::failed(format!("{error:#}")),
@@ -103,7 +111,7 @@ pub fn run(lead: impl FnOnce(Arc<AtRoot>) -> ExitCode) -> Result<ExitCode, Failu
         return Ok(code);
     }
     let served = match joined {
-        Ok(()) => agent::serve(ranks.as_ref(), super::program()?),
+        Ok(()) => agent::serve(ranks.as_ref(), super::program()?, peers()),
         // Why is told by rank 0.
         Err(_) => Ok(()),
     };

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, builder::PossibleValue};
+use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
-use weir_lab::hosts::Hosts;
+use weir_lab::hosts::agent::Peers;
+use weir_lab::hosts::{Hosts, Room};
 use weir_lab::machine::Machine;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
@@ -27,7 +29,7 @@ use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 use super::EXIT_CODES;
 use super::common::{CommonArgs, OfAll, On, Planned, depth, parse_time_given};
 use super::context::Context;
-use super::hosts::HostArgs;
+use super::hosts::{HostArgs, NO_LINK};
 use super::part::Part;
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
@@ -201,31 +203,37 @@ impl TcpArgs {
     pub(super) fn has_peers(&self) -> bool {
         !self.peer.is_empty() || self.peers.is_some()
     }
+
+    /// The programs that these options name.
+    pub(super) fn peers(&self) -> Peers {
+        Peers::of(&self.peer, self.peers.as_deref())
+    }
 }
 
 /// Compares them.
 pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
-    let loads = match (args.classic, args.strategies) {
+    let mut loads = match (args.classic, args.strategies) {
         (true, _) => classic::loads(),
         (_, true) => mixes(args)?,
         _ => asked(args)?.loads(),
     };
-    if args.hosts.mpi {
-        can_be_over_hosts(args)?;
-    }
     if args.on == On::Veth {
         can_be_on_a_link(args)?;
     }
     let fleet = args.hosts.meet(context.ranks(), &args.server_cpu, &args.client_cpu, 1)?;
     let hosts = fleet.as_ref().map(|fleet| fleet.hosts());
     let (server_cores, client_cores) = match hosts {
+        // The clients of a mix do not share its connections.
+        Some(hosts) if args.strategies => (hosts.cores().0, hosts.generators[0].cores.clone()),
         Some(hosts) => hosts.cores(),
         None => cores::share_out(&args.server_cpu, &args.client_cpu, 1)?,
     };
-    let mut rows = rows(args, server_cores.len())?;
-    if hosts.is_some_and(Hosts::is_elsewhere) {
+    let is_elsewhere = hosts.is_some_and(Hosts::is_elsewhere);
+    let mut rows = rows(args, server_cores.len(), is_elsewhere)?;
+    if is_elsewhere {
         // What this machine lacks the server's may have.
         rows.iter_mut().for_each(|row| row.unavailable = None);
+        strategies::over_hosts(&mut loads, !args.connections.is_empty());
     }
     let program = super::program()?;
     let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
@@ -240,20 +248,30 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
             .push(format!("server and client share core {core}: rates say little about either"));
     }
     let settings = settings(args);
+    let room = fleet.as_ref().map(|fleet| fleet.room());
+    let mut warnings = vec![];
     if args.classic {
-        results.own.classic = Some(Classic::up_to(connections(args.most)?));
+        results.own.classic = Some(Classic::up_to(most_tried(args, room, &mut warnings)?));
+        results.warnings.extend(warnings.iter().cloned());
     }
-    let warnings = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
+    let clients = hosts.map_or(1, |hosts| hosts.generators.len());
+    let descriptors = match room {
+        Some(room) => most_descriptors(&room, if args.strategies { 1 } else { clients }),
+        None => weir_load::tcp::descriptors(),
+    };
+    warnings.extend(experiment::heed_descriptors(&mut results, descriptors));
+    if is_elsewhere {
+        warnings.extend(strategies::heed_addresses(&mut results, clients));
+    }
     let most = results.own.classic.as_ref().map(|classic| {
         format!("and the search for the most connections, up to {}, ", classic.most)
     });
+    let most = most.unwrap_or_default();
     let places = match hosts {
-        Some(hosts) => format!("server: {}; ", hosts.links_in_words()),
+        Some(hosts) => format!("{most}server: {}; ", hosts.links_in_words()),
         None => format!(
-            "{}server on core {:?}, client on core {:?}; ",
-            most.unwrap_or_default(),
-            results.own.server_cores,
-            results.own.client_cores
+            "{most}server on core {:?}, client on core {:?}; ",
+            results.own.server_cores, results.own.client_cores
         ),
     };
     let planned =
@@ -280,36 +298,38 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     })
 }
 
-/// Whether everything that was asked for can be had over hosts.
-fn can_be_over_hosts(args: &TcpArgs) -> Result<(), Failure> {
-    let refused = [
-        (
-            args.has_peers(),
-            "--peer and --peers start other programs, and with --mpi ranks start nothing but weir: compare with them on one \
-             machine, without --mpi",
-        ),
-        (
-            args.classic || args.strategies,
-            "--classic and --strategies need both ends on one machine (they count its descriptors, and give connections \
-             addresses of loopback): leave them out, or --mpi",
-        ),
-    ];
-    refuse(&refused)
+/// The most connections that a search tries: no more than the clients have ports for.
+fn most_tried(
+    args: &TcpArgs,
+    room: Option<Room>,
+    warnings: &mut Vec<String>,
+) -> Result<u32, Failure> {
+    let asked = connections(args.most)?;
+    let ports = room.and_then(|room| room.connections).filter(|most| *most < asked.into());
+    Ok(match ports {
+        None => asked,
+        Some(most) => {
+            warnings.push(format!(
+                "no more than {most} connections are tried, as the clients' hosts have ports for so many (ip_local_port_range): \
+                 more generators have more"
+            ));
+            most as u32
+        }
+    })
+}
+
+/// How many descriptors a process may have at any host, as if all connections were of one: so many clients share them.
+fn most_descriptors(room: &Room, clients: usize) -> Option<u64> {
+    let of_clients = room.of_client.map(|own| {
+        own.saturating_sub(descriptors::BESIDES) * clients as u64 + descriptors::BESIDES
+    });
+    room.of_server.into_iter().chain(of_clients).min()
 }
 
 /// Whether everything that was asked for can be had on a link.
 fn can_be_on_a_link(args: &TcpArgs) -> Result<(), Failure> {
     refuse(&[
-        (
-            args.hosts.mpi,
-            "--on veth makes a link within one machine, and with --mpi server and clients are on hosts of their own: leave \
-             one of the two out",
-        ),
-        (
-            args.has_peers(),
-            "--peer and --peers start programs that have no control channel, without which nothing but loopback is loaded: \
-             compare with them without --on veth",
-        ),
+        (args.hosts.mpi, NO_LINK),
         (
             args.classic,
             "--classic searches for the most connections with the addresses of loopback: leave it out, or --on veth",
@@ -420,15 +440,16 @@ fn connections(number: u64) -> Result<u32, Failure> {
     }
 }
 
-/// The rows: designs, peers, and one of the designs twice.
-fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
+/// The rows: designs, peers, and one of the designs twice. What the server's host has is not known here where it is another.
+fn rows(args: &TcpArgs, cores: usize, is_elsewhere: bool) -> Result<Vec<Row>, Failure> {
     let mut rows = match (args.design.is_empty(), args.strategies) {
         (true, false) => rows::all(cores),
         (true, true) => strategies::rows(depth(args.quick, args.sweep)).map_err(Failure::failed)?,
         (false, _) => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
     if let Some(folder) = &args.peers {
-        rows.extend(peers::of_folder(folder, &rows).map_err(Failure::usage)?);
+        let needs_one = !is_elsewhere;
+        rows.extend(peers::of_folder(folder, &rows, needs_one).map_err(Failure::usage)?);
     }
     rows.extend(rows::of_peers(&args.peer, &rows).map_err(Failure::usage)?);
     rows::add_again(&mut rows);
@@ -510,7 +531,7 @@ mod tests {
             ]
         );
         assert!(mixes(&["-c", "1,2"]).unwrap_err().message.contains("give one"));
-        let rows = rows(&args(&["--strategies", "--quick"]), 1).unwrap();
+        let rows = rows(&args(&["--strategies", "--quick"]), 1, false).unwrap();
         assert!(rows.iter().any(|row| title(row) == "epoll --active 100"));
     }
 
@@ -522,8 +543,7 @@ mod tests {
         };
         assert!(refused(&[]).is_ok() && refused(&["--strategies"]).is_ok());
         for (words, said) in [
-            (&["--mpi"][..], "leave one of the two out"),
-            (&["--peer", "go=x {port}"], "no control channel"),
+            (&["--mpi"][..], "leave --on veth out"),
             (&["--classic"], "leave it out, or --on veth"),
         ] {
             let why = refused(words).expect_err("it has not");
@@ -534,7 +554,7 @@ mod tests {
     #[test]
     fn a_design_is_added_once_more() {
         let args = args(&["--design", "select", "--design", "epoll", "--peer", "go=x {port}"]);
-        let titles: Vec<String> = rows(&args, 1).unwrap().iter().map(title).collect();
+        let titles: Vec<String> = rows(&args, 1, false).unwrap().iter().map(title).collect();
         assert_eq!(titles[..3], ["select", "epoll", "go (peer)"]);
     }
 }

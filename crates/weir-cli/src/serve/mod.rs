@@ -278,10 +278,7 @@ pub struct ServeUdp {
 
     /// Take the runs of so many generators, which begin together, for one: it begins when all have started, is over when
     /// all have ended, and has one report, whose window is the time in which datagrams of all came.
-    #[arg(
-        long, hide = true, value_name = "GENERATORS", requires = "control",
-        value_parser = clap::value_parser!(u16).range(1..=weir_load::audit::RUNS_MAX as i64)
-    )]
+    #[arg(long, hide = true, value_name = "GENERATORS", requires = "control", value_parser = parse_together)]
     runs_together: Option<u16>,
 
     /// End when the standard input ends.
@@ -485,7 +482,16 @@ pub fn print_found<T: serde::Serialize, E: Into<Failure>>(found: Result<T, E>) -
 }
 
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
-    let control_settings = control_settings(args)?;
+    let permission = Permission {
+        control: args.control,
+        key_file: args.key_file.as_deref(),
+        any_build: args.any_build,
+        datagrams: args.max_pps,
+        bits: args.max_bitrate,
+        longest: args.max_time,
+        together: args.runs_together,
+    };
+    let control_settings = permission.on_control()?;
     let listener = metrics::open(&args.metrics, args.cpu.as_ref())?;
     let mut log = args.performance.open()?;
     // Before any thread is started: threads inherit it on Linux.
@@ -654,32 +660,56 @@ fn start(
     Ok((Arc::new(watch), name))
 }
 
-/// What a generator may ask for. Where others than this machine can ask, somebody must have
-/// said how much.
-fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
-    let unlimited = args.max_pps.is_none() || args.max_bitrate.is_none() || args.max_time.is_none();
-    let outside = args.control.filter(|address| !address.ip().to_canonical().is_loopback());
-    if let (Some(address), true) = (outside, unlimited) {
-        return Err(Failure::usage(format!(
-            "other machines can reach the control channel at {address}, so what they may send \
-             must be limited: give --max-pps, --max-bitrate and --max-time, such as --max-pps \
-             100k --max-bitrate 1G --max-time 60, or a loopback address"
-        )));
-    }
-    let default = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
-    let together = args.runs_together.unwrap_or(1).into();
-    Ok(ControlSettings {
-        peers_max: default.peers_max.max(together),
-        peers_per_address_max: default.peers_per_address_max.max(together),
-        strangers_max: default.strangers_max.max(together),
-        strangers_per_address_max: default.strangers_per_address_max.max(together),
-        key: args.control.map(|_| key(args.key_file.as_deref())).transpose()?.flatten(),
-        bits_per_s_max: args.max_bitrate.and_then(Most::per_second),
-        datagrams_per_s_max: args.max_pps.and_then(Most::per_second),
-        duration_max: args.max_time.unwrap_or(default.duration_max),
-        ..default
-    })
+/// What generators may ask for.
+struct Permission<'a> {
+    control: Option<SocketAddr>,
+    key_file: Option<&'a Path>,
+    any_build: bool,
+    datagrams: Option<Most>,
+    bits: Option<Most>,
+    longest: Option<Duration>,
+    together: Option<u16>,
 }
+
+impl Permission<'_> {
+    /// The settings of the control channel. Where others than this machine can ask, somebody must have said how much.
+    fn on_control(&self) -> Result<ControlSettings, Failure> {
+        let Self { control, datagrams, bits, longest, .. } = *self;
+        let unlimited = datagrams.is_none() || bits.is_none() || longest.is_none();
+        let outside = control.filter(|address| !address.ip().to_canonical().is_loopback());
+        if let (Some(address), true) = (outside, unlimited) {
+            return Err(Failure::usage(format!(
+                "other machines can reach the control channel at {address}, so what they may send \
+                 must be limited: give --max-pps, --max-bitrate and --max-time, such as --max-pps \
+                 100k --max-bitrate 1G --max-time 60, or a loopback address"
+            )));
+        }
+        let default = ControlSettings { any_build: self.any_build, ..ControlSettings::default() };
+        let together = self.together.unwrap_or(1).into();
+        Ok(ControlSettings {
+            peers_max: default.peers_max.max(together),
+            peers_per_address_max: default.peers_per_address_max.max(together),
+            strangers_max: default.strangers_max.max(together),
+            strangers_per_address_max: default.strangers_per_address_max.max(together),
+            key: control.map(|_| key(self.key_file)).transpose()?.flatten(),
+            bits_per_s_max: bits.and_then(Most::per_second),
+            datagrams_per_s_max: datagrams.and_then(Most::per_second),
+            duration_max: longest.unwrap_or(default.duration_max),
+            ..default
+        })
+    }
+}
+
+/// Runs of generators that are taken for one.
+fn parse_together(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(number @ 1..=RUNS_MAX) => Ok(number),
+        _ => Err(format!("{text} is not allowed; allowed: 1 to {RUNS_MAX}")),
+    }
+}
+
+/// As many as can be told apart.
+const RUNS_MAX: u16 = weir_load::audit::RUNS_MAX as u16;
 
 /// Ctrl-C or a signal, and where asked for the end of the input, end the server with its report; the second
 /// Ctrl-C ends everything.

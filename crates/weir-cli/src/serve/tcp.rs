@@ -238,7 +238,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let about = About::of(&design, &asked, &ready);
     let pages = metrics::tcp::pages(about, Arc::clone(&running));
     let endpoint = listener.map(|listener| listener.answer(pages)).transpose()?;
-    let consents = || Consents { running: Arc::downgrade(&running), events: sender };
+    let consents = || Consents { of_design: Some((Arc::downgrade(&running), sender)) };
     let control = args
         .control
         .map(|at| open_control(at, args.key_file.as_deref(), consents()))
@@ -456,7 +456,7 @@ const MOST_LOADS: usize = 256;
 
 /// Agrees to loads that prove that they are of this build, and have the key if there is one. A load holds its connection as
 /// long as it lasts.
-fn open_control(
+pub(super) fn open_control(
     at: SocketAddr,
     key_file: Option<&Path>,
     consents: Consents,
@@ -474,9 +474,16 @@ fn open_control(
 }
 
 /// A server of connections, which is never flooded.
-struct Consents {
-    running: Weak<Running>,
-    events: Sender<Event>,
+pub(super) struct Consents {
+    /// One of weir's, and who is told when a setting of it is changed.
+    of_design: Option<(Weak<Running>, Sender<Event>)>,
+}
+
+impl Consents {
+    /// Of a program that is not weir's.
+    pub(super) fn of_peer() -> Self {
+        Self { of_design: None }
+    }
 }
 
 impl OfControl for Consents {
@@ -495,12 +502,15 @@ impl OfControl for Consents {
     }
 
     fn set(&self, changes: &[(&str, &str)]) -> Result<Vec<InForce>, String> {
-        let running = self.running.upgrade().ok_or("this server is being stopped")?;
+        let Some((running, events)) = &self.of_design else {
+            return Err("this program has no settings that weir could change".into());
+        };
+        let running = running.upgrade().ok_or("this server is being stopped")?;
         let before = running.settings();
         let now = running.set(changes).map_err(|error| error.to_string())?;
         if now != before {
             // Nobody listens only when the server ends.
-            let _ = self.events.send(Event::Line(text::in_force(&now)));
+            let _ = events.send(Event::Line(text::in_force(&now)));
         }
         Ok(for_control(now))
     }

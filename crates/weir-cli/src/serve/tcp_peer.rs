@@ -14,13 +14,17 @@ use weir::counters::os::Sampler;
 use weir::process::{Tree, TreeUsage};
 use weir_lab::child::{Child, CommandLine, Interrupt};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown};
+use weir_lab::tcp::processes::BUFFER;
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, ServerReport, Standing, Window};
 use weir_lab::wire;
 use weir_load::clock::now_ns;
+use weir_load::control::ControlServer;
+use weir_load::quantity::parse_size;
 
 use super::account::both;
 use super::event::Event;
-use super::{LOOK_EVERY, stop_on_request, text};
+use super::tcp::{Consents, open_control};
+use super::{LOOK_EVERY, stop_on_request};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use crate::shown::TellArgs;
@@ -37,6 +41,15 @@ pub struct ServeTcpPeer {
     /// Address and port for the program to listen on; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     bind: SocketAddr,
+
+    /// What {buffer} in the command is replaced by: the bytes that the program is to receive at a time (k = 1024).
+    #[arg(long, value_parser = parse_size)]
+    buffer: Option<usize>,
+
+    /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask whether they
+    /// may come, as for weir serve tcp.
+    #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
+    control: Option<SocketAddr>,
 
     /// Cores to run on: 0 or 2,3 or 4-7.
     #[arg(long)]
@@ -74,6 +87,10 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     weir_load::tcp::descriptors();
     let address = free(args.bind)?;
     let command = args.command.clone().with("{ip}", address.ip()).with("{port}", address.port());
+    let command = match args.buffer {
+        Some(bytes) => command.with(BUFFER, bytes),
+        None => command,
+    };
     let mut sampler = Sampler::new();
     let before = KernelHeld::now(&mut sampler);
     // This thread stays until the end, and the program goes with it.
@@ -84,21 +101,28 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     until_it_accepts(&mut child, address)?;
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
+    // As long as it is there loads may be made.
+    let control = args.control.map(|at| open_control(at, None, Consents::of_peer())).transpose()?;
+    let at_control = control.as_ref().map(ControlServer::local_address);
     let ready = wire::Ready {
         addresses: vec![address],
         unix: vec![],
-        control: None,
+        control: at_control,
         settings: BTreeMap::new(),
     };
     match args.json {
-        true => super::print_document(&wire::ReadyLine::new(ready.clone()))?,
+        true => super::print_document(&wire::ReadyLine::new(ready))?,
         false => {
-            crate::print(&format!("{}listens on: {address}\n", text::settings(&ready.settings)))
+            crate::print(&format!("listens on: {address}\n"));
+            if let Some(at) = at_control {
+                crate::print(&format!("control channel: {at}\n"));
+            }
         }
     }
     let mut watched =
         Watched { child, sampler, before, standing: None, marks: vec![], most_threads: None };
     watched.until_end(&events)?;
+    drop(control);
     let report = watched.report(command.to_string());
     match args.json {
         true => super::print_concluded(&report, None, TellArgs::default())?,

@@ -49,6 +49,29 @@ pub fn python() -> Option<&'static str> {
     }
 }
 
+/// A receiver that talks with weir, in Python. With an argument it goes wrong, or cheats.
+pub const TALKS: &str = include_str!("talks.py");
+
+/// A receiver that knows nothing of weir: it is started with an address and a port.
+pub const FOREIGN: &str = include_str!("foreign.py");
+
+/// A script in a file of its own.
+pub fn script(name: &str, text: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("peers-{name}.py"));
+    std::fs::write(&path, text).expect("it can be written");
+    path.to_str().expect("a text").to_owned()
+}
+
+/// Programs of which an argument is this word. One that starts them has it in one of its own.
+pub fn running_with(word: &str) -> Vec<String> {
+    let lines = std::fs::read_dir("/proc").expect("it is there").filter_map(|entry| {
+        let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).into_owned())
+    });
+    lines.filter(|line| line.split('\0').any(|other| other == word)).collect()
+}
+
 /// Says why something is not tested here. Where everything is required that is a failure.
 pub fn cannot_run(why: &str) {
     let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");

@@ -145,6 +145,15 @@ impl ChildError {
             other => Self::At { place: place.into(), source: Box::new(other) },
         }
     }
+
+    /// Whether a child said so itself, or by its end.
+    pub(crate) fn is_of_its_end(&self) -> bool {
+        match self {
+            Self::Ended { .. } | Self::Reported(_) => true,
+            Self::At { source, .. } => source.is_of_its_end(),
+            _ => false,
+        }
+    }
 }
 
 /// A running child.
@@ -155,6 +164,8 @@ pub struct Child {
     interrupt: Interrupt,
     started: Instant,
     output_ended: bool,
+    /// Where it runs, if that is to be told with what goes wrong.
+    place: Option<String>,
 }
 
 /// What a child is made of.
@@ -236,6 +247,20 @@ impl Child {
             interrupt: interrupt.clone(),
             started: Instant::now(),
             output_ended: false,
+            place: None,
+        }
+    }
+
+    /// The same that tells with whatever goes wrong where it runs.
+    pub(crate) fn at(mut self, place: String) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    fn placed(&self, error: ChildError) -> ChildError {
+        match &self.place {
+            Some(place) => error.at(place),
+            None => error,
         }
     }
 
@@ -280,7 +305,8 @@ impl Child {
         let stdin = process.stdin.take();
         let body = Body::Here(Process { child: process, stdin, stderr, stderr_ended, tree: None });
         let interrupt = interrupt.clone();
-        Ok(Self { name, body, events, interrupt, started: Instant::now(), output_ended: false })
+        let (started, output_ended, place) = (Instant::now(), false, None);
+        Ok(Self { name, body, events, interrupt, started, output_ended, place })
     }
 
     /// Its process id; of one that runs elsewhere, a number that no process has.
@@ -345,10 +371,12 @@ impl Child {
         what: &'static str,
         deadline: Instant,
     ) -> Result<T, ChildError> {
-        match self.next(what, deadline)? {
-            Some(line) => self.parse(what, &line),
-            None => Err(self.ended(what)),
-        }
+        let said = match self.next(what, deadline) {
+            Ok(Some(line)) => self.parse(what, &line),
+            Ok(None) => Err(self.ended(what)),
+            Err(error) => Err(error),
+        };
+        said.map_err(|error| self.placed(error))
     }
 
     /// Everything that it says until its output ends, as one document, which may go over
@@ -361,7 +389,7 @@ impl Child {
         what: &'static str,
         deadline: Instant,
     ) -> Result<T, ChildError> {
-        self.document_behind(what, deadline, |_| true)
+        self.document_behind(what, deadline, |_| true).map_err(|error| self.placed(error))
     }
 
     /// The same of a program that may say other things before: the document begins with the first line
@@ -398,8 +426,8 @@ impl Child {
     pub fn finish(mut self, deadline: Instant) -> Result<Exit, ChildError> {
         const WHAT: &str = "end";
         self.close_input(); // now at the latest
-        while self.next(WHAT, deadline)?.is_some() {}
-        self.wait(deadline).ok_or_else(|| self.too_late(WHAT))
+        while self.next(WHAT, deadline).map_err(|error| self.placed(error))?.is_some() {}
+        self.wait(deadline).ok_or_else(|| self.placed(self.too_late(WHAT)))
     }
 
     /// The next line; `None` at the end of its output.

@@ -154,7 +154,7 @@ impl Child {
         }
         self.close_input();
         match self.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
-            Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
+            Err(ended) if ended.is_of_its_end() => ended,
             _ => other,
         }
     }

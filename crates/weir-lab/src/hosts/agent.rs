@@ -1,6 +1,7 @@
 //! What every rank but 0 does: it starts the children that rank 0 asks for, and relays what they say.
 //!
-//! It starts nothing but weir's own servers and generators (`permit`), and as many at a time as there may be.
+//! It starts nothing but weir's own servers and generators, and peers that its own command names (`permit`), and as many at a
+//! time as there may be.
 //! When rank 0 is gone, or says that it is over, all of them are ended.
 //!
 //! Of generators, which all do the same, it speaks for those below it in the tree of the ranks as well (`Gathering`). Who hears
@@ -24,6 +25,7 @@ use super::meet::{Met, meet};
 use super::message::{Agreed, Latencies, Order, Said, Task, read, write};
 use super::meter::Meter;
 use super::own::{Own, Place, heard_at_root, index};
+pub use super::permit::Peers;
 use super::permit::may_start;
 use super::reports::{Generator, Reports};
 use crate::child::{
@@ -61,11 +63,11 @@ impl Drop for Running {
     }
 }
 
-/// Serves rank 0 until it says that it is over. `program` is weir itself.
+/// Serves rank 0 until it says that it is over. `program` is weir itself; `peers` may be started, too.
 ///
 /// # Errors
 /// Why it came to nothing, or ended before.
-pub fn serve(ranks: &dyn Ranks, program: PathBuf) -> Result<(), String> {
+pub fn serve(ranks: &dyn Ranks, program: PathBuf, peers: Peers) -> Result<(), String> {
     let Met { agreed, own, .. } = meet(ranks, None)?;
     let (sender, events) = sync_channel(EVENTS_WAITING);
     let news = sender.clone();
@@ -76,6 +78,7 @@ pub fn serve(ranks: &dyn Ranks, program: PathBuf) -> Result<(), String> {
     let mut agent = Agent {
         ranks,
         program,
+        peers,
         agreed,
         own,
         children: HashMap::new(),
@@ -103,6 +106,7 @@ enum Heard {
 struct Agent<'a> {
     ranks: &'a dyn Ranks,
     program: PathBuf,
+    peers: Peers,
     agreed: Agreed,
     own: Own,
     children: HashMap<u32, Running>,
@@ -597,7 +601,8 @@ impl Agent<'_> {
     }
 
     fn start(&mut self, child: u32, words: &[String]) -> Result<(), String> {
-        may_start(words, self.ranks.rank() == self.agreed.server, self.agreed.address)?;
+        let serves = self.ranks.rank() == self.agreed.server;
+        may_start(words, serves, self.agreed.address, &self.peers)?;
         if self.children.len() == MOST_CHILDREN {
             return Err(format!("{MOST_CHILDREN} children run here already"));
         }

@@ -19,7 +19,7 @@ use weir_load::ranks::clocks::{Offset, compare};
 use weir_load::ranks::{LATE, Lost, Ranks, receive, tree};
 
 use super::gathering::{Gathering, Readings, below};
-use super::meet::{Asked, Met, meet};
+use super::meet::{Asked, Met, Room, meet};
 use super::message::{Agreed, Order, Said, Task, read, write};
 use super::meter::{Meter, Reading};
 use super::own::{Own, heard_at_root};
@@ -53,6 +53,7 @@ pub struct Fleet {
     hosts: Hosts,
     /// Whether all are known to have the clock of the server.
     have_one_clock: bool,
+    room: Room,
     agreed: Agreed,
     own: Own,
     /// CPU time of the last generator of rank 0, in ns, and how many took part.
@@ -165,7 +166,7 @@ impl Fleet {
         interrupt: &Interrupt,
     ) -> Result<Self, String> {
         let Met { agreed, own, hosts } = meet(ranks.as_ref(), Some(asked))?;
-        let (hosts, have_one_clock) = hosts.ok_or("only rank 0 has a fleet")?;
+        let (hosts, have_one_clock, room) = hosts.ok_or("only rank 0 has a fleet")?;
         let server = agreed.server;
         let (orders, work) = channel();
         let state = Mutex::default();
@@ -189,6 +190,7 @@ impl Fleet {
         Ok(Self {
             hosts,
             have_one_clock,
+            room,
             agreed,
             own,
             last_part: Default::default(),
@@ -203,6 +205,11 @@ impl Fleet {
     /// Where everything runs.
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
+    }
+
+    /// How many connections there may be.
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// The server's address.
@@ -253,7 +260,8 @@ impl Fleet {
         interrupt: &Interrupt,
     ) -> Result<Child, ChildError> {
         if at.rank == 0 {
-            return Child::spawn(name, &command.clone().with_key(Some(self.key())), interrupt);
+            let command = command.clone().with_key(Some(self.key()));
+            return Ok(Child::spawn(name, &command, interrupt)?.at(at.to_string()));
         }
         if interrupt.is_raised() {
             return Err(ChildError::Interrupted);
@@ -268,7 +276,8 @@ impl Fleet {
         let shared = Arc::clone(&self.shared);
         let remote = Elsewhere { rank: at.rank, child, orders, shared, ended };
         remote.order(Order::Start { child, words: command.words().to_vec() });
-        Ok(Child::elsewhere(name, child, events, Box::new(remote), interrupt))
+        let child = Child::elsewhere(name, child, events, Box::new(remote), interrupt);
+        Ok(child.at(at.to_string()))
     }
 
     /// Starts generators at all ranks but rank 0 that take part, as one child, which says what is true of all of them: how far

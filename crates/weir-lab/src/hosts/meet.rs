@@ -71,8 +71,19 @@ pub(super) struct Met {
     pub agreed: Agreed,
     /// What this rank has to itself.
     pub own: Own,
-    /// At rank 0: where everything runs, and whether all have the clock of the server.
-    pub hosts: Option<(Hosts, bool)>,
+    /// At rank 0: where everything runs, whether all have the clock of the server, and how many connections there may be.
+    pub hosts: Option<(Hosts, bool, Room)>,
+}
+
+/// How many connections there may be, where that is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Descriptors of a process at the server's host.
+    pub of_server: Option<u64>,
+    /// The same at that of the clients' hosts where it is fewest.
+    pub of_client: Option<u64>,
+    /// How many connections clients that share them evenly can have, for each has so many ports.
+    pub connections: Option<u64>,
 }
 
 /// Meets the others. `asked` is what rank 0 was asked for; what other ranks pass is ignored.
@@ -132,7 +143,17 @@ fn hello() -> Hello {
         clock_id: clock_id(),
         machine: words.into_iter().flatten().collect::<Vec<_>>().join(", "),
         cores: machine.cores.into_iter().map(|core| core.number).collect(),
+        descriptors: weir_load::tcp::descriptors(),
+        ports: ports(),
     }
+}
+
+/// Ports that the system gives to connections from one address to another.
+fn ports() -> Option<u64> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ends = range.split_whitespace().map(str::parse::<u64>);
+    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    Some(last.checked_sub(first)? + 1)
 }
 
 /// Whether it can go on: there must be a rank that serves, and one that does not.
@@ -367,7 +388,7 @@ fn met(
 ) -> Result<Met, String> {
     let placed = at_root.map(|(hellos, asked)| placed(ranks, &chosen, hellos, asked));
     let placed = placed.transpose()?;
-    let said = placed.as_ref().map(|(_, all)| write(all)).unwrap_or_default();
+    let said = placed.as_ref().map(|(_, all, _)| write(all)).unwrap_or_default();
     let said = ranks.broadcast(0, said, until).map_err(|lost| lost.to_string())?;
     let mut all: Vec<Own> = read(&said)?;
     if all.len() != ranks.count() {
@@ -375,17 +396,17 @@ fn met(
     }
     let have_one_clock = all.iter().all(|own| own.has_server_clock);
     let own = all.swap_remove(ranks.rank());
-    let hosts = placed.map(|(hosts, _)| (hosts, have_one_clock));
+    let hosts = placed.map(|(hosts, _, room)| (hosts, have_one_clock, room));
     Ok(Met { agreed: chosen.agreed, own, hosts })
 }
 
-/// Where everything runs, and what each rank has to itself.
+/// Where everything runs, what each rank has to itself, and how many connections there may be.
 fn placed(
     ranks: &dyn Ranks,
     Chosen { agreed, links }: &Chosen,
     hellos: &[Vec<u8>],
     asked: &Asked,
-) -> Result<(Hosts, Vec<Own>), String> {
+) -> Result<(Hosts, Vec<Own>, Room), String> {
     let hellos: Vec<Hello> = hellos.iter().map(|said| read(said)).collect::<Result<_, _>>()?;
     let ids: Vec<String> = (0..ranks.count())
         .map(|rank| hellos[rank].host_id.clone().unwrap_or_else(|| ranks.host(rank).into()))
@@ -420,9 +441,27 @@ fn placed(
         generators: (0..ranks.count()).filter(|rank| *rank != agreed.server).map(host).collect(),
         address: Some(agreed.address),
     };
+    let room = room(&hosts, &ids, &hellos);
     let clocks: Vec<Option<String>> = hellos.into_iter().map(|hello| hello.clock_id).collect();
     let own = own::of_all(&hosts, &ids, &clocks);
-    Ok((hosts, own))
+    Ok((hosts, own, room))
+}
+
+/// On loopback clients take as many addresses as they need; elsewhere those of one host share its ports.
+fn room(hosts: &Hosts, ids: &[String], hellos: &[Hello]) -> Room {
+    let clients = &hosts.generators;
+    let of_host = |host: &Host| {
+        let is_same = |other: &&Host| {
+            ids[other.rank] == ids[host.rank] && other.link.address == host.link.address
+        };
+        let here = clients.iter().filter(is_same).count() as u64;
+        Some(hellos[host.rank].ports? / here.max(1) * clients.len() as u64)
+    };
+    Room {
+        of_server: hellos[hosts.server.rank].descriptors,
+        of_client: clients.iter().filter_map(|host| hellos[host.rank].descriptors).min(),
+        connections: clients.iter().filter_map(of_host).min().filter(|_| hosts.is_elsewhere()),
+    }
 }
 
 #[cfg(test)]
@@ -446,6 +485,32 @@ mod tests {
         all.sort_by_key(preference);
         let order: Vec<String> = all.iter().map(|link| link.address.unwrap().to_string()).collect();
         assert_eq!(order, ["127.0.0.1", "10.0.1.1", "fd00::1", "10.0.2.1", "10.0.0.1"]);
+    }
+
+    #[test]
+    fn clients_of_one_host_share_its_ports() {
+        let host = |rank, address: &str| Host {
+            rank,
+            link: Link { address: address.parse().ok(), ..Link::default() },
+            ..Host::default()
+        };
+        let hellos = [(9, 100), (7, 100), (5, 60), (8, 100)].map(|(descriptors, ports)| Hello {
+            descriptors: Some(descriptors),
+            ports: Some(ports),
+            ..hello()
+        });
+        let of = |address: &str| {
+            let hosts = Hosts {
+                server: host(1, address),
+                generators: vec![host(0, "10.0.0.2"), host(2, "10.0.0.3"), host(3, "10.0.0.2")],
+                address: address.parse().ok(),
+            };
+            room(&hosts, &["a", "b", "c", "a"].map(String::from), &hellos)
+        };
+        let room = of("10.0.0.1");
+        assert_eq!((room.of_server, room.of_client), (Some(7), Some(5)));
+        assert_eq!(room.connections, Some(150), "two of three have 100 together");
+        assert_eq!(of("127.0.0.1").connections, None, "loopback has many addresses");
     }
 
     #[test]

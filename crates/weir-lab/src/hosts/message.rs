@@ -26,6 +26,10 @@ pub struct Hello {
     pub machine: String,
     /// Cores that it may use.
     pub cores: Vec<usize>,
+    /// How many descriptors a process of its own may have, where that is limited.
+    pub descriptors: Option<u64>,
+    /// How many connections it can have from one address to one other, where that is known: its ports.
+    pub ports: Option<u64>,
 }
 
 /// What was agreed when all had met.

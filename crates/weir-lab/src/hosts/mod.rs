@@ -1,7 +1,8 @@
 //! A comparison over several hosts.
 //!
 //! Rank 0 has the laboratory ([`Fleet`]); every other rank has an [`agent`], which starts the children that rank 0 asks
-//! for, and nothing but weir's own servers and generators, relays their lines both ways, and reads what its host counts.
+//! for, and nothing but weir's own servers and generators and the peers that its own command names, relays their lines both
+//! ways, and reads what its host counts.
 //! A child at another host is a [`Child`](crate::child::Child) like any other, with the same conversation.
 //!
 //! Generators all do the same, and are many: they have one conversation together (`Children`). An order to all of them goes
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use children::Children;
 pub use fleet::Fleet;
-pub use meet::{Asked, call_off};
+pub use meet::{Asked, Room, call_off};
 pub(crate) use message::{Latencies, Task};
 pub use meter::Reading;
 pub(crate) use reports::{Kind, Reports};

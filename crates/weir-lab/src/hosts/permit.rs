@@ -1,7 +1,42 @@
-//! What an agent starts: weir's own servers on the agreed address, and generators against it. Nothing else, whatever it is
-//! told: a rank of a comparison can neither be made to run another program, nor to flood a third party.
+//! What an agent starts: weir's own servers on the agreed address, and generators against it, and in the place of a server a
+//! program that this rank's own command names as a peer. Nothing else, whatever it is told: a rank of a comparison can neither
+//! be made to run a program that it was not started for, nor to flood a third party.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use crate::child::CommandLine;
+use crate::experiment::plan::Peer;
+
+/// Programs that a rank may start in the place of a server: those that its own command names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Peers {
+    commands: Vec<String>,
+    folder: Option<PathBuf>,
+}
+
+impl Peers {
+    /// Those of such texts (`NAME=COMMAND`), and the programs of a folder. What is no such text names none.
+    pub fn of(texts: &[String], folder: Option<&Path>) -> Self {
+        let command = |text: &String| Some(Peer::parse(text, "").ok()?.1.command.to_string());
+        let commands = texts.iter().filter_map(command).collect();
+        Self { commands, folder: folder.map(Path::to_path_buf) }
+    }
+
+    fn may_start(&self, command: &str) -> Result<(), String> {
+        let is_in_folder =
+            |command: CommandLine| command.program().parent() == self.folder.as_deref();
+        let is_of_folder =
+            self.folder.is_some() && CommandLine::parse(command).is_ok_and(is_in_folder);
+        match is_of_folder || self.commands.iter().any(|own| own == command) {
+            true => Ok(()),
+            false => Err(format!(
+                "the command of this rank does not name {command}, and a rank starts no other program than its own command \
+                 names: have mpirun start all ranks with the same --peer, --peers or --plan"
+            )),
+        }
+    }
+}
 
 /// Options of a server: those that are flags, and those with a value. None of them names a file or a program.
 const SERVER_FLAGS: &[&str] = &[
@@ -42,25 +77,41 @@ const SERVER_OPTIONS: &[&str] = &[
     "--runs-together",
     "--silent",
     "--size",
+    "--sndbuf",
     "--stalled",
     "--work",
 ];
 
 /// The same of a generator.
-const GENERATOR_FLAGS: &[&str] =
-    &["--json", "--reply", "--tell-phases", "--together", "--wait-for-start"];
+const GENERATOR_FLAGS: &[&str] = &[
+    "--end-with-input",
+    "--gives-way",
+    "--json",
+    "--memory",
+    "--refusals-expected",
+    "--reply",
+    "--tell-phases",
+    "--together",
+    "--wait-for-start",
+];
 const GENERATOR_OPTIONS: &[&str] = &[
     "--answer-timeout",
     "--arrivals",
     "--block-interval",
     "--blocks",
     "--clocks",
+    "--conduct",
     "--connect-timeout",
     "--control",
     "--cpu",
+    "--drain",
     "--engine",
+    "--every",
+    "--first-source",
     "--generators",
+    "--head",
     "--max-time",
+    "--messages-per-s",
     "--outstanding",
     "--pps",
     "--reply-size",
@@ -82,16 +133,29 @@ const GENERATOR_OPTIONS: &[&str] = &[
     "-x",
 ];
 
-/// Whether these words may be started at a host that serves, or that generates.
+/// Whether these words may be started at a host that serves, or that generates, by a rank whose command names these peers.
 ///
 /// # Errors
 /// Why not.
-pub fn may_start(words: &[String], serves: bool, address: IpAddr) -> Result<(), String> {
+pub fn may_start(
+    words: &[String],
+    serves: bool,
+    address: IpAddr,
+    peers: &Peers,
+) -> Result<(), String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match (serves, words.as_slice()) {
         (true, ["serve", "udp" | "tcp", options @ ..]) => {
             within(options, SERVER_FLAGS, SERVER_OPTIONS, |name, value| match name {
                 "--bind" | "--control" => is_at(value, address),
+                _ => Ok(()),
+            })
+        }
+        (true, ["serve", "peer" | "tcp-peer", options @ ..]) => {
+            let with_value = [SERVER_OPTIONS, &["--command"]].concat();
+            within(options, SERVER_FLAGS, &with_value, |name, value| match name {
+                "--bind" | "--control" => is_at(value, address),
+                "--command" => peers.may_start(value),
                 _ => Ok(()),
             })
         }
@@ -150,8 +214,9 @@ mod tests {
     use super::*;
 
     fn may(words: &str, serves: bool) -> Result<(), String> {
-        let words: Vec<String> = words.split_whitespace().map(String::from).collect();
-        may_start(&words, serves, "192.0.2.1".parse().unwrap())
+        let words = CommandLine::parse(&format!("weir {words}")).unwrap().words().to_vec();
+        let peers = Peers::of(&["go=go/net  {port}".into()], Some(Path::new("peers/bin")));
+        may_start(&words, serves, "192.0.2.1".parse().unwrap(), &peers)
     }
 
     #[test]
@@ -165,6 +230,8 @@ mod tests {
             ("flood 192.0.2.1 -p 7,8 --control 192.0.2.1:9 -l 64 --wait-for-start --json", false),
             ("flood 192.0.2.1 --control 192.0.2.1:9 --clocks 70:5", false),
             ("load tcp 192.0.2.1 -p 7 -c 3 --tell-phases", false),
+            ("serve peer --command \"go/net '{port}'\" --bind 192.0.2.1:0 --size 9", true),
+            ("serve tcp-peer --command 'peers/bin/libuv {ip} {port}' --buffer 64", true),
         ] {
             assert_eq!(may(words, serves), Ok(()), "{words}");
         }
@@ -190,7 +257,11 @@ mod tests {
             ),
             ("serve tcp --active --metrics=0.0.0.0:9", true, "is no value of --active"),
             ("serve tcp --active -J", true, "-J is no value of --active"),
-            ("serve peer --command x", true, "starts no `weir serve`"),
+            ("serve peer --command x", true, "does not name x"),
+            ("serve tcp-peer --command peers/bin/../x", true, "does not name peers/bin/../x"),
+            ("serve peer --command \"go/net 9 '{port}'\"", true, "does not name go/net 9"),
+            ("serve peer --command \"go/net '{port}'\"", false, "this rank generates"),
+            ("serve tcp --command x", true, "--command is no option"),
             ("serve udp --design epoll", false, "this rank generates"),
             ("flood 192.0.2.1 -p 7", true, "this rank serves"),
             ("iops", false, "starts no `weir iops`"),

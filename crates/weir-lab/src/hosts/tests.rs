@@ -9,6 +9,7 @@ use weir_load::ranks::clocks::{Between, Offset};
 use weir_load::ranks::memory::{self, InMemory};
 use weir_load::ranks::tree;
 
+use super::agent::Peers;
 use super::own::part;
 use super::*;
 use crate::child::script::Script;
@@ -38,7 +39,7 @@ impl Run {
             .drain(1..)
             .map(|rank| {
                 let program = script.path().to_path_buf();
-                thread::spawn(move || agent::serve(&rank, program))
+                thread::spawn(move || agent::serve(&rank, program, Peers::default()))
             })
             .collect();
         let root = Arc::new(all.remove(0));
@@ -360,7 +361,7 @@ fn too_few_ranks_or_none_that_serves_is_said_to_all() {
 
     let mut all = memory::ranks(["a", "b"]);
     let other = all.remove(1);
-    let other = thread::spawn(move || agent::serve(&other, "weir".into()));
+    let other = thread::spawn(move || agent::serve(&other, "weir".into(), Peers::default()));
     let asked = Asked { server: 2, threads: 1, ..Asked::default() };
     let error = Fleet::meet(Arc::new(all.remove(0)), &asked, &interrupt).err().unwrap();
     assert!(error.contains("rank 2 cannot serve: there are 2"), "{error}");
@@ -371,7 +372,7 @@ fn too_few_ranks_or_none_that_serves_is_said_to_all() {
 fn an_address_that_is_not_the_hosts_is_refused() {
     let mut all = memory::ranks(["a", "b"]);
     let other = all.remove(1);
-    let other = thread::spawn(move || agent::serve(&other, "weir".into()));
+    let other = thread::spawn(move || agent::serve(&other, "weir".into(), Peers::default()));
     let asked =
         Asked { server: 1, threads: 1, address: "192.0.2.77".parse().ok(), ..Asked::default() };
     let error = Fleet::meet(Arc::new(all.remove(0)), &asked, &Interrupt::new()).err().unwrap();
@@ -383,7 +384,7 @@ fn an_address_that_is_not_the_hosts_is_refused() {
 fn ranks_that_are_called_off_end() {
     let mut all = memory::ranks(["a", "b"]);
     let other = all.remove(1);
-    let other = thread::spawn(move || agent::serve(&other, "weir".into()));
+    let other = thread::spawn(move || agent::serve(&other, "weir".into(), Peers::default()));
     call_off(&all[0], "nothing was asked for");
     assert_eq!(other.join().unwrap().unwrap_err(), "nothing was asked for");
 }

@@ -17,11 +17,11 @@ pub const LIST: &str = "tcp-rows";
 /// What is behind a program's name where `peers/build` says why it is not there.
 const WHY_NOT: &str = ".why-not";
 
-/// A row for each line of the folder's list; those whose program is not there say so.
+/// A row for each line of the folder's list; those whose program is not there say so. Where it `needs_one`, any must be.
 ///
 /// # Errors
-/// If the folder has no list, none of its programs is there, or the list is wrong: with what to do.
-pub fn of_folder(folder: &Path, taken: &[Row]) -> Result<Vec<Row>, String> {
+/// If the folder has no list, none of its programs is there that must be, or the list is wrong: with what to do.
+pub fn of_folder(folder: &Path, taken: &[Row], needs_one: bool) -> Result<Vec<Row>, String> {
     let list = folder.join(LIST);
     let text = fs::read_to_string(&list).map_err(|error| {
         format!(
@@ -43,7 +43,7 @@ pub fn of_folder(folder: &Path, taken: &[Row]) -> Result<Vec<Row>, String> {
     for (row, [_, program, _]) in rows.iter_mut().zip(&lines) {
         row.unavailable = missing(folder, program);
     }
-    match rows.iter().any(|row| row.unavailable.is_none()) {
+    match !needs_one || rows.iter().any(|row| row.unavailable.is_none()) {
         true => Ok(rows),
         false => Err(format!(
             "none of the peers that {} names is built: run peers/build, which says of each what it needs",
@@ -109,7 +109,7 @@ mod tests {
         let program = format!("first{EXE_SUFFIX}");
         let why = ("second.why-not", "there is no go here\n");
         let folder = Folder::new("rows of peers", &[(LIST, list), (&program, ""), why]);
-        let rows = of_folder(&folder.0, &[]).unwrap();
+        let rows = of_folder(&folder.0, &[], true).unwrap();
         let titles: Vec<String> = rows.iter().map(rows::title).collect();
         assert_eq!(titles, ["one (peer)", "two (peer)", "three (peer)"]);
         let command = &rows[0].peer.as_ref().unwrap().command;
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(missing[..2], [None, Some("not built: there is no go here")]);
         assert!(missing[2].is_some_and(|why| why.contains("makes third")), "{missing:?}");
         // As with those that are named one by one.
-        let error = of_folder(&folder.0, &rows[..1]).unwrap_err();
+        let error = of_folder(&folder.0, &rows[..1], true).unwrap_err();
         assert!(error.contains("different names"), "{error}");
     }
 
@@ -132,10 +132,10 @@ mod tests {
             ("wrong line", &[(LIST, "# what\none first")], "line 2 is not NAME PROGRAM FORM"),
         ] {
             let folder = Folder::new(test, files);
-            let error = of_folder(&folder.0, &[]).unwrap_err();
+            let error = of_folder(&folder.0, &[], true).unwrap_err();
             assert!(error.contains(said) && error.contains(LIST), "{error}");
         }
-        let error = of_folder(Path::new("/nowhere/at all"), &[]).unwrap_err();
+        let error = of_folder(Path::new("/nowhere/at all"), &[], true).unwrap_err();
         assert!(error.contains("/nowhere/at all") && error.contains("peers/build"), "{error}");
     }
 

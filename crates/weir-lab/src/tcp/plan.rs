@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::mix::Mix;
 use crate::experiment::plan::budget;
 use crate::experiment::plan::{Depth, Row};
+use crate::hosts::Hosts;
 use crate::stats::bootstrap;
 
 /// What a connection does.
@@ -107,6 +108,19 @@ impl Load {
     /// How many clients of so many take part, each with a connection of every block at least.
     pub(crate) fn parts_of(&self, clients: usize) -> usize {
         clients.min(self.connections_per_block() as usize)
+    }
+
+    /// The same hosts, with those clients that take part: of a mix the first has the connections that count, and the last those
+    /// beside them.
+    pub(crate) fn hosts_of(&self, hosts: &Hosts) -> Hosts {
+        let Some(mix) = &self.mix else {
+            return hosts.of_generators(self.parts_of(hosts.generators.len()));
+        };
+        let mut taking_part = hosts.of_generators(1);
+        if mix.others.is_some() && hosts.generators.len() > 1 {
+            taking_part.generators.extend(hosts.generators.last().cloned());
+        }
+        taking_part
     }
 
     /// Its connections, with those beside them.

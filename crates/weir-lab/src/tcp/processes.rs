@@ -26,6 +26,7 @@ use weir_load::tcp::{EngineUsed, Window as LoadWindow};
 use super::bench::{Checked, Idle, Made, Run};
 use super::loaded::{Followed, Loaded};
 use super::plan::{Load, Pattern};
+use super::policy::Policy;
 use super::results::Tcp;
 use super::rows::{of_server, text_of_design};
 use super::together;
@@ -124,12 +125,13 @@ impl Processes {
     /// Starts a client: of several the one at that host.
     fn spawn_client(
         &self,
+        name: &'static str,
         host: Option<&Host>,
         command: &CommandLine,
     ) -> Result<Child, ChildError> {
         match self.site.fleet().zip(host) {
-            Some((fleet, host)) => self.runner.spawn_at(fleet, host, CLIENT, command),
-            None => self.runner.spawn(CLIENT, command),
+            Some((fleet, host)) => self.runner.spawn_at(fleet, host, name, command),
+            None => self.runner.spawn(name, command),
         }
     }
 
@@ -158,8 +160,10 @@ impl Processes {
                 .arguments(limits)
                 .arguments(["--interval", "0"]),
             Some(peer) => {
-                let of_peer = peer.command.clone().with(BUFFER, buffer_bytes);
-                command.arguments(["tcp-peer".to_owned(), "--command".into(), of_peer.to_string()])
+                let of_peer = peer.command.to_string();
+                command
+                    .arguments(["tcp-peer".to_owned(), "--command".into(), of_peer])
+                    .option("--buffer", peer.command.mentions(BUFFER).then_some(buffer_bytes))
             }
         };
         let any_port = SocketAddr::new(self.site.server(), 0);
@@ -171,14 +175,19 @@ impl Processes {
             .arguments(["--end-with-input", "--json"])
     }
 
-    /// The command of a client.
+    /// The command of a client, of several that of the first.
     fn client(&self, target: impl Into<Target>) -> CommandLine {
-        self.client_with(target, self.wait(ANSWER))
+        self.client_with(self.clients().first(), target, self.wait(ANSWER))
     }
 
-    /// The same that waits so long for an answer.
-    fn client_with(&self, target: impl Into<Target>, answer: String) -> CommandLine {
-        let cores = &self.client_cores;
+    /// The same of one at this host that waits so long for an answer.
+    fn client_with(
+        &self,
+        host: Option<&Host>,
+        target: impl Into<Target>,
+        answer: String,
+    ) -> CommandLine {
+        let cores = host.map_or(&self.client_cores, |host| &host.cores);
         let command = self.client_at(target.into()).on_cores(cores);
         let threads = Some(cores.len()).filter(|cores| *cores > 1);
         self.with_times(command.option("--threads", threads), answer)
@@ -214,7 +223,7 @@ impl Processes {
         let is_limited = !of_server(row).is_empty() && (has_many || self.site.link().is_some());
         let outstanding = if is_limited { CHECK_OUTSTANDING / 2 } else { CHECK_OUTSTANDING };
         self.client(target)
-            .option("-c", Some(CHECK_CONNECTIONS))
+            .option("-c", Some(self.connections_of_check(row)))
             .option("--sources", is_limited.then_some(CHECK_CONNECTIONS))
             .option(
                 "--first-source",
@@ -224,6 +233,13 @@ impl Processes {
             .option("-o", Some(outstanding))
             .option("-x", Some(CHECK_MESSAGES))
             .option("-t", Some(format!("{}s", CHECK_TIME.as_secs())))
+    }
+
+    /// Connections of a check: a client at another host has one address, of which there may be a limit.
+    fn connections_of_check(&self, row: &Row) -> u32 {
+        let is_elsewhere = self.site.fleet().is_some_and(|fleet| fleet.hosts().is_elsewhere());
+        let limit = Policy::of(row).per_address.filter(|_| is_elsewhere);
+        limit.map_or(CHECK_CONNECTIONS, |limit| limit.min(CHECK_CONNECTIONS))
     }
 
     /// How long a client may wait for what has so long on any machine, as its command spells it.
@@ -274,7 +290,9 @@ impl Processes {
         lasts: Duration,
         asks: Asks,
     ) -> Result<Followed, ChildError> {
-        let mut client = self.spawn_client(self.clients().first(), command)?;
+        let host = self.clients().first();
+        let clocks = self.site.fleet().map(|fleet| fleet.clocks()).transpose()?;
+        let mut client = self.spawn_client(CLIENT, host, command)?;
         let deadline = self.deadline(lasts);
         let mut ended_ns = None;
         let document = loop {
@@ -289,7 +307,12 @@ impl Processes {
         };
         client.finish(self.runner.within(END_WITHIN))?;
         let mut followed = Followed::read(document)?;
-        followed.ended_ns = ended_ns;
+        // By the clock of the server, which is held against it.
+        let by_server = |ns| match &clocks {
+            Some(clocks) => clocks.of_server().there(clocks.of_first().here(ns)),
+            None => ns,
+        };
+        followed.ended_ns = ended_ns.map(by_server);
         Ok(followed)
     }
 
@@ -352,22 +375,19 @@ impl Processes {
     fn try_run_together(&self, fleet: &Fleet, run: &Run) -> Result<Made, ChildError> {
         fleet.begin_meters();
         let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
-        let (mut server, target, line) = self.start(&command.arguments(self.runner.logging()))?;
+        let logging = self.runner.logging().into_iter().filter(|_| run.row.peer.is_none());
+        let (mut server, target, line) = self.start(&command.arguments(logging))?;
         let (loaded, uncertainty_ns) = match self.load_together(fleet, target, run, &mut server) {
             Ok(loaded) => loaded,
             Err(error) => return Err(server.or_blame(error)),
         };
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
-        let hosts = fleet.hosts();
-        let hosts = hosts.of_generators(run.load.parts_of(hosts.generators.len()));
         let Reading { others, .. } = fleet.read_meters(report.cpu_ns.unwrap_or(0))?;
-        let own = [
-            ("clients".to_owned(), hosts.generators_in_words()),
-            ("links".to_owned(), hosts.links_in_words()),
-            ("clocks-known-within-ns".to_owned(), uncertainty_ns.to_string()),
-        ];
-        for (name, value) in line.ready.settings.into_iter().chain(own) {
+        let known = ("clocks-known-within-ns".to_owned(), uncertainty_ns.to_string());
+        for (name, value) in
+            line.ready.settings.into_iter().chain(places(fleet, run.load)).chain([known])
+        {
             report.settings.entry(name).or_insert(value);
         }
         let Loaded { report: load, invalid, .. } = loaded;
@@ -377,11 +397,11 @@ impl Processes {
     }
 
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
-        if let Some(fleet) = self.site.fleet() {
-            return self.try_run_together(fleet, run);
-        }
         if let Some(mix) = &run.load.mix {
             return self.try_mix(run, mix);
+        }
+        if let Some(fleet) = self.site.fleet() {
+            return self.try_run_together(fleet, run);
         }
         let mut meter = LoadMeter::start();
         let logging = self.runner.logging();
@@ -443,14 +463,15 @@ impl Processes {
         let Loaded { report: load, invalid, .. } = checked;
         let wrong = |message: String| Err(failed(message));
         let of = &load.counts;
-        let messages = u64::from(CHECK_CONNECTIONS) * CHECK_MESSAGES;
+        let connections = self.connections_of_check(row);
+        let messages = u64::from(connections) * CHECK_MESSAGES;
         if let Some(reason) = invalid {
             return wrong(reason);
         }
-        if of.messages_over != messages || of.finished != u64::from(CHECK_CONNECTIONS) {
+        if of.messages_over != messages || of.finished != u64::from(connections) {
             let cause = load.worst_cause().map(|cause| format!(": {cause}")).unwrap_or_default();
             return wrong(format!(
-                "of {messages} messages {} came back, and of {CHECK_CONNECTIONS} connections {} ended \
+                "of {messages} messages {} came back, and of {connections} connections {} ended \
                  in order{cause}",
                 of.messages_over, of.finished
             ));
@@ -470,7 +491,7 @@ impl Processes {
             idly.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
         let sleeps_per_ns = per_ns(window.voluntary_switches);
         Ok(Checked {
-            connections: CHECK_CONNECTIONS.into(),
+            connections: connections.into(),
             messages,
             message_bytes: CHECK_BYTES,
             client_engine: load.engine.as_ref().map(ToString::to_string),
@@ -482,6 +503,15 @@ impl Processes {
             },
         })
     }
+}
+
+/// Where the clients of a run are, and over which links they come, as settings.
+fn places(fleet: &Fleet, load: &Load) -> [(String, String); 2] {
+    let hosts = load.hosts_of(fleet.hosts());
+    [
+        ("clients".to_owned(), hosts.generators_in_words()),
+        ("links".to_owned(), hosts.links_in_words()),
+    ]
 }
 
 /// What a client is told of a load, of which it has so many connections of each block, and so many bytes per second.
@@ -694,8 +724,8 @@ mod tests {
         let unquoted = processes().server(&row, 64, 16_384).to_string().replace(r"'\''", "");
         assert_eq!(
             unquoted,
-            "weir serve tcp-peer --command 'bin/go {ip} {port} 16384' --bind 127.0.0.1:0 --cpu 0 \
-             --end-with-input --json"
+            "weir serve tcp-peer --command 'bin/go {ip} {port} {buffer}' --buffer 16384 --bind 127.0.0.1:0 \
+             --cpu 0 --end-with-input --json"
         );
     }
 

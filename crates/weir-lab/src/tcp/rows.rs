@@ -161,7 +161,7 @@ pub fn title(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::permit::may_start;
+    use crate::hosts::permit::{Peers, may_start};
 
     #[test]
     fn every_design_of_the_table_is_a_row_and_every_row_is_understood() {
@@ -191,7 +191,10 @@ mod tests {
             let option =
                 [Some(format!("--{name}")), (written != Written::Flag).then(|| "1".into())];
             let words: Vec<_> = words.into_iter().chain(option.into_iter().flatten()).collect();
-            assert_eq!(may_start(&words, true, "192.0.2.1".parse().unwrap()), Ok(()));
+            assert_eq!(
+                may_start(&words, true, "192.0.2.1".parse().unwrap(), &Peers::default()),
+                Ok(())
+            );
         }
     }
 

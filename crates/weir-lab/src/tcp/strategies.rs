@@ -6,7 +6,9 @@ use serde::Serialize;
 use super::mix::{Mix, MixName, Others};
 use super::plan::{Load, Pattern};
 use super::policy::Policy;
+use super::results::Results;
 use super::rows::{self, of_server};
+use crate::experiment::cell::Skipped;
 use crate::experiment::plan::{Depth, Row};
 
 /// What a server is made for, told by its row's options.
@@ -62,6 +64,7 @@ const OF_EACH_SOURCE: u32 = 4;
 /// The limit on connections of one address, of all connections, and on the bytes a second of one, and the time in which
 /// a new one must send something, as the rows below spell them.
 const PER_ADDRESS: &str = "--per-address 16";
+const OF_AN_ADDRESS: u32 = 16;
 const IN_ALL: &str = "--connections-max 256";
 const RATE: &str = "--max-rate 1m";
 const SILENT: &str = "--silent 500ms";
@@ -151,6 +154,46 @@ fn load(depth: Depth, name: MixName, own: Option<u32>, beside: Option<u32>) -> L
     Load { mix: Some(mix), ..Load::new(pattern, bytes, connections, under_way, Some(BUFFER_BYTES)) }
 }
 
+/// Adapts mixes to clients at other hosts, each of which has one address. Unless their number was asked for, no more of those
+/// that are held against an attack come from theirs than a row allows ([`PER_ADDRESS`]).
+pub fn over_hosts(loads: &mut [Load], is_number_asked: bool) {
+    for load in loads {
+        let Some(mix) = &mut load.mix else { continue };
+        mix.sources = 1;
+        mix.others.iter_mut().for_each(|others| others.sources = 1);
+        if mix.name.is_attack() && !is_number_asked {
+            load.connections = load.connections.min(OF_AN_ADDRESS);
+        }
+    }
+}
+
+/// Leaves out, under each mix, rows that would refuse those whose figures count since they have one address, or share it with
+/// the others where there is one host of clients. Gives what that makes of the comparison, to be said before anything runs.
+pub fn heed_addresses(results: &mut Results, clients: usize) -> Vec<String> {
+    let mut said = vec![];
+    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
+        let Some(mix) = load.mix else { continue };
+        for (row, cell) in results.rows.iter().zip(cells) {
+            let limit = Policy::of(row).per_address.filter(|_| takes_part(&mix, row));
+            let why = match limit {
+                Some(_) if clients < 2 && mix.others.is_some() => {
+                    "those whose figures count and the others come from one host, and so from one address: start one more \
+                     generator, such as mpirun -n 3"
+                        .to_owned()
+                }
+                Some(limit) if load.connections > limit => format!(
+                    "those whose figures count come from one address, of which the row admits {limit} connections: -c {limit}"
+                ),
+                _ => continue,
+            };
+            said.push(format!("left out: {}: {}: {why}", mix.name.name(), rows::title(row)));
+            cell.skipped = Some(Skipped::Unavailable(why));
+        }
+    }
+    results.warnings.extend(said.iter().cloned());
+    said
+}
+
 /// Bytes received at a time where a row says nothing else: the originals' buffer.
 const BUFFER_BYTES: u32 = 4096;
 
@@ -190,6 +233,29 @@ mod tests {
         assert_eq!(taking(MixName::Flood).len(), 3, "{:?}", taking(MixName::Flood));
         assert!(taking(MixName::Silent).contains(&format!("epoll {IN_ALL}")));
         assert!(!taking(MixName::Stuck).contains(&format!("epoll {SILENT}")));
+    }
+
+    #[test]
+    fn who_shares_an_address_is_not_refused_for_it() {
+        let mut loads = loads(Depth::Quick, &[MixName::Silent, MixName::Busy], None, None);
+        over_hosts(&mut loads, false);
+        assert_eq!(
+            (loads[0].connections, loads[1].connections),
+            (8, 16),
+            "the attack is the second"
+        );
+        let of = |clients: usize, connections: u32| {
+            loads[1].connections = connections;
+            let rows = rows(Depth::Quick).unwrap();
+            let mut results =
+                Results::new(vec![], crate::machine::Machine::default(), rows, loads.clone());
+            heed_addresses(&mut results, clients)
+        };
+        let mut of = of;
+        assert!(of(2, 16).is_empty());
+        let (shared, many) = (of(1, 16), of(2, 17));
+        assert!(shared.len() == 1 && shared[0].contains("mpirun -n 3"), "{shared:?}");
+        assert!(many.len() == 1 && many[0].ends_with("-c 16"), "{many:?}");
     }
 
     #[test]

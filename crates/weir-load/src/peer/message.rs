@@ -16,6 +16,8 @@ pub mod setting {
     pub const WORK: &str = "work";
     /// Bytes of an answer at most, as asked for.
     pub const REPLY_BYTES: &str = "reply-bytes";
+    /// How many runs it can count at a time, as asked for.
+    pub const RUNS_TOGETHER: &str = "runs-together";
     /// Name and version of what receives.
     pub const LIBRARY: &str = "library";
 }
@@ -64,6 +66,10 @@ pub struct Serve {
     /// Whether answers in a row to one sender may leave as one (UDP_SEGMENT), if it can do so.
     #[serde(default)]
     pub send_offload: bool,
+    /// So many generators flood it together, each with a run of its own ([`Begin::beside`]); none: one at a time. Whoever can
+    /// repeats the number in its settings ([`setting::RUNS_TOGETHER`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_together: Option<usize>,
 }
 
 impl Serve {
@@ -106,6 +112,10 @@ pub struct Begin {
     pub verify_every: u32,
     /// The latency of every so-many-th is to be taken.
     pub latency_every: u32,
+    /// Whether the run is one with those that are open, of another generator: all start, are counted and end together, and its
+    /// flows are numbered on behind theirs in the account.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beside: bool,
 }
 
 impl From<&AuditSettings> for Begin {
@@ -117,6 +127,7 @@ impl From<&AuditSettings> for Begin {
             flows: settings.flows,
             verify_every: settings.verify_every,
             latency_every: settings.latency_every,
+            beside: false,
         }
     }
 }
@@ -126,7 +137,7 @@ impl From<&Begin> for AuditSettings {
         Self {
             run: begin.run,
             warm_up_run: begin.warm_up_run,
-            // A peer is reached on loopback only, and need not know who sends.
+            // A peer need not know who sends.
             source: None,
             size_bytes: begin.size_bytes,
             flows: begin.flows,

@@ -43,6 +43,11 @@
 //! the socket that it came in on, and says `"reply-bytes":"64"` in its settings. The generator verifies each answer, so
 //! nothing more has to be shown then.
 //!
+//! Where "serve" has `"runs_together":3`, there are three generators with a run each, as in a comparison over hosts, and a
+//! program that can tell them apart says `"runs-together":"3"` in its settings. "begin" comes three times, the second and third
+//! time with `"beside":true`. Then all is as with one: one "start" for all, `received` counts the datagrams of all of them, and
+//! in `sent_per_flow` and in the proof flows are numbered on: those of the second run follow those of the first.
+//!
 //! Settings, as texts: "receive-offload" must be "true" if it was asked for, "work" must repeat
 //! the work asked for, or the row is left out as one that cannot do this. Well known besides:
 //! "receive-buffer-bytes" (SO_RCVBUF as obtained), and "library", name and version of what

@@ -15,10 +15,11 @@ use crate::{
     audit::{Audit, AuditReport, Auditor},
     clock::now_ns,
     lock::lock,
+    proof::Sieve,
 };
 
-/// The longest ask in bytes: that which ends a run names a count for each of 1024 flows.
-const ASK_BYTES_MAX: u64 = 64 * 1024;
+/// The longest ask in bytes: that which ends runs names a count for each of 1024 flows of each of 64.
+const ASK_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a talk ended otherwise than by the end of the input.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +103,8 @@ pub struct Talk<I, O> {
     output: O,
     audit: Arc<Audit>,
     tallies: Tallies,
-    run: Option<u32>,
+    /// Those that are open, in the order in which they began, each with its number of flows.
+    runs: Vec<(u32, usize)>,
     entries_before: u64,
     datagrams_before: u64,
 }
@@ -120,7 +122,7 @@ impl<I: BufRead, O: Write> Talk<I, O> {
                     output,
                     audit: Audit::new(),
                     tallies: Tallies::default(),
-                    run: None,
+                    runs: vec![],
                     entries_before: 0,
                     datagrams_before: 0,
                 };
@@ -167,36 +169,52 @@ impl<I: BufRead, O: Write> Talk<I, O> {
                 Ask::Serve(_) => return Err(TalkError::Ask("\"serve\" a second time".into())),
                 Ask::Begin(begin) => match self.audit.begin((&begin).into()) {
                     Ok(()) => {
-                        self.run = Some(begin.run);
+                        if !begin.beside {
+                            self.runs.clear();
+                        }
+                        self.runs.push((begin.run, begin.flows));
                         self.since_now();
                         self.say(&Done { ok: true })?;
                     }
                     Err(reason) => self.fail(&reason, false)?,
                 },
                 Ask::Start => {
-                    self.audit.start(self.run.unwrap_or(0));
+                    self.runs.iter().for_each(|(run, _)| self.audit.start(*run));
                     self.since_now();
                     self.say(&Done { ok: true })?;
                 }
                 Ask::Count => {
-                    let received = self.run.map_or(0, |run| self.audit.received(run));
+                    let received = self.runs.iter().map(|(run, _)| self.audit.received(*run)).sum();
                     let handled = self.tallies.sum(|tally| &tally.datagrams);
                     self.say(&Count { received, handled })?;
                 }
-                Ask::End { sent_per_flow } => {
-                    let run = self.run.take();
-                    let report = run.and_then(|run| self.audit.end(run, Some(&sent_per_flow)));
-                    match report {
-                        Some(report) => {
-                            let account = self.account(&report)?;
-                            self.say(&account)?;
-                        }
-                        None => self.fail("no run is open", false)?,
+                Ask::End { sent_per_flow } => match self.end_runs(&sent_per_flow) {
+                    Some(report) => {
+                        let account = self.account(&report)?;
+                        self.say(&account)?;
                     }
-                }
+                    None => self.fail("no run is open", false)?,
+                },
             }
         }
         Ok(())
+    }
+
+    /// Ends all runs; gives what came of all. The flows of each are numbered on behind those of the runs before it.
+    fn end_runs(&mut self, sent_per_flow: &[u64]) -> Option<AuditReport> {
+        let mut all: Option<AuditReport> = None;
+        let (mut first, mut proof) = (0, Sieve::default());
+        for (run, flows) in std::mem::take(&mut self.runs) {
+            let sent = sent_per_flow.get(first..first + flows);
+            let report = self.audit.end(run, sent)?;
+            proof.add(&Sieve::of_flows_from(report.proof.clone(), first as u16));
+            match &mut all {
+                Some(all) => all.merge(report),
+                none => *none = Some(report),
+            }
+            first += flows;
+        }
+        Some(AuditReport { proof: proof.shown(), ..all? })
     }
 
     fn since_now(&mut self) {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    proof::{Secret, Shown},
+    proof::{OfRun, Secret, Shown},
     stamp::{Stamp, fill},
 };
 use proptest::prelude::*;
@@ -99,6 +99,50 @@ fn a_run_is_accounted_for_apart_from_its_warm_up() {
     assert_eq!(account["counters"]["datagrams"], 3, "since the start, strangers included");
     assert_eq!(account["counters"]["kernel_entries"], 1);
     assert!(said[5]["error"]["message"].as_str().unwrap().contains("no run"), "{}", said[5]);
+}
+
+/// Several generators have a run each, and the account is of all of them.
+#[test]
+fn runs_that_are_open_together_have_one_account() {
+    let other = Secret::random();
+    let beside =
+        BEGIN.replace("\"run\":7", "\"run\":17").replace("\"warm_up_run\":8", "\"warm_up_run\":18");
+    let beside = beside.replace("}", ",\"beside\":true}");
+    let lines = [
+        SERVE,
+        BEGIN,
+        &beside,
+        r#"{"ask":"start"}"#,
+        r#"{"ask":"count"}"#,
+        r#"{"ask":"end","sent_per_flow":[3,2]}"#,
+    ];
+    let sink: std::cell::RefCell<Option<Sink>> = None.into();
+    let input = Asks(lines.map(String::from).to_vec(), |left| {
+        if let (2, Some(sink)) = (left, sink.borrow_mut().as_mut()) {
+            sink.datagram(&datagram(7, 0));
+            for sequence in 0..2 {
+                let mut bytes = [0; 64];
+                fill(&mut bytes);
+                let (proof, due_ns) = (other.value(17, 0, sequence), crate::clock::now_ns());
+                Stamp { run: 17, flow: 0, sequence, proof, due_ns }.write(&mut bytes);
+                sink.datagram(&bytes);
+            }
+        }
+    });
+    let mut output = Vec::new();
+    let reader = BufReader::with_capacity(4096, input);
+    let (mut talk, serve) = Talk::open(reader, &mut output).unwrap();
+    *sink.borrow_mut() = Some(talk.sink(&serve));
+    talk.answer().unwrap();
+    drop(talk);
+    let said = answers(&output);
+    assert_eq!(said[3]["received"], 3);
+    let account = &said[4];
+    assert_eq!((&account["received"], &account["lost"]), (&3.into(), &2.into()));
+    let shown: Shown = serde_json::from_value(account["proof"].clone()).unwrap();
+    let runs = [(*SECRET, 7), (other, 17)].map(|(secret, run)| OfRun { secret, run, flows: 1 });
+    let checked = shown.check_all(&runs);
+    assert!(checked.right == 3 && checked.wrong == 0 && checked.fits(3), "{checked:?}");
 }
 
 #[test]

@@ -8,25 +8,14 @@ use weir_load::stamp::STAMP_BYTES;
 
 use super::options::UdpArgs;
 use crate::compare::common::On;
+use crate::compare::hosts::NO_LINK;
 use crate::exit::Failure;
 
 /// Whether everything that was asked for can be had over hosts.
 pub(super) fn check(args: &UdpArgs) -> Result<(), Failure> {
-    let refused = [
-        (
-            args.on == On::Veth,
-            "--on veth makes a link within one machine, and with --mpi server and generators are on hosts of their own: leave \
-             one of the two out",
-        ),
-        (
-            !args.peer.is_empty(),
-            "--peer starts another program, and with --mpi ranks start nothing but weir: compare with it on one machine, \
-             without --mpi",
-        ),
-    ];
-    match refused.into_iter().find(|(is_asked, _)| *is_asked) {
-        Some((_, why)) => Err(Failure::usage(why)),
-        None => Ok(()),
+    match args.on {
+        On::Veth => Err(Failure::usage(NO_LINK)),
+        On::Loopback => Ok(()),
     }
 }
 
@@ -120,15 +109,12 @@ mod tests {
 
     #[test]
     fn what_needs_one_machine_is_refused_with_what_to_do() {
-        for (words, said) in [
-            (&["--mpi", "--on", "veth"][..], "leave one of the two out"),
-            (&["--mpi", "--peer", "x=y"], "on one machine, without --mpi"),
-        ] {
-            let failed = check(&args(words)).expect_err("refused");
-            assert!(failed.message.contains(said), "{words:?}: {}", failed.message);
-            assert_eq!(failed.code, crate::exit::USAGE);
+        let failed = check(&args(&["--mpi", "--on", "veth"])).expect_err("refused");
+        assert!(failed.message.contains("leave --on veth out"), "{}", failed.message);
+        assert_eq!(failed.code, crate::exit::USAGE);
+        for words in [&["--mpi", "--mpi-server", "2"], &["--mpi", "--peer=x=y"][..]] {
+            assert!(check(&args(words)).is_ok(), "{words:?}");
         }
-        assert!(check(&args(&["--mpi", "--mpi-server", "2"])).is_ok());
         for words in [
             &["--mpi-server", "2"][..],
             &["--study", "holgate"],

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir_lab::child::CommandLine;
 use weir_lab::{udp::plan::Work, wire};
-use weir_load::control::{ControlServer, ControlSettings};
+use weir_load::control::ControlServer;
 use weir_load::peer::{Serve, setting};
 use weir_load::quantity::parse_size;
 
@@ -25,6 +25,7 @@ use self::program::Program;
 use self::watch::PeerWatch;
 use super::event::Event;
 use super::{FETCHED_EVERY, LOOK_EVERY, READ_EVERY, REPORT_FETCHED_WITHIN, stop_on_request, text};
+use super::{Most, Permission};
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use crate::shown::TellArgs;
@@ -74,17 +75,21 @@ pub struct ServePeer {
     #[arg(long, hide = true)]
     busy_poll: Option<String>,
 
-    /// As `weir serve udp`, where other machines can reach it.
-    #[arg(long, hide = true)]
-    max_pps: Option<String>,
+    /// As `weir serve udp`: what generators may send, where other machines can reach it.
+    #[arg(long, value_parser = super::parse_most_datagrams)]
+    max_pps: Option<Most>,
 
     /// As `weir serve udp`, where other machines can reach it.
-    #[arg(long, hide = true)]
-    max_bitrate: Option<String>,
+    #[arg(long, value_parser = super::parse_most_bits)]
+    max_bitrate: Option<Most>,
 
     /// As `weir serve udp`, where other machines can reach it.
-    #[arg(long, hide = true)]
-    max_time: Option<String>,
+    #[arg(long, value_parser = super::parse_limit)]
+    max_time: Option<Duration>,
+
+    /// So many generators flood it together, which are taken for one.
+    #[arg(long, hide = true, value_name = "GENERATORS", value_parser = super::parse_together)]
+    runs_together: Option<u16>,
 
     /// Send every datagram back to its source.
     #[arg(long)]
@@ -129,6 +134,16 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
         // Before the program is started: it inherits this.
         keep_to("serve peer", cores)?;
     }
+    let settings = Permission {
+        control: Some(args.control),
+        key_file: None,
+        any_build: args.any_build,
+        datagrams: args.max_pps,
+        bits: args.max_bitrate,
+        longest: args.max_time,
+        together: args.runs_together,
+    };
+    let settings = settings.on_control()?;
     let (sender, events) = channel();
     let asked = Serve {
         address,
@@ -138,15 +153,11 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
         work_steps: (!args.work.is_none()).then_some(args.work.steps),
         reply_bytes: args.echo.then(|| args.reply_size.unwrap_or(args.size)),
         send_offload: !args.no_send_offload,
+        runs_together: args.runs_together.filter(|runs| *runs > 1).map(usize::from),
     };
     // This thread stays until the end, and the program goes with it.
     let (program, ready) = Program::start(&args.command, &asked)?;
     let watch = Arc::new(PeerWatch::new(program, ready, &asked, args.verify_all, sender.clone())?);
-    let settings = ControlSettings {
-        any_build: args.any_build,
-        key: super::key(None)?,
-        ..ControlSettings::default()
-    };
     let control = ControlServer::bind(args.control, settings, Arc::clone(&watch) as _)
         .map_err(Failure::failed)?;
     stop_on_request(args.end_with_input, &sender)?;
@@ -161,8 +172,7 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
     conclude(args, &watch)
 }
 
-/// Where the program is to receive. Both it and the control channel stay on this machine: nothing
-/// limits what a generator may send it.
+/// Where the program is to receive.
 fn address(args: &ServePeer) -> Result<SocketAddr, Failure> {
     let unavailable = |message: &str| Failure { message: message.into(), code: exit::UNAVAILABLE };
     let [address] = args.bind[..] else {
@@ -174,13 +184,12 @@ fn address(args: &ServePeer) -> Result<SocketAddr, Failure> {
     if args.busy_poll.is_some() {
         return Err(unavailable("busy polling is not available for peers"));
     }
-    for (what, at) in [("bind", address), ("control", args.control)] {
-        if !at.ip().to_canonical().is_loopback() {
-            return Err(unavailable(&format!(
-                "a peer is measured on loopback only: give an address such as {}:0 to --{what}",
-                Ipv4Addr::LOCALHOST
-            )));
-        }
+    if address.ip().is_unspecified() {
+        return Err(unavailable(&format!(
+            "a peer receives on one address, and {} stands for all of this machine: give --bind one, such as {}:0",
+            address.ip(),
+            Ipv4Addr::LOCALHOST
+        )));
     }
     Ok(address)
 }
@@ -244,5 +253,6 @@ fn must_say(asked: &Serve) -> Vec<(&'static str, String)> {
     let offload = asked.receive_offload.then(|| (setting::RECEIVE_OFFLOAD, "true".to_owned()));
     let work = asked.work_steps.map(|steps| (setting::WORK, steps.to_string()));
     let reply = asked.reply_bytes.map(|bytes| (setting::REPLY_BYTES, bytes.to_string()));
-    offload.into_iter().chain(work).chain(reply).collect()
+    let together = asked.runs_together.map(|runs| (setting::RUNS_TOGETHER, runs.to_string()));
+    offload.into_iter().chain(work).chain(reply).chain(together).collect()
 }

@@ -10,8 +10,8 @@ use weir::process::{Tree, TreeUsage};
 use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
 use weir_lab::wire;
 use weir_load::audit::AuditSettings;
-use weir_load::peer::{Ask, Begin, Count, Done, Ready, ReadyLine, Serve};
-use weir_load::proof::{Checked, Secret, Shown};
+use weir_load::peer::{Ask, Begin, Count, Done, Ready, ReadyLine, Serve, setting};
+use weir_load::proof::{Checked, OfRun, Shown};
 
 use super::must_say;
 use crate::exit::{self, Failure};
@@ -68,9 +68,9 @@ impl Account {
         self.received
     }
 
-    /// What is found of what it shows of a run, where it shows anything.
-    pub fn check(&self, secret: &Secret, run: u32) -> Option<Checked> {
-        Some(self.proof.as_ref()?.check(secret, run))
+    /// What is found of what it shows of these runs, where it shows anything.
+    pub fn check(&self, runs: &[OfRun]) -> Option<Checked> {
+        Some(self.proof.as_ref()?.check_all(runs))
     }
 
     /// In the words of the laboratory.
@@ -162,7 +162,10 @@ impl Program {
                 )));
             }
         }
-        let settings = [(COUNTED.to_owned(), DERIVED.to_owned())].into();
+        // The kernel counts for any number of them.
+        let together = asked.runs_together.map(|runs| (setting::RUNS_TOGETHER, runs.to_string()));
+        let settings = together.into_iter().chain([(COUNTED, DERIVED.to_owned())]);
+        let settings = settings.map(|(name, value)| (name.to_owned(), value)).collect();
         Ok((program, Ready { address, settings }))
     }
 
@@ -206,13 +209,18 @@ impl Program {
         Ok(process.udp_sockets().map(|sockets| sockets.iter().any(is_it)))
     }
 
-    /// A run begins.
-    pub fn begin(&mut self, settings: &AuditSettings, at: SocketAddr) -> Result<(), ChildError> {
+    /// A run begins, of several generators `beside` those that are open.
+    pub fn begin(
+        &mut self,
+        settings: &AuditSettings,
+        beside: bool,
+        at: SocketAddr,
+    ) -> Result<(), ChildError> {
         match &mut self.derived {
             Some(derived) => derived.start(at),
             None => {
-                let Done { .. } =
-                    self.ask(&Ask::Begin(Begin::from(settings)), "ok", ANSWER_WITHIN)?;
+                let begin = Begin { beside, ..Begin::from(settings) };
+                let Done { .. } = self.ask(&Ask::Begin(begin), "ok", ANSWER_WITHIN)?;
             }
         }
         Ok(())

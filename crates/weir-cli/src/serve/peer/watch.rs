@@ -6,13 +6,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir::counters::os::{OfThread, Sampler, SocketUsage, SystemUsage};
+use weir::counters::os::{DeviceUsage, OfThread, Sampler, SocketUsage, SystemUsage};
 use weir::process::TreeUsage;
 use weir_lab::child::ChildError;
 use weir_lab::wire::{self, Window};
 use weir_load::audit::AuditSettings;
-use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
+use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver, RunEnd};
 use weir_load::peer::{Count, Ready, Serve};
+use weir_load::proof::OfRun;
 use weir_load::stamp::STAMP_BYTES;
 
 use super::super::account::both;
@@ -43,6 +44,8 @@ pub struct PeerWatch {
     receive_offload: bool,
     /// Bytes that it answers with at most, if it answers.
     reply_bytes: Option<usize>,
+    /// How many generators flood it together.
+    generators: usize,
     talks: bool,
     events: Sender<Event>,
     state: Mutex<WatchState>,
@@ -52,7 +55,9 @@ struct WatchState {
     /// Until it is ended.
     program: Option<Program>,
     sampler: Sampler,
-    /// Since the run that is open began, or started if it has a warm-up.
+    /// The runs that are open: one, or one of each generator, which are taken for one.
+    runs: Vec<OpenRun>,
+    /// Since they began, or all have started if they have a warm-up.
     course: Option<Course>,
     /// What had arrived at the last change, and when that was noticed.
     last_change: (u64, Instant),
@@ -63,6 +68,31 @@ struct WatchState {
     last: Option<wire::ServerReport>,
 }
 
+/// A generator's run.
+struct OpenRun {
+    agreed: AgreedRun,
+    has_started: bool,
+    /// Whether its generator has sent everything, or is lost.
+    is_over: bool,
+    ending: Option<Ending>,
+}
+
+impl OpenRun {
+    /// How its generator said that it ended.
+    fn signalled(&self) -> Option<&RunEnd> {
+        match &self.ending {
+            Some(Ending::Signalled(end)) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// What its proofs are checked with.
+    fn proved_by(&self) -> Option<OfRun> {
+        let ask = &self.agreed.ask;
+        Some(OfRun { secret: self.signalled()?.secret?, run: ask.run, flows: ask.flows })
+    }
+}
+
 /// What was there when a run began, and the readings since.
 struct Course {
     at: Instant,
@@ -70,6 +100,8 @@ struct Course {
     threads: Vec<OfThread>,
     system: SystemUsage,
     port: Port,
+    /// Of the device that has its address, unless that is loopback.
+    device: Option<DeviceUsage>,
     readings: Readings,
     /// The most that the program said it had received, and whether it said less once.
     counted: u64,
@@ -91,10 +123,12 @@ impl PeerWatch {
         events: Sender<Event>,
     ) -> Result<Self, Failure> {
         let Serve { receive_offload, reply_bytes, .. } = *asked;
+        let generators = asked.runs_together.unwrap_or(1);
         let talks = program.talks();
         let state = WatchState {
             program: Some(program),
             sampler: Sampler::new(),
+            runs: vec![],
             course: None,
             last_change: (0, Instant::now()),
             failure: None,
@@ -103,7 +137,16 @@ impl PeerWatch {
             last: None,
         };
         let state = Mutex::new(state);
-        Ok(Self { ready, verify_all, receive_offload, reply_bytes, talks, events, state })
+        Ok(Self {
+            ready,
+            verify_all,
+            receive_offload,
+            reply_bytes,
+            generators,
+            talks,
+            events,
+            state,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
@@ -172,13 +215,61 @@ impl PeerWatch {
         outcome
     }
 
+    /// What its device dropped, and not the queue of the CPU behind it.
+    fn dropped_at_device(&self, course: &Course, cpu_queue: Option<u64>) -> Option<u64> {
+        let at = self.address();
+        if at.ip().is_loopback() {
+            return Some(0);
+        }
+        let all = device_of(at)?.since(course.device.as_ref()?).dropped?;
+        Some(all.saturating_sub(cpu_queue.unwrap_or(0)))
+    }
+
+    /// Whether this is so of the runs of all generators that are to be.
+    fn all(&self, state: &WatchState, is: impl Fn(&OpenRun) -> bool) -> bool {
+        state.runs.len() == self.generators && state.runs.iter().all(is)
+    }
+
+    /// Ends the runs that are open, which all have ended.
+    fn end_all(&self, state: &mut WatchState) -> wire::ServerReport {
+        let at = self.address();
+        let runs = std::mem::take(&mut state.runs);
+        state.all_sent();
+        state.read(at);
+        let sent = |run: &OpenRun| match run.signalled() {
+            Some(end) => end.sent_per_flow.clone(),
+            None => vec![0; run.agreed.ask.flows],
+        };
+        let sent: Vec<u64> = runs.iter().flat_map(sent).collect();
+        // Before it is told, too: what it closes then was there, however short the run.
+        if let Some(course) = &mut state.course {
+            course.port.look(at);
+        }
+        let account = self.with(state, |program| program.end(&sent, at));
+        let course = state.course.take();
+        let report = match (account, course) {
+            (Ok(account), Some(mut course)) => {
+                course.port.look(at);
+                self.report(state, &course, account, &runs)
+            }
+            _ => wire::ServerReport::default(), // the failure is told instead
+        };
+        let is_stopped = |run: &OpenRun| run.ending == Some(Ending::Stopped);
+        let stopped = runs.iter().any(is_stopped);
+        let lost = runs.iter().any(|run| run.signalled().is_none() && !is_stopped(run));
+        state.stopped_in_a_run |= stopped;
+        if report.audit.data_errors || lost {
+            state.wrong_runs += 1;
+        }
+        report
+    }
+
     fn report(
         &self,
         state: &mut WatchState,
         course: &Course,
         account: Account,
-        run: &AgreedRun,
-        ending: &Ending,
+        runs: &[OpenRun],
     ) -> wire::ServerReport {
         let (all, threads) = state
             .program
@@ -189,17 +280,20 @@ impl PeerWatch {
         let (all, process) = (all.usage, used.usage);
         let system = system.since(&course.system);
         let own = state.sampler.process().cpu_ns;
+        let dropped_cpu_queue = system.softnet_total().dropped;
         let mut counters = account.counters.clone();
         counters.insert("datagrams".into(), account.received());
-        let secret = match ending {
-            Ending::Signalled(end) => end.secret.as_ref(),
-            Ending::NotSignalled { .. } | Ending::Stopped => None,
-        };
+        let proved_by: Option<Vec<OfRun>> = runs.iter().map(OpenRun::proved_by).collect();
+        // They begin together.
+        let each: Option<Vec<u64>> =
+            runs.iter().map(|run| Some(run.signalled()?.elapsed_ns)).collect();
+        let sent_in_ns = each.and_then(|each| each.into_iter().max());
+        let is_stamped = |run: &OpenRun| run.agreed.ask.size_bytes >= STAMP_BYTES;
         let most_as_one = if self.receive_offload { MOST_AS_ONE } else { 1 };
         let peer = wire::PeerReport {
             talks: self.talks,
-            stamped: run.ask.size_bytes >= STAMP_BYTES,
-            proof: secret.and_then(|secret| account.check(secret, run.ask.run)),
+            stamped: runs.iter().all(is_stamped),
+            proof: proved_by.and_then(|runs| account.check(&runs)),
             counted: course.counted,
             count_fell: course.count_fell,
             kernel_received: delivered(&system, self.address())
@@ -208,10 +302,10 @@ impl PeerWatch {
         };
         wire::ServerReport {
             settings: self.ready.settings.clone(),
-            end_signalled: matches!(ending, Ending::Signalled(_)),
+            end_signalled: runs.iter().all(|run| run.signalled().is_some()),
             threads_started: threads.len() as u32,
             threads_used: took_part(&course.threads, &threads),
-            window: course.window(account.received(), ending),
+            window: course.window(account.received(), sent_in_ns),
             peer: Some(peer),
             counters,
             audit: account.audit(),
@@ -222,9 +316,8 @@ impl PeerWatch {
                 switches_unknown: used.switches_unknown,
                 context_switches: both(process.voluntary_switches, process.involuntary_switches),
                 interrupts: system.total.interrupts,
-                // The loopback device has no queue of its own.
-                dropped_device: Some(0),
-                dropped_cpu_queue: system.softnet_total().dropped,
+                dropped_device: self.dropped_at_device(course, dropped_cpu_queue),
+                dropped_cpu_queue,
                 dropped_socket: course.port.dropped(),
                 dropped_socket_source: None,
                 queued_bytes: SocketUsage::bound_to(&[self.address()])
@@ -238,6 +331,11 @@ impl PeerWatch {
             ..wire::ServerReport::default()
         }
     }
+}
+
+/// The device that has an address; none for loopback, whose device has no queue of its own.
+fn device_of(at: SocketAddr) -> Option<DeviceUsage> {
+    (!at.ip().is_loopback()).then(|| DeviceUsage::having(&[at.ip()]))?
 }
 
 /// How many threads used a good part of the CPU time that all used in between. Their times are
@@ -269,6 +367,11 @@ impl WatchState {
         })
     }
 
+    /// A generator's run, where it is open.
+    fn run(&mut self, run: &AgreedRun) -> Option<&mut OpenRun> {
+        self.runs.iter_mut().find(|open| open.agreed.ask.run == run.ask.run)
+    }
+
     /// Counts for a run from now on.
     fn begin(&mut self, at: SocketAddr) -> Result<(), String> {
         let Count { handled, .. } = self.with(|program| program.count(at))?;
@@ -283,6 +386,7 @@ impl WatchState {
             threads,
             system: self.sampler.system(),
             port: Port::at(at),
+            device: device_of(at),
             readings: Readings::default(),
             counted: 0,
             count_fell: false,
@@ -348,13 +452,10 @@ impl Course {
     /// The measured window by the program's counts; but all of the run, by weir's own clock, where the window is
     /// better than that: when it counts is its own affair. The clock is the generator's: until its end is noticed here
     /// it has been put together, sent and read, which on a busy machine is a good part of a short run.
-    fn window(&self, received: u64, ending: &Ending) -> Window {
+    fn window(&self, received: u64, sent_in_ns: Option<u64>) -> Window {
         let window = self.readings.window();
         let Some((noticed_ns, cpu_ns)) = self.sent_at else { return window };
-        let elapsed_ns = match ending {
-            Ending::Signalled(end) => end.elapsed_ns,
-            Ending::NotSignalled { .. } | Ending::Stopped => noticed_ns,
-        };
+        let elapsed_ns = sent_in_ns.unwrap_or(noticed_ns);
         let cpu_ns =
             cpu_ns.zip(self.process.usage.cpu_ns).map(|(now, then)| now.saturating_sub(then));
         let whole = Window {
@@ -388,17 +489,29 @@ impl Receiver for PeerWatch {
             return Err(format!("nothing is served on {}; use {}", run.local, at.ip()));
         }
         let mut state = self.lock();
-        if state.course.is_some() {
-            return Err(
-                "a run is open already, and a peer counts for only one; wait for its end".into()
-            );
+        match (state.runs.len(), self.generators) {
+            (open, generators) if open < generators => {}
+            (_, 1) => {
+                return Err(
+                    "a run is open already, and a peer counts for only one; wait for its end"
+                        .into(),
+                );
+            }
+            (_, several) => {
+                return Err(format!("{several} generators are here already, as many as are to be"));
+            }
         }
         let mut settings = AuditSettings::for_run(run);
         if self.verify_all {
             settings.verify_every = 1;
         }
-        self.with(&mut state, |program| program.begin(&settings, at))?;
-        state.begin(at)?;
+        let beside = !state.runs.is_empty();
+        self.with(&mut state, |program| program.begin(&settings, beside, at))?;
+        if !beside {
+            state.begin(at)?;
+        }
+        let agreed = run.clone();
+        state.runs.push(OpenRun { agreed, has_started: false, is_over: false, ending: None });
         drop(state);
         self.tell(Event::RunBegan);
         Ok(vec![at.port()])
@@ -414,12 +527,24 @@ impl Receiver for PeerWatch {
         }
     }
 
-    fn start(&self, _run: &AgreedRun) {
+    fn start(&self, run: &AgreedRun) {
         let at = self.address();
         let mut state = self.lock();
+        state.run(run).into_iter().for_each(|run| run.has_started = true);
+        if !self.all(&state, |run| run.has_started) {
+            return;
+        }
         if self.with(&mut state, |program| program.started(at)).is_ok() {
             // If that fails it is kept as the program's failure, and ends the server.
             let _ = state.begin(at);
+        }
+    }
+
+    fn all_sent(&self, run: &AgreedRun) {
+        let mut state = self.lock();
+        state.run(run).into_iter().for_each(|run| run.is_over = true);
+        if self.all(&state, |run| run.is_over) {
+            state.all_sent();
         }
     }
 
@@ -429,10 +554,14 @@ impl Receiver for PeerWatch {
         Outstanding { queued_bytes, missing: None }
     }
 
-    fn quiet_ns(&self, _run: &AgreedRun) -> u64 {
+    fn quiet_ns(&self, run: &AgreedRun) -> u64 {
         let at = self.address();
         let mut state = self.lock();
-        state.all_sent();
+        let is_over = state.run(run).is_some_and(|run| run.is_over);
+        if is_over && !self.all(&state, |run| run.is_over) {
+            // What the others send may be in the sockets.
+            return 0;
+        }
         let Ok(count) = self.with(&mut state, |program| program.count(at)) else {
             return u64::MAX;
         };
@@ -443,39 +572,19 @@ impl Receiver for PeerWatch {
     }
 
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
-        let at = self.address();
         let mut state = self.lock();
-        state.all_sent();
-        state.read(at);
-        let sent = match ending {
-            Ending::Signalled(end) => end.sent_per_flow.clone(),
-            Ending::NotSignalled { .. } | Ending::Stopped => vec![0; run.ask.flows],
-        };
-        let end_signalled = matches!(ending, Ending::Signalled(_));
-        // Before it is told, too: what it closes then was there, however short the run.
-        if let Some(course) = &mut state.course {
-            course.port.look(at);
-        }
-        let account = self.with(&mut state, |program| program.end(&sent, at));
-        let course = state.course.take();
-        let report = match (account, course) {
-            (Ok(account), Some(mut course)) => {
-                course.port.look(at);
-                self.report(&mut state, &course, account, run, ending)
-            }
-            _ => wire::ServerReport::default(), // the failure is told instead
-        };
-        let stopped = *ending == Ending::Stopped;
-        state.stopped_in_a_run |= stopped;
-        if report.audit.data_errors || !end_signalled && !stopped {
-            state.wrong_runs += 1;
-        }
-        let value = serde_json::to_value(&report).unwrap_or_default();
-        state.last = Some(report);
-        drop(state);
         if let Ending::NotSignalled { reason } = ending {
             self.note(&format!("the end of the run was not signalled: {reason}"));
         }
+        state.run(run).into_iter().for_each(|run| run.ending = Some(ending.clone()));
+        if !self.all(&state, |run| run.ending.is_some()) {
+            // The report is of all of them.
+            return serde_json::Value::Null;
+        }
+        let report = self.end_all(&mut state);
+        let value = serde_json::to_value(&report).unwrap_or_default();
+        state.last = Some(report);
+        drop(state);
         self.tell(Event::RunEnded);
         value
     }
@@ -489,7 +598,6 @@ impl Receiver for PeerWatch {
 mod tests {
     use super::*;
     use weir::counters::os::{ThreadId, ThreadUsage};
-    use weir_load::control::RunEnd;
 
     #[test]
     fn a_program_that_counts_when_it_likes_gains_nothing() {
@@ -530,6 +638,7 @@ mod tests {
             threads: vec![],
             system: SystemUsage::default(),
             port: Port::default(),
+            device: None,
             readings,
             counted: 300_000,
             count_fell: false,
@@ -542,23 +651,14 @@ mod tests {
 
     #[test]
     fn a_generator_whose_end_is_noticed_late_costs_the_program_nothing() {
-        let end = Ending::Signalled(RunEnd {
-            run: 7,
-            sent_per_flow: vec![300_000],
-            refused: 0,
-            late_skipped: 0,
-            cpu_ns: None,
-            elapsed_ns: 300_000_000,
-            secret: None,
-        });
+        let end = Some(300_000_000);
         let rate = |window: Window| window.datagrams as f64 * 1e9 / window.elapsed_ns as f64;
         for noticed_ms in [301, 320, 400] {
-            let window = honest(noticed_ms).window(300_000, &end);
+            let window = honest(noticed_ms).window(300_000, end);
             assert_eq!((window, rate(window)), (honest(noticed_ms).readings.window(), 1e6));
         }
         // Where the end was not signalled there is no other clock than that of who noticed it.
-        let lost = Ending::NotSignalled { reason: "the connection broke".into() };
-        let window = honest(400).window(300_000, &lost);
+        let window = honest(400).window(300_000, None);
         assert_eq!((window.elapsed_ns, window.datagrams), (400_000_000, 300_000));
         // Nor does the generator's clock help a program that counts all in the last moment.
         let mut late = honest(400);
@@ -570,7 +670,7 @@ mod tests {
             let handled = datagrams;
             late.readings.push(Reading { at_ns, datagrams, handled, cpu_ns, threads_cpu_ns });
         }
-        assert_eq!(late.window(300_000, &end).elapsed_ns, 300_000_000);
+        assert_eq!(late.window(300_000, end).elapsed_ns, 300_000_000);
     }
 
     #[test]

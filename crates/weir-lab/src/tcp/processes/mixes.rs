@@ -3,6 +3,9 @@
 //! Those beside stand first. Their client gives way to the other one on its core, so that what the well-behaved wait
 //! for is the server. It ends when the other one has, in order, so that it learns of each connection whether the server
 //! had it to the end, refused it or closed it.
+//!
+//! Over hosts the first of the clients' hosts has the connections whose figures count, the last one those beside. Each has one
+//! address there; on loopback, and on a link of its own, there are as many as are asked for.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use serde_json::Value;
 use weir::machine::LoadMeter;
 
 use super::{
-    Asks, END_WITHIN, Processes, REPORT_WITHIN, Run, SETUP, TAIL, Target, under_load_only,
+    Asks, END_WITHIN, Processes, REPORT_WITHIN, Run, SETUP, TAIL, Target, places, under_load_only,
 };
 use crate::child::{Child, ChildError, CommandLine};
 use crate::tcp::bench::Made;
@@ -20,7 +23,7 @@ use crate::tcp::mix::{IDLE_EVERY_S, Mix, MixName, OF_FLOOD, OF_STUCK, Others};
 use crate::tcp::plan::Load;
 use crate::tcp::policy::Policy;
 use crate::tcp::wire::{MARK, PhaseLine};
-use crate::udp::link;
+use crate::udp::link::{self, Site};
 
 /// The client of those beside.
 const OTHERS: &str = "the client of the others";
@@ -66,7 +69,9 @@ impl Processes {
             under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
         }
         let Loaded { report: load, invalid, .. } = loaded;
-        for (name, value) in line.ready.settings {
+        let fleet = self.site.fleet();
+        let of_hosts = fleet.into_iter().flat_map(|fleet| places(fleet, run.load));
+        for (name, value) in line.ready.settings.into_iter().chain(of_hosts) {
             report.settings.entry(name).or_insert(value);
         }
         let (others, others_invalid) = match others {
@@ -75,7 +80,9 @@ impl Processes {
         };
         let of_others = others.as_ref().and_then(|others| others.process_cpu_ns);
         let own_ns = [report.cpu_ns, load.process_cpu_ns, of_others].iter().flatten().sum();
-        let load_of_others = meter.read(own_ns).others;
+        // What ran on other machines is not in what this one had to do.
+        let is_here = fleet.is_none_or(|fleet| !fleet.hosts().is_elsewhere());
+        let load_of_others = meter.read(own_ns).others.filter(|_| is_here);
         let invalid = invalid
             .or_else(|| others_invalid.map(|why| format!("of the connections beside: {why}")));
         Ok(Made { server: report, load, others, invalid, load_of_others })
@@ -114,7 +121,7 @@ impl Processes {
         is_closed: bool,
     ) -> Result<Child, ChildError> {
         let command = self.client_of_others(at, mix, others, is_closed);
-        let mut client = self.runner.spawn(OTHERS, &command)?;
+        let mut client = self.spawn_client(OTHERS, self.clients().last(), &command)?;
         let deadline = self.runner.time.deadline(self.runner.time.wait(SETUP), REPORT_WITHIN);
         let line: Value = client.document("connections", deadline)?;
         match serde_json::from_value(line.clone()) {
@@ -148,11 +155,12 @@ impl Processes {
         Followed::read(document)?.with_connections()
     }
 
-    /// Where those come from whose figures count, and the others.
-    fn sources(&self) -> (Ipv4Addr, Ipv4Addr) {
-        match self.site.link() {
-            None => SOURCES,
-            Some(_) => (link::CLIENTS, link::OTHER_CLIENTS),
+    /// Where those come from whose figures count, and the others; `None` where each host has an address of its own.
+    fn sources(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
+        match &self.site {
+            Site::Loopback { .. } => Some(SOURCES),
+            Site::Link(_) => Some((link::CLIENTS, link::OTHER_CLIENTS)),
+            Site::Hosts(fleet) => (!fleet.hosts().is_elsewhere()).then_some(SOURCES),
         }
     }
 
@@ -177,10 +185,11 @@ impl Processes {
             MixName::Stuck => [conduct("stuck").to_vec(), sends(OF_STUCK).to_vec()].concat(),
             MixName::Silent | MixName::Busy | MixName::Turns => conduct("silent").to_vec(),
         };
-        self.client_with(target, s(OTHERS_LAST))
+        let first = self.sources().map(|(_, first)| first);
+        self.client_with(self.clients().last(), target, s(OTHERS_LAST))
             .option("-c", Some(others.connections))
-            .option("--sources", Some(others.sources))
-            .option("--first-source", Some(self.sources().1))
+            .option("--sources", first.map(|_| others.sources))
+            .option("--first-source", first)
             .arguments(does)
             .option("-t", Some(lasts))
             .option("--drain", Some(self.wait(OTHERS_END)))
@@ -196,11 +205,12 @@ impl Processes {
         (warmup, run): (u64, u64),
     ) -> CommandLine {
         let warmup = warmup + if mix.name == MixName::Stuck { GETTING_STUCK_MS } else { 0 };
+        let first = self.sources().map(|(first, _)| first);
         let client = self
             .client(target)
             .option("-c", Some(load.connections))
-            .option("--sources", Some(mix.sources))
-            .option("--first-source", Some(self.sources().0))
+            .option("--sources", first.map(|_| mix.sources))
+            .option("--first-source", first)
             .option("-b", Some(load.message_bytes))
             .option("-o", Some(load.outstanding))
             .option("--messages-per-s", mix.messages_per_s)

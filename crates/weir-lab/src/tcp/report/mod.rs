@@ -100,7 +100,7 @@ impl Reported for Tcp {
 
     fn hosts(results: &Results, load: usize) -> Option<Hosts> {
         let hosts = results.own.hosts.as_ref()?;
-        Some(hosts.of_generators(results.loads[load].parts_of(hosts.generators.len())))
+        Some(results.loads[load].hosts_of(hosts))
     }
 
     fn beside(polls: bool) -> &'static str {
