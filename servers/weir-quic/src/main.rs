@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod hand_over;
 mod load;
 mod metrics;
 mod perf;

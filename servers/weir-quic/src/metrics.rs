@@ -4,7 +4,7 @@ use crate::serve::Server;
 use anyhow::Context as _;
 use std::{
     fmt::Write as _,
-    net::SocketAddr,
+    net,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -12,8 +12,10 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
+    task::JoinHandle,
 };
 use weir::counters::os::Sampler;
+use weir_quinn::Forwarding;
 
 /// Scrapers at a time; more wait for their turn.
 const SCRAPERS: usize = 8;
@@ -24,12 +26,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a request that are read at most.
 const MOST_BYTES: usize = 8192;
 
-/// Serves the page from now on; gives where.
-pub async fn serve(at: SocketAddr, server: Arc<Server>) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(at).await.with_context(|| format!("cannot bind {at}"))?;
-    let at = listener.local_addr().context("reading the address")?;
+/// Serves the page by this socket, until it is aborted.
+pub fn serve(listener: net::TcpListener, server: Arc<Server>) -> anyhow::Result<JoinHandle<()>> {
+    listener.set_nonblocking(true).context("setting O_NONBLOCK")?;
+    let listener = TcpListener::from_std(listener).context("serving metrics")?;
     let scrapers = Arc::new(Semaphore::new(SCRAPERS));
-    tokio::spawn(async move {
+    Ok(tokio::spawn(async move {
         while let Ok(permit) = Arc::clone(&scrapers).acquire_owned().await {
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(TIMEOUT).await; // no descriptor is left, say
@@ -42,8 +44,7 @@ pub async fn serve(at: SocketAddr, server: Arc<Server>) -> anyhow::Result<Socket
                 drop(permit);
             });
         }
-    });
-    Ok(at)
+    }))
 }
 
 async fn answer(mut stream: TcpStream, server: &Server) -> std::io::Result<()> {
@@ -89,6 +90,16 @@ fn page(server: &Server) -> String {
     }
     let open = server.endpoint.open_connections() as f64;
     metric("connections", "gauge", "Connections now.", open);
+    if let Some(shared) = &server.shared {
+        let Forwarding { forwarded, dropped, taken, .. } = shared.forwarding();
+        for (name, help, count) in [
+            ("forwarded_datagrams_total", "Datagrams forwarded to servers before.", forwarded),
+            ("not_forwarded_datagrams_total", "Datagrams that found no room there.", dropped),
+            ("taken_datagrams_total", "Datagrams that servers after this forwarded.", taken),
+        ] {
+            metric(name, "counter", help, count as f64);
+        }
+    }
     if let Some(stats) = &server.stats {
         let counters = stats.counters();
         for (name, help, count) in [
