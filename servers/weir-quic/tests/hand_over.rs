@@ -418,29 +418,29 @@ fn who_makes_connection_ids_up_or_copies_them_gets_no_answer_and_ends_no_connect
 #[test]
 fn one_on_other_sockets_does_not_take_over_and_metrics_are_handed_over() {
     let folder = Folder::new("other");
-    let metrics = ["--metrics", "127.0.0.1:0"];
-    let told = |command: &mut Command| {
-        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let start = || {
+        let mut server = Server::start(&folder, &["--metrics", "127.0.0.1:0"]);
         let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        (child, errors, line)
+        let errors = server.child.stderr.take().unwrap();
+        BufReader::new(errors).read_line(&mut line).unwrap();
+        (server, line)
     };
-    let (mut first, _errors, at) = told(&mut command(&folder, &metrics).0);
-    let (mut other, _, error) = told(&mut command(&folder, &["--on", "quinn-udp"]).0);
-    assert_eq!(other.wait().unwrap().code(), Some(2), "{error}");
-    assert!(error.contains("both have to be quinn-udp, or neither"), "{error}");
-    let (mut second, _errors, at_second) = told(&mut command(&folder, &metrics).0);
-    assert_eq!(at_second, at);
-    assert!(first.wait().unwrap().success());
+    let (first, at) = start();
+    let (mut other, _) = command(&folder, &["--on", "quinn-udp"]);
+    let output = other.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("both have to be quinn-udp, or neither"), "{errors}");
+    let (second, at_second) = start();
+    assert_eq!((second.address, &at_second), (first.address, &at));
+    first.ended();
     let at = at.trim_end().strip_prefix("metrics at http://").unwrap();
-    let at = at.strip_suffix("/metrics").unwrap();
-    let mut stream = TcpStream::connect(at).unwrap();
+    let mut stream = TcpStream::connect(at.strip_suffix("/metrics").unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
     assert!(page.contains("\nweir_quic_forwarded_datagrams_total 0\n"), "{page}");
-    second.kill().unwrap();
-    second.wait().unwrap();
+    second.terminate();
+    second.ended();
 }

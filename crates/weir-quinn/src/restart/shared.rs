@@ -574,7 +574,7 @@ mod tests {
             let second = socket(first.passed_on().unwrap()).unwrap();
             let all: Vec<_> = (0..7).map(|number| datagram(&first.ids, number)).collect();
             assert!(sorted(&second, &all.concat()).is_empty());
-            // Four buffers of one datagram each, and a bit; then the rest.
+            // Each buffer has room for one, and a bit.
             let mut parts = forwarded_to(&first, 30).await;
             parts.extend(forwarded_to(&first, 30).await);
             let parts: Vec<_> = parts.into_iter().map(|(_, bytes)| bytes).collect();
