@@ -36,6 +36,9 @@
 //!
 //! Dropping the socket hands what is posted to the kernel, ends what is under way, and gives every slice back.
 //!
+//! A server that is replaced by a new process goes on with its connections while the new one takes new ones, by one socket:
+//! [`SharedSocket`] (Linux).
+//!
 //! On other systems than Linux it runs by [`Tell::Thread`] on the provider `batch`, and marks of congestion are not set there.
 
 #![deny(unsafe_code)]
@@ -44,10 +47,12 @@ mod queues;
 #[cfg_attr(target_os = "linux", path = "reactor/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "reactor/absent.rs")]
 mod reactor;
+mod restart;
 mod settings;
 mod socket;
 mod thread;
 
+pub use restart::{ConnectionIds, Forwarding, MOST_BEFORE, SharedSocket};
 pub use settings::{Receive, Sends, Settings, Tell};
 pub use socket::{Stats, WeirSocket};
 pub use weir::rio::Choice as Provider;

@@ -72,6 +72,12 @@ pub(crate) trait Core: fmt::Debug + Send + Sync {
     /// Waits in the queue until something is there, and wakes who reads.
     fn wait(&self);
 
+    /// Has it take no more from the socket, by which it goes on sending.
+    fn end_receiving(&self);
+
+    /// Whether that is so, and what was taken by then has been handed over.
+    fn has_ended_receiving(&self) -> bool;
+
     /// Hands what is posted to the kernel, ends what is under way, and gives every slice back.
     fn stop(&self);
 }
@@ -87,6 +93,9 @@ pub(crate) struct Queues<Cq: CompletionQueue> {
     full: AtomicBool,
     /// Who receives.
     reader: Mutex<Option<Waker>>,
+    /// Whether it is to take no more from the socket, and whether that is so.
+    ending: AtomicBool,
+    ended: AtomicBool,
     /// Where a thread waits in the queue, and not the reactor.
     orders: Option<Arc<Orders>>,
     settings: Settings,
@@ -101,6 +110,8 @@ pub(crate) struct Queues<Cq: CompletionQueue> {
 struct Receiving<Cq> {
     inbox: Inbox<Cq>,
     reactor: Option<Reactor>,
+    /// Whether the end of receiving has begun.
+    ends: bool,
 }
 
 /// The completion queue, and what was dequeued.
@@ -260,11 +271,13 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         };
         Ok(Self {
             region,
-            receiving: Mutex::new(Receiving { inbox, reactor }),
+            receiving: Mutex::new(Receiving { inbox, reactor, ends: false }),
             sending: Mutex::new(sending),
             writers: Mutex::default(),
             full: AtomicBool::new(false),
             reader: Mutex::default(),
+            ending: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             orders,
             settings: *settings,
             marks,
@@ -420,6 +433,9 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         if inbox.returned.is_empty() {
             return;
         }
+        if self.ending.load(Ordering::Acquire) {
+            return inbox.returned.clear(); // into the pool
+        }
         let mut sending = lock(&self.sending);
         let returned = inbox.returned.drain(..);
         let Sending { requests: Some(requests), reposted, .. } = &mut *sending else { return };
@@ -436,6 +452,27 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         }
     }
 
+    /// Ends receiving, as far as that was asked for and has not come to its end.
+    fn go_on_ending(&self, receiving: &mut Receiving<Cq>) -> io::Result<()> {
+        if !self.ending.load(Ordering::Acquire) || self.ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Receiving { inbox, reactor, ends } = receiving;
+        if !mem::replace(ends, true) {
+            inbox.in_place = None;
+            // What comes for others is not to wake anybody here.
+            if self.settings.provider == Choice::Batch
+                && let Some(watching) = reactor.take()
+            {
+                *reactor = Some(watching.for_room()?);
+            }
+        }
+        let completions = inbox.completions.as_mut().ok_or_else(is_over)?;
+        let has_some = completions.end_receiving(&self.received)? || !inbox.arrived.is_empty();
+        self.ended.store(!has_some, Ordering::Release);
+        Ok(())
+    }
+
     /// Receives, with the reactor to say when there is something.
     fn poll_with_reactor(
         &self,
@@ -444,7 +481,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let Receiving { inbox, reactor } = receiving;
+        let Receiving { inbox, reactor, .. } = receiving;
         let Some(reactor) = reactor else { return Poll::Ready(Err(is_over())) };
         for _ in 0..LOOKS {
             let count = self.hand_over(inbox, buffers, metas);
@@ -489,7 +526,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let Receiving { inbox, reactor } = receiving;
+        let Receiving { inbox, reactor, .. } = receiving;
         let Some(reactor) = reactor else { return Poll::Ready(Err(is_over())) };
         for _ in 0..LOOKS {
             let spins = inbox.spins(self.settings.spin);
@@ -534,6 +571,9 @@ impl<Cq: CompletionQueue> Queues<Cq> {
     ) -> Poll<io::Result<usize>> {
         // The thread waits in the queue, or a sender takes what is over: both wake who reads when they are done.
         let Some(mut receiving) = try_lock(&self.receiving) else { return Poll::Pending };
+        if let Err(error) = self.go_on_ending(&mut receiving) {
+            receiving.inbox.failed = Some(error);
+        }
         let inbox = &mut receiving.inbox;
         let came = loop {
             let count = self.hand_over(inbox, buffers, metas);
@@ -546,6 +586,7 @@ impl<Cq: CompletionQueue> Queues<Cq> {
                 Err(error) => break Err(error),
             }
         };
+        let came = came.and_then(|count| self.go_on_ending(&mut receiving).map(|()| count));
         Self::release(receiving);
         if matches!(came, Ok(0)) {
             orders.wait();
@@ -755,11 +796,14 @@ where
             Some(orders) => self.poll_with_thread(orders, buffers, metas),
             None => {
                 let mut receiving = lock(&self.receiving);
+                self.go_on_ending(&mut receiving)?;
                 let polled = match receiving.inbox.in_place.is_some() {
                     true => self.poll_in_place(&mut receiving, cx, buffers, metas),
                     false => self.poll_with_reactor(&mut receiving, cx, buffers, metas),
                 };
+                let ending = self.go_on_ending(&mut receiving);
                 Self::release(receiving);
+                ending?;
                 polled
             }
         }
@@ -816,10 +860,19 @@ where
         self.wake_reader();
     }
 
+    fn end_receiving(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.wake_reader();
+    }
+
+    fn has_ended_receiving(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     fn stop(&self) {
         // What the reactor watches is open until it has forgotten it: the port is free when this returns.
         let (completions, _reactor) = {
-            let Receiving { inbox, reactor } = &mut *lock(&self.receiving);
+            let Receiving { inbox, reactor, .. } = &mut *lock(&self.receiving);
             inbox.arrived.clear();
             inbox.returned.clear();
             inbox.in_place = None;

@@ -104,6 +104,19 @@ impl WeirSocket {
         Ok(socket)
     }
 
+    /// Has it take no more datagrams from the system, for another process that has the socket, too; it goes on sending by it.
+    /// What was taken by then is received as ever, by polls that go on. ([`SharedSocket`](crate::SharedSocket) does this when it
+    /// is due.)
+    pub fn end_receiving(&self) {
+        self.core.end_receiving();
+        self.waker.wake(); // the thread that waits, if there is one
+    }
+
+    /// Whether that is so, and all that was taken has been received.
+    pub fn has_ended_receiving(&self) -> bool {
+        self.core.has_ended_receiving()
+    }
+
     /// The settings in effect, by name: those asked for, and what the provider and the system granted.
     pub fn effective(&self) -> &[(&'static str, String)] {
         &self.effective

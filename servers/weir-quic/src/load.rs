@@ -91,7 +91,7 @@ async fn measure(options: &Options) -> anyhow::Result<Measured> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let sockets = Sockets { on: options.on, ..Sockets::default() };
-    let mut endpoint = sockets.endpoint(At::Address(from), None)?.endpoint;
+    let mut endpoint = sockets.endpoint(At::Address(from), None, None)?.endpoint;
     endpoint.set_default_client_config(tls::trusting_client()?);
     let measured = measure_by(&endpoint, options).await;
     endpoint.close(0u32.into(), b"measured");

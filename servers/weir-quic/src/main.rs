@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod hand_over;
 mod load;
 mod metrics;
 mod perf;

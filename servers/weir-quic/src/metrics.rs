@@ -2,15 +2,16 @@
 
 use crate::serve::Server;
 use std::{
-    net::SocketAddr,
+    net::TcpListener,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use weir::tcp;
 use weir_program::metrics::{self, Page};
+use weir_quinn::Forwarding;
 
-/// Serves the page from now on, as long as what comes back lives.
-pub fn serve(at: SocketAddr, server: Arc<Server>) -> Result<tcp::Running, weir::Error> {
-    metrics::serve(tcp::Server::bind(at), move |page| write(page, &server))
+/// Serves the page by this socket from now on, as long as what comes back lives.
+pub fn serve(listener: TcpListener, server: Arc<Server>) -> Result<tcp::Running, weir::Error> {
+    metrics::serve(tcp::Server::from_std(listener)?, move |page| write(page, &server))
 }
 
 fn write(page: &mut Page, server: &Server) {
@@ -29,6 +30,16 @@ fn write(page: &mut Page, server: &Server) {
     }
     let open = server.endpoint.open_connections();
     page.gauge("weir_quic_connections", "Connections now.", open);
+    if let Some(shared) = &server.shared {
+        let Forwarding { forwarded, dropped, taken, .. } = shared.forwarding();
+        for (name, help, count) in [
+            ("forwarded", "Datagrams forwarded to servers before.", forwarded),
+            ("not_forwarded", "Datagrams that found no room there.", dropped),
+            ("taken", "Datagrams that servers after this forwarded.", taken),
+        ] {
+            page.counter(&format!("weir_quic_{name}_datagrams_total"), help, count);
+        }
+    }
     if let Some(stats) = &server.stats {
         let counters = stats.counters();
         for (name, help, count) in [

@@ -1,19 +1,21 @@
 //! The server.
 
 use crate::{
+    hand_over::{self, Begin},
     keep_to, metrics, perf, runtime,
-    sockets::{At, Made, On, Sockets},
+    sockets::{Made, On, Sockets},
     tls,
 };
 use anyhow::Context as _;
 use clap::Args;
-use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
+use quinn::{Connecting, Connection, Endpoint, RecvStream, SendStream, VarInt};
 use serde::Serialize;
 use std::{
     fmt,
     io::{self, Read as _, Write as _},
-    net::{SocketAddr, UdpSocket},
+    net::SocketAddr,
     path::PathBuf,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -21,11 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::Notify;
-use weir::{
-    counters::os::Sampler,
-    inherited::{self, Inherited, Socket},
-};
-use weir_quinn::Stats;
+use weir::{counters::os::Sampler, inherited::Offer};
+use weir_quinn::{Forwarding, SharedSocket, Stats};
 
 /// How requests are served, and how many.
 #[derive(Debug, Args)]
@@ -69,6 +68,15 @@ pub struct Options {
     /// Address and port of a page of metrics, for Prometheus
     #[arg(long)]
     metrics: Option<SocketAddr>,
+    /// Replace the weir-quic that was started with the same path, and be replaced by the next one: it takes over the socket
+    /// (--listen and the address of --metrics count for the first one only) and new connections; the other goes on with its own,
+    /// whose datagrams are forwarded to it, and ends with the last one. The path is one for a Unix socket, in a folder that
+    /// nobody else may write to
+    #[arg(long, value_name = "PATH")]
+    hand_over: Option<PathBuf>,
+    /// How long a server that was replaced goes on with its connections, in seconds: then those that are left are closed
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    finish: u32,
     /// Stop at the end of the standard input, besides by SIGINT and SIGTERM
     #[arg(long)]
     until_eof: bool,
@@ -98,6 +106,7 @@ pub struct Server {
     pub counts: Counts,
     pub endpoint: Endpoint,
     pub stats: Option<Stats>,
+    pub shared: Option<Arc<SharedSocket>>,
     max_connections: usize,
     max_response_bytes: u64,
     retry: bool,
@@ -122,6 +131,10 @@ struct Report {
     datagrams_received: Option<u64>,
     datagrams_sent: Option<u64>,
     kernel_entries: Option<u64>,
+    /// With `--hand-over`: to servers before, from those after, and neither.
+    datagrams_forwarded: Option<u64>,
+    datagrams_taken: Option<u64>,
+    datagrams_not_forwarded: Option<u64>,
 }
 
 /// The codes of resets and closes.
@@ -131,8 +144,18 @@ const STOPPED: VarInt = VarInt::from_u32(0);
 /// How long connections have to hear that the server stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How long it is waited for the word of the server before that it receives no more. If it has died it says nothing.
+const TURN: Duration = Duration::from_secs(2);
+
+/// How long a server that was replaced goes on at least, where it has connections: one may have come just now.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// How long a client has, which was told to try again, to do so with the server that knows why.
+const SECOND_TRY: Duration = Duration::from_secs(1);
+
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let at = given()?.map_or(At::Address(options.listen), At::Socket);
+    let path = options.hand_over.as_deref();
+    let begin = hand_over::begin(options.listen, options.metrics, path, options.sockets.on)?;
     keep_to(options.cpu)?;
     let files = options.cert.as_deref().zip(options.key.as_deref());
     let mut config = tls::server(files)?;
@@ -156,56 +179,76 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     runtime(options.threads.into())
         .context("starting a runtime")?
-        .block_on(serve(options, at, config, &stop))
-}
-
-/// The socket that a service manager has passed on. It keeps it while one server ends and the next one begins: what clients send
-/// meanwhile waits there.
-fn given() -> anyhow::Result<Option<UdpSocket>> {
-    let mut given = None;
-    for Inherited { name, socket } in inherited::from_service_manager()? {
-        match socket {
-            Socket::Datagrams(socket) if given.is_none() => given = Some(socket),
-            _ => {
-                let why = format!("socket {name:?} is one too many: QUIC has one, of UDP");
-                return Err(weir::Error::option("LISTEN_FDS", why).into());
-            }
-        }
-    }
-    Ok(given)
+        .block_on(serve(options, begin, config, &stop))
 }
 
 async fn serve(
     options: &Options,
-    at: At,
+    begin: Begin,
     config: quinn::ServerConfig,
     stop: &Notify,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let Made { endpoint, stats, effective } = options.sockets.endpoint(at, Some(config))?;
+    let Begin { at, passed_on, metrics, mut kept, before } = begin;
+    let Made { endpoint, stats, shared, effective } =
+        options.sockets.endpoint(at, Some(config), passed_on)?;
     let address = endpoint.local_addr().context("reading the address")?;
     let server = Arc::new(Server {
         counts: Counts::default(),
         endpoint,
         stats,
+        shared,
         max_connections: options.max_connections,
         max_response_bytes: options.max_response_bytes,
         retry: options.retry,
     });
-    let metrics = options.metrics.map(|at| metrics::serve(at, Arc::clone(&server)));
-    let metrics = metrics.transpose().context("serving metrics")?;
-    if let Some(metrics) = &metrics {
-        remark(format_args!("metrics at http://{}/metrics", metrics.local_addresses()[0]));
+    let mut scraped = None;
+    if let Some(listener) = metrics {
+        let at = listener.local_addr().context("reading the address")?;
+        scraped = Some(metrics::serve(listener, Arc::clone(&server)).context("serving metrics")?);
+        remark(format_args!("metrics at http://{at}/metrics"));
     }
     for (name, value) in effective {
         remark(format_args!("{name}: {value}"));
     }
-    println!("listening on {address} ({})", options.sockets.on);
-    tokio::select! {
-        () = accept(&server) => {}
-        () = stop.notified() => {}
+    if let Some(shared) = &server.shared {
+        kept.extend(shared.passed_on()?);
     }
-    server.stop(Duration::from_secs(options.grace_s.into())).await;
+    // Where a successor could not reach this one, it does not begin.
+    let offered = options.hand_over.as_deref().map(Offer::at).transpose()?;
+    if let Some(before) = before {
+        before.serving()?;
+    }
+    let replaced = Arc::new(Notify::new());
+    if let (Some(shared), Some(offered)) = (&server.shared, offered) {
+        let _ = tokio::time::timeout(TURN, shared.turn()).await;
+        shared.begin();
+        hand_over::offer(offered, kept, Arc::clone(&replaced), |error| {
+            remark(format_args!("weir-quic: it cannot be replaced any more: {error}"));
+        })?;
+    }
+    println!("listening on {address} ({})", options.sockets.on);
+    let mut accepting = pin!(accept(&server));
+    let is_replaced = tokio::select! {
+        () = &mut accepting => false,
+        () = stop.notified() => false,
+        () = replaced.notified() => true,
+    };
+    // Whoever scrapes from now on reaches the successor, if there is one.
+    drop(scraped);
+    let grace = Duration::from_secs(options.grace_s.into());
+    if is_replaced {
+        let finish = Duration::from_secs(options.finish.into()).max(LEAST);
+        tokio::select! {
+            biased;
+            // What has come by now, and clients that were told to try again.
+            () = accepting => {}
+            () = stop.notified() => server.stop(grace).await,
+            _ = tokio::time::timeout(finish, server.finish()) => server.close().await,
+        }
+    } else {
+        server.stop(grace).await;
+    }
     println!("{}", serde_json::to_string(&server.report(options.sockets.on, began.elapsed()))?);
     Ok(())
 }
@@ -224,15 +267,17 @@ async fn accept(server: &Arc<Server>) {
         } else if server.retry && !incoming.remote_address_validated() {
             // One that may not be asked again has a token already.
             let _ = incoming.retry();
+        } else if let Ok(connecting) = incoming.accept() {
+            tokio::spawn(Arc::clone(server).connection(connecting));
         } else {
-            tokio::spawn(Arc::clone(server).connection(incoming));
+            server.counts.failed.fetch_add(1, Relaxed);
         }
     }
 }
 
 impl Server {
-    async fn connection(self: Arc<Self>, incoming: Incoming) {
-        let Ok(connection) = incoming.await else {
+    async fn connection(self: Arc<Self>, connecting: Connecting) {
+        let Ok(connection) = connecting.await else {
             self.counts.failed.fetch_add(1, Relaxed);
             return;
         };
@@ -314,8 +359,24 @@ impl Server {
             }
         };
         let _ = tokio::time::timeout(grace, over).await;
+        self.close().await;
+    }
+
+    /// Closes the connections that are left.
+    async fn close(&self) {
         self.endpoint.close(STOPPED, b"the server stops");
         let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
+    }
+
+    /// Leaves the socket to the next server, and waits until the connections are over.
+    async fn finish(&self) {
+        if let Some(shared) = &self.shared {
+            shared.end_receiving().await;
+        }
+        if self.retry {
+            tokio::time::sleep(SECOND_TRY).await;
+        }
+        self.endpoint.wait_idle().await;
     }
 
     fn report(&self, on: On, elapsed: Duration) -> Report {
@@ -324,6 +385,8 @@ impl Server {
         let usage = Sampler::new().process();
         let counters = self.stats.as_ref().map(Stats::counters);
         let of_socket = |read: fn(&weir::counters::Snapshot) -> u64| counters.as_ref().map(read);
+        let forwarding = self.shared.as_ref().map(|shared| shared.forwarding());
+        let of_shared = |read: fn(&Forwarding) -> u64| forwarding.as_ref().map(read);
         Report {
             on: on.to_string(),
             elapsed_s: elapsed.as_secs_f64(),
@@ -340,6 +403,9 @@ impl Server {
             datagrams_received: of_socket(|counters| counters.datagrams),
             datagrams_sent: of_socket(|counters| counters.replies),
             kernel_entries: of_socket(|counters| counters.kernel_entries),
+            datagrams_forwarded: of_shared(|all| all.forwarded),
+            datagrams_taken: of_shared(|all| all.taken),
+            datagrams_not_forwarded: of_shared(|all| all.dropped),
         }
     }
 }

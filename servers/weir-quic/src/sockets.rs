@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use quinn::{Endpoint, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
+use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     fmt,
@@ -11,7 +11,8 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use weir_quinn::{Provider, Receive, Sends, Settings, Stats, Tell, WeirSocket};
+use weir::inherited::Inherited;
+use weir_quinn::{Provider, Receive, Sends, Settings, SharedSocket, Stats, Tell, WeirSocket};
 
 /// A socket's sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +102,8 @@ pub struct Made {
     pub endpoint: Endpoint,
     /// What it counts, where it is weir's.
     pub stats: Option<Stats>,
+    /// The socket itself, where other servers have it, too.
+    pub shared: Option<Arc<SharedSocket>>,
     /// The settings in effect.
     pub effective: Vec<(&'static str, String)>,
 }
@@ -144,28 +147,39 @@ impl Sockets {
             .send_buffer_bytes(self.buffer_bytes)
     }
 
-    /// An endpoint. To be called in a runtime.
-    pub fn endpoint(&self, at: At, server: Option<ServerConfig>) -> anyhow::Result<Made> {
+    /// An endpoint, and where its socket is handed over by what came with that. To be called in a runtime.
+    pub fn endpoint(
+        &self,
+        at: At,
+        server: Option<ServerConfig>,
+        passed_on: Option<Vec<Inherited>>,
+    ) -> anyhow::Result<Made> {
         let address = at.address()?;
+        let making = || format!("making an endpoint at {address}");
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
-        let config = EndpointConfig::default();
-        let On::Weir(provider) = self.on else {
-            let socket = self.plain_socket(at)?;
-            let endpoint = Endpoint::new(config, server, socket, runtime)
-                .with_context(|| format!("making an endpoint at {address}"))?;
-            let effective = vec![("socket", QUINN_UDP.into())];
-            return Ok(Made { endpoint, stats: None, effective });
-        };
-        let settings = self.settings(provider);
-        let socket = match at {
-            At::Address(address) => WeirSocket::bind(address, &settings, &runtime)?,
-            At::Socket(socket) => WeirSocket::from_std(socket, &settings, &runtime)?,
-        };
-        let (stats, effective) = (socket.stats(), socket.effective().to_vec());
-        let endpoint =
-            Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
-                .with_context(|| format!("making an endpoint at {address}"))?;
-        Ok(Made { endpoint, stats: Some(stats), effective })
+        let mut config = EndpointConfig::default();
+        let (mut stats, mut effective) = (None, vec![("socket", QUINN_UDP.into())]);
+        let (shared, mut socket): (_, Arc<dyn AsyncUdpSocket>);
+        if let On::Weir(provider) = self.on {
+            let settings = self.settings(provider);
+            let of_weir = Arc::new(match at {
+                At::Address(address) => WeirSocket::bind(address, &settings, &runtime)?,
+                At::Socket(socket) => WeirSocket::from_std(socket, &settings, &runtime)?,
+            });
+            (stats, effective) = (Some(of_weir.stats()), of_weir.effective().to_vec());
+            shared = passed_on.map(|all| SharedSocket::new(Arc::clone(&of_weir), all));
+            socket = of_weir;
+        } else {
+            socket = runtime.wrap_udp_socket(self.plain_socket(at)?).with_context(making)?;
+            shared = passed_on.map(|all| SharedSocket::of(Arc::clone(&socket), all));
+        }
+        let shared = shared.transpose()?.map(Arc::new);
+        if let Some(shared) = &shared {
+            shared.configure(&mut config);
+            socket = Arc::clone(shared) as _;
+        }
+        let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, runtime);
+        Ok(Made { endpoint: endpoint.with_context(making)?, stats, shared, effective })
     }
 
     /// A socket with buffers of the same size as weir's.

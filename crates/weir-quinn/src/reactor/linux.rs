@@ -41,6 +41,14 @@ impl Reactor {
         fd.map(Self).map_err(|e| Error::io("watching a queue by tokio's reactor", e.into()))
     }
 
+    /// Watches for room to send from now on, and for nothing else: a socket by which others receive.
+    pub(crate) fn for_room(self) -> io::Result<Self> {
+        // SAFETY: as above.
+        let fd =
+            unsafe { AsyncFd::register_with_interest(self.0.into_inner(), Interest::WRITABLE) };
+        Ok(Self(fd?))
+    }
+
     /// Looks whether there may be something to dequeue, and with `blocked` also whether a send that waits may go on.
     /// Otherwise the task is woken when there is.
     pub(crate) fn poll(&self, cx: &mut Context<'_>, blocked: bool) -> Poll<io::Result<Ready<'_>>> {

@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod faults;
+mod restart;
 mod sockets;
 
 use quinn::{

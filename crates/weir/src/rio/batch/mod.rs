@@ -520,7 +520,7 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
         for inbox in &mut self.inboxes {
             inbox.take_posted();
             // What comes while no slice is there makes a socket ready once only, and that may be over.
-            something |= inbox.slices.is_empty();
+            something |= inbox.slices.is_empty() && !self.ended;
             something |= self.needs.sends > 0 && inbox.part.outbox.with(|outbox| outbox.has_done());
         }
         Ok(something)

@@ -1,0 +1,105 @@
+//! Sockets that come from the server before, and go to the next one.
+
+use crate::sockets::{At, On};
+use anyhow::Context as _;
+use std::{
+    net::{SocketAddr, TcpListener, UdpSocket},
+    path::Path,
+    sync::Arc,
+    thread,
+};
+use tokio::sync::Notify;
+use weir::{
+    Error,
+    inherited::{self, Inherited, Offer, Socket, TakenOver, take_over},
+};
+
+/// What a server begins with.
+pub struct Begin {
+    pub at: At,
+    /// With `--hand-over` what came with the socket: the ways to the servers before.
+    pub passed_on: Option<Vec<Inherited>>,
+    pub metrics: Option<TcpListener>,
+    /// With `--hand-over` what the next one is given besides the ways.
+    pub kept: Vec<Inherited>,
+    /// The server before, which ends receiving when it is told that this one serves.
+    pub before: Option<TakenOver>,
+}
+
+/// What the sockets are called: that of QUIC by what is set on it, which all that have it have to agree on.
+const ON_WEIR: &str = "quic";
+const ON_QUINN_UDP: &str = "quic-quinn-udp";
+const METRICS: &str = "metrics";
+
+/// Takes sockets over from the server before or from a service manager, and binds what did not come.
+pub fn begin(
+    listen: SocketAddr,
+    metrics: Option<SocketAddr>,
+    path: Option<&Path>,
+    on: On,
+) -> anyhow::Result<Begin> {
+    let mut before = path.map(take_over).transpose()?.flatten();
+    let given = match &mut before {
+        Some(before) => before.sockets(),
+        None => inherited::from_service_manager()?,
+    };
+    let name = if on == On::QuinnUdp { ON_QUINN_UDP } else { ON_WEIR };
+    let (mut udp, mut of_metrics, mut ways) = (None, None, vec![]);
+    for one in given {
+        match one.socket {
+            Socket::Datagrams(_) if before.is_some() && one.name != name => {
+                let has = one.name;
+                let problem = format!(
+                    "the server before has {has:?}, which is no socket for {on}: both have to be quinn-udp, or neither"
+                );
+                return Err(Error::option("on", problem).into());
+            }
+            Socket::Datagrams(socket) if udp.is_none() => udp = Some(socket),
+            Socket::Listener(socket) if before.is_some() && one.name == METRICS => {
+                of_metrics = Some(socket)
+            }
+            Socket::UnixDatagrams(_) if before.is_some() => ways.push(one),
+            _ => {
+                let problem =
+                    format!("socket {:?} is one too many: QUIC has one, of UDP", one.name);
+                return Err(Error::option("sockets", problem).into());
+            }
+        }
+    }
+    let bind = |at| UdpSocket::bind(at).with_context(|| format!("cannot bind {at}"));
+    let at = match udp {
+        Some(socket) => At::Socket(socket),
+        None if path.is_some() => At::Socket(bind(listen)?),
+        None => At::Address(listen),
+    };
+    let metrics = metrics.map(|at| {
+        let bound = of_metrics.take().map_or_else(|| TcpListener::bind(at), Ok);
+        bound.with_context(|| format!("cannot bind {at}"))
+    });
+    let metrics = metrics.transpose()?;
+    let mut kept = vec![];
+    if let (At::Socket(socket), Some(_)) = (&at, path) {
+        let socket = Socket::Datagrams(socket.try_clone()?);
+        kept.push(Inherited { name: name.into(), socket });
+        if let Some(listener) = &metrics {
+            let socket = Socket::Listener(listener.try_clone()?);
+            kept.push(Inherited { name: METRICS.into(), socket });
+        }
+    }
+    Ok(Begin { at, passed_on: path.map(|_| ways), metrics, kept, before })
+}
+
+/// Offers sockets to the next server, on a thread that ends with the program. Says when that serves, or that none will.
+pub fn offer(
+    offer: Offer,
+    sockets: Vec<Inherited>,
+    replaced: Arc<Notify>,
+    failed: impl FnOnce(Error) + Send + 'static,
+) -> anyhow::Result<()> {
+    let offering = move || match offer.hand_over(&sockets) {
+        Ok(()) => replaced.notify_one(),
+        Err(error) => failed(error),
+    };
+    let thread = thread::Builder::new().name("hand-over".into()).spawn(offering);
+    thread.map(drop).context("starting a thread")
+}
