@@ -3,7 +3,6 @@
 use super::*;
 use crate::common::{FOREIGN, TALKS, running_with, script};
 
-/// A rank that goes wrong is told with its reason; a peer's is its row's.
 fn row<'d>(document: &'d Value, name: &str) -> &'d Value {
     let rows = document["results"].as_array().unwrap_or_else(|| panic!("{document:#}"));
     rows.iter().find(|row| row["design"] == name).unwrap_or_else(|| panic!("{document:#}"))
@@ -13,9 +12,11 @@ fn reason(row: &Value) -> &str {
     row["reason"].as_str().unwrap_or_default()
 }
 
-/// A peer's option, of a script of this test's own, which nothing else is started with.
+/// A peer's option, and its script, which nothing else is started with.
 fn peer(name: &str, text: &str, more: &str) -> Option<(String, String)> {
-    let path = script(&format!("ranks-{name}-{}", std::process::id()), text);
+    static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = script(&format!("ranks-{name}-{}-{number}", std::process::id()), text);
     Some((format!("{name}={} {path} {more}", crate::common::python()?), path))
 }
 
