@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_load::ranks::clocks::{Between, Offset, compare};
+use weir_load::ranks::clocks::{Between, Offset, own_offset};
 use weir_load::ranks::{Lost, Ranks, tree};
 
 use super::gathering::{Gathering, Readings, below};
@@ -422,7 +422,7 @@ impl Agent<'_> {
             // What it said to rank 0 itself is not to be mistaken for a question.
             self.say(&Said::Clock)?;
         }
-        let Ok(found) = compare(self.ranks, from, Instant::now() + CLOCKS_WITHIN) else {
+        let Ok(found) = own_offset(self.ranks, from, Instant::now() + CLOCKS_WITHIN) else {
             // Something else came in place of a question, or nothing. Why is rank 0's to say, unless that is lost.
             self.is_over = true;
             let mut from_root = std::iter::from_fn(|| self.ranks.receive(0, Instant::now()).ok());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_load::clock::now_ns;
-use weir_load::ranks::clocks::{Offset, compare};
+use weir_load::ranks::clocks::{Offset, own_offset};
 use weir_load::ranks::{LATE, Lost, Ranks, receive, tree};
 
 use super::gathering::{Gathering, Readings, below};
@@ -677,7 +677,7 @@ fn compare_all(
     }
     let least = LEAD.0 + LEAD_OF_A_STEP * count.ilog2().saturating_sub(1);
     let lead = (LEAD_TIMES * asked.elapsed()).clamp(least, LEAD.1);
-    let own = compare(ranks, from, until)?;
+    let own = own_offset(ranks, from, until)?;
     let other = match from {
         // The next that it says, as all before its word that it is ready was heard.
         None => match read(&receive(ranks, heard_at_root(server), until)?) {

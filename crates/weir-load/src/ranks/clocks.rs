@@ -5,11 +5,11 @@
 //! Cristian's method (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989), on which NTP
 //! rests, too. Clocks drift apart by some µs per second; who needs more measures before and after ([`Between`]).
 //!
-//! For the start of a run rank 0 asks few of them; these ask others, along a tree, many at a time. Offsets and
+//! For the start of a run rank 0 asks few of them ([`offsets`]); these ask others, along a tree, many at a time. Offsets and
 //! what they may be wrong by are added up along the way, so the time that all take and the uncertainty of the last grow with
 //! the logarithm of the ranks.
 //!
-//! For latencies one rank asks all others itself, as what they may be wrong by must not be added up: it is
+//! For latencies one rank asks all others itself ([`offsets_from`]), as what they may be wrong by must not be added up: it is
 //! held against a median. All of them share a time that does not grow with their number, so each of many is asked less often.
 //! What would take longer than the questions is waking each: so those who come next are asked once while others are measured.
 
@@ -101,13 +101,26 @@ impl Between {
     }
 }
 
+/// What comparing clocks has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// The clock of this rank.
+    pub own: Offset,
+    /// At rank 0 those of all, in the order of the ranks.
+    pub all: Option<Vec<Offset>>,
+}
+
 /// Compares the clocks of all with that of rank 0, along the tree, or with that of another one, which asks all others itself,
 /// rank 0 last; gives the own clock. Every rank calls it. Nobody hears of all clocks: what each rank says and hears grows with
 /// the logarithm of their number, but for the one that asks all.
 ///
 /// # Errors
 /// Who did not answer until then.
-pub fn compare(ranks: &dyn Ranks, center: Option<usize>, until: Instant) -> Result<Offset, Lost> {
+pub fn own_offset(
+    ranks: &dyn Ranks,
+    center: Option<usize>,
+    until: Instant,
+) -> Result<Offset, Lost> {
     let (own, count) = (ranks.rank(), ranks.count());
     let Some(center) = center else {
         let children: Vec<usize> = tree::children(own, count).collect();
@@ -120,21 +133,41 @@ pub fn compare(ranks: &dyn Ranks, center: Option<usize>, until: Instant) -> Resu
     along(ranks, None, &others, OF_EACH.min(OF_ALL / count.max(1) as u32), until)
 }
 
-/// The same, and rank 0 gets the clocks of all, in the order of the ranks, by a gather.
+/// The same, and rank 0 gets the clocks of all; it is a collective call.
 ///
 /// # Errors
-/// Who did not answer until then.
-pub fn offsets(
-    ranks: &dyn Ranks,
-    center: Option<usize>,
-    until: Instant,
-) -> Result<Option<Vec<Offset>>, Lost> {
-    let own = compare(ranks, center, until)?;
-    let Some(all) = ranks.gather(&own.to_bytes(), until)? else { return Ok(None) };
+/// As [`own_offset`].
+pub fn compare(ranks: &dyn Ranks, center: Option<usize>, until: Instant) -> Result<Compared, Lost> {
+    let own = own_offset(ranks, center, until)?;
+    let Some(all) = ranks.gather(&own.to_bytes(), until)? else {
+        return Ok(Compared { own, all: None });
+    };
     let read = |(rank, said): (usize, &Vec<u8>)| {
         Offset::of(said).ok_or_else(|| odd(ranks, rank, said.len()))
     };
-    all.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
+    let all = all.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    Ok(Compared { own, all: Some(all) })
+}
+
+/// Measures the offsets of all; every rank calls it, and it is a collective call. Rank 0 gets them in the order of the ranks,
+/// its own (0) first.
+///
+/// # Errors
+/// Who did not answer until then.
+pub fn offsets(ranks: &dyn Ranks, until: Instant) -> Result<Option<Vec<Offset>>, Lost> {
+    compare(ranks, None, until).map(|found| found.all)
+}
+
+/// The same from the clock of one rank, which asks all others itself: none is less right than its own answers are.
+///
+/// # Errors
+/// As [`offsets`].
+pub fn offsets_from(
+    ranks: &dyn Ranks,
+    center: usize,
+    until: Instant,
+) -> Result<Option<Vec<Offset>>, Lost> {
+    compare(ranks, Some(center), until).map(|found| found.all)
 }
 
 /// Is asked by one rank and asks others, each for so long at most.
@@ -222,7 +255,10 @@ mod tests {
     fn the_clock_of_one_machine_lies_within_the_uncertainty() {
         let until = Instant::now() + Duration::from_secs(60);
         for center in [None, Some(0), Some(1), Some(5)] {
-            let measured = |ranks: &dyn Ranks| offsets(ranks, center, until).unwrap();
+            let measured = |ranks: &dyn Ranks| match center {
+                None => offsets(ranks, until).unwrap(),
+                Some(center) => offsets_from(ranks, center, until).unwrap(),
+            };
             let mut all = memory::ranks(["a", "b", "c", "d", "e", "f"]);
             let others = all.split_off(1);
             let found = thread::scope(|scope| {
@@ -329,7 +365,7 @@ mod tests {
         let all = memory::ranks(["a", "b", "c", "d"]);
         thread::scope(|scope| {
             // Rank 1 was to ask rank 3.
-            let waiting = scope.spawn(|| offsets(&all[3], None, until).unwrap_err());
+            let waiting = scope.spawn(|| offsets(&all[3], until).unwrap_err());
             all[0].ask_to_end(Duration::ZERO);
             assert_eq!(waiting.join().unwrap().why, ASKED_TO_END);
         });

@@ -176,7 +176,7 @@ impl Course {
     /// Who did not come.
     pub fn begin(ranks: Arc<dyn Ranks>, signals: Arc<Stop>) -> Result<Self, Lost> {
         let until = Instant::now() + HEARD_WITHIN;
-        let measured = offsets(&*ranks, None, until)?;
+        let measured = offsets(&*ranks, until)?;
         let told = serde_json::to_vec(&measured).expect("numbers only");
         let telling = Instant::now();
         let told = ranks.broadcast(0, told, until)?;
