@@ -4,7 +4,6 @@ use crate::sockets::{At, On};
 use anyhow::Context as _;
 use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
-    path::Path,
     sync::Arc,
     thread,
 };
@@ -32,12 +31,8 @@ const ON_QUINN_UDP: &str = "quic-quinn-udp";
 const METRICS: &str = "metrics";
 
 /// Takes sockets over from the server before or from a service manager, and binds what did not come.
-pub fn begin(
-    listen: SocketAddr,
-    metrics: Option<SocketAddr>,
-    path: Option<&Path>,
-    on: On,
-) -> anyhow::Result<Begin> {
+pub fn begin(listen: SocketAddr, options: &weir_program::Options, on: On) -> anyhow::Result<Begin> {
+    let path = options.hand_over.as_deref();
     let mut before = path.map(take_over).transpose()?.flatten();
     let given = match &mut before {
         Some(before) => before.sockets(),
@@ -72,11 +67,9 @@ pub fn begin(
         None if path.is_some() => At::Socket(bind(listen)?),
         None => At::Address(listen),
     };
-    let metrics = metrics.map(|at| {
-        let bound = of_metrics.take().map_or_else(|| TcpListener::bind(at), Ok);
-        bound.with_context(|| format!("cannot bind {at}"))
-    });
-    let metrics = metrics.transpose()?;
+    let metrics =
+        options.metrics.map(|at| of_metrics.take().map_or_else(|| weir_program::listen(at), Ok));
+    let metrics = metrics.transpose().context("serving metrics")?;
     let mut kept = vec![];
     if let (At::Socket(socket), Some(_)) = (&at, path) {
         let socket = Socket::Datagrams(socket.try_clone()?);

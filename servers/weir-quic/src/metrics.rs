@@ -9,9 +9,14 @@ use weir::tcp;
 use weir_program::metrics::{self, Page};
 use weir_quinn::Forwarding;
 
-/// Serves the page by this socket from now on, as long as what comes back lives.
-pub fn serve(listener: TcpListener, server: Arc<Server>) -> Result<tcp::Running, weir::Error> {
-    metrics::serve(tcp::Server::from_std(listener)?, move |page| write(page, &server))
+/// Serves the page by this socket from now on, as long as what comes back lives; a successor may have the socket, too.
+pub fn serve(
+    listener: TcpListener,
+    keeps: bool,
+    server: Arc<Server>,
+) -> Result<tcp::Running, weir::Error> {
+    let by = tcp::Server::from_std(listener)?.keep_listening(keeps);
+    metrics::serve(by, move |page| write(page, &server))
 }
 
 fn write(page: &mut Page, server: &Server) {
@@ -33,11 +38,11 @@ fn write(page: &mut Page, server: &Server) {
     if let Some(shared) = &server.shared {
         let Forwarding { forwarded, dropped, taken, .. } = shared.forwarding();
         for (name, help, count) in [
-            ("forwarded", "Datagrams forwarded to servers before.", forwarded),
-            ("not_forwarded", "Datagrams that found no room there.", dropped),
-            ("taken", "Datagrams that servers after this forwarded.", taken),
+            ("forwarded_datagrams", "Datagrams forwarded to servers before.", forwarded),
+            ("not_forwarded_datagrams", "Datagrams that found no room there.", dropped),
+            ("taken_datagrams", "Datagrams that servers after this forwarded.", taken),
         ] {
-            page.counter(&format!("weir_quic_{name}_datagrams_total"), help, count);
+            page.counter(&format!("weir_quic_{name}_total"), help, count);
         }
     }
     if let Some(stats) = &server.stats {

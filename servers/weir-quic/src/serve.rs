@@ -28,6 +28,7 @@ use weir_quinn::{Forwarding, SharedSocket, Stats};
 
 /// How requests are served, and how many.
 #[derive(Debug, Args)]
+#[group(skip)] // those of all programs have the name, too
 pub struct Options {
     /// Address and port to listen on; port 0 for one of the system's choice. A socket of a service manager (LISTEN_FDS) comes
     /// in its place
@@ -65,18 +66,8 @@ pub struct Options {
     /// Seconds that requests have to come to their end when the server stops
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=3600))]
     grace_s: u32,
-    /// Address and port of a page of metrics, for Prometheus
-    #[arg(long)]
-    metrics: Option<SocketAddr>,
-    /// Replace the weir-quic that was started with the same path, and be replaced by the next one: it takes over the socket
-    /// (--listen and the address of --metrics count for the first one only) and new connections; the other goes on with its own,
-    /// whose datagrams are forwarded to it, and ends with the last one. The path is one for a Unix socket, in a folder that
-    /// nobody else may write to
-    #[arg(long, value_name = "PATH")]
-    hand_over: Option<PathBuf>,
-    /// How long a server that was replaced goes on with its connections, in seconds: then those that are left are closed
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
-    finish: u32,
+    #[command(flatten)]
+    program: weir_program::Options,
     /// Stop at the end of the standard input, besides by SIGINT and SIGTERM
     #[arg(long)]
     until_eof: bool,
@@ -154,8 +145,7 @@ const LEAST: Duration = Duration::from_secs(1);
 const SECOND_TRY: Duration = Duration::from_secs(1);
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let path = options.hand_over.as_deref();
-    let begin = hand_over::begin(options.listen, options.metrics, path, options.sockets.on)?;
+    let begin = hand_over::begin(options.listen, &options.program, options.sockets.on)?;
     keep_to(options.cpu)?;
     let files = options.cert.as_deref().zip(options.key.as_deref());
     let mut config = tls::server(files)?;
@@ -202,11 +192,11 @@ async fn serve(
         max_response_bytes: options.max_response_bytes,
         retry: options.retry,
     });
-    let mut scraped = None;
-    if let Some(listener) = metrics {
-        let at = listener.local_addr().context("reading the address")?;
-        scraped = Some(metrics::serve(listener, Arc::clone(&server)).context("serving metrics")?);
-        remark(format_args!("metrics at http://{at}/metrics"));
+    let keeps = options.program.hand_over.is_some();
+    let scraped = metrics.map(|listener| metrics::serve(listener, keeps, Arc::clone(&server)));
+    let scraped = scraped.transpose().context("serving metrics")?;
+    if let Some(scraped) = &scraped {
+        remark(format_args!("metrics at http://{}/metrics", scraped.local_addresses()[0]));
     }
     for (name, value) in effective {
         remark(format_args!("{name}: {value}"));
@@ -215,7 +205,7 @@ async fn serve(
         kept.extend(shared.passed_on()?);
     }
     // Where a successor could not reach this one, it does not begin.
-    let offered = options.hand_over.as_deref().map(Offer::at).transpose()?;
+    let offered = options.program.hand_over.as_deref().map(Offer::at).transpose()?;
     if let Some(before) = before {
         before.serving()?;
     }
@@ -238,7 +228,7 @@ async fn serve(
     drop(scraped);
     let grace = Duration::from_secs(options.grace_s.into());
     if is_replaced {
-        let finish = Duration::from_secs(options.finish.into()).max(LEAST);
+        let finish = Duration::from_secs(options.program.finish).max(LEAST);
         tokio::select! {
             biased;
             // What has come by now, and clients that were told to try again.

@@ -3,43 +3,21 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "../../testing.rs"]
+mod testing;
+
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
-    time::Duration,
 };
-
-/// So long something may take before it is taken to hang.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A folder for one test, removed with its content.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-quic-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use testing::{Folder, Over, PATIENCE};
 
 /// A server that ends with this value.
 struct Server {
@@ -302,15 +280,6 @@ fn clients_that_come_while_it_is_replaced_are_answered() {
         });
         server.terminate();
         server.ended();
-    }
-}
-
-/// Ends what goes on beside, also where the test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
     }
 }
 
