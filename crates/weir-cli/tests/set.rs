@@ -79,7 +79,7 @@ fn a_change_is_in_force_in_the_next_interval_and_the_counters_show_it() {
     let shown = document(&shown);
     let names: Vec<&str> =
         shown["settings"].as_array().unwrap().iter().filter_map(|of| of["name"].as_str()).collect();
-    assert_eq!(names, ["threshold", "spin", "adaptive", "defer"]);
+    assert_eq!(names, ["threshold", "spin", "adaptive", "gather", "defer"]);
     assert_eq!(shown["settings"][1]["value"], "1000000us");
     sending(port, || {
         // Datagrams come more often than it ceases to poll.
