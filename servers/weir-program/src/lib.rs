@@ -51,6 +51,7 @@ pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
 
 /// Options of every program.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Serve counters for Prometheus at http://ADDRESS/metrics, such as 127.0.0.1:9153: to everybody who can reach that
     /// address.
@@ -77,9 +78,11 @@ pub struct Sockets {
     pub listeners: Vec<TcpListener>,
 }
 
-/// What the sockets are called where they are handed over, and the one for metrics.
+/// What the sockets are called where they are handed over.
 const NAME: &str = "server";
-const METRICS: &str = "metrics";
+
+/// What the one for metrics is called there.
+pub const METRICS: &str = "metrics";
 
 /// A socket that listens, and may be handed over.
 ///
@@ -132,7 +135,22 @@ enum Event {
 }
 
 /// How long a program that was replaced serves on at least, where connections are left: it may have accepted one just now.
-const LEAST: Duration = Duration::from_secs(1);
+pub const LEAST: Duration = Duration::from_secs(1);
+
+/// Waits at this place for a successor, which gets these sockets, on a thread that ends with the program. `handed` is told
+/// when it serves them, or that none will.
+///
+/// # Errors
+/// If there can be no thread for it.
+pub fn offer(
+    place: Offer,
+    sockets: Vec<Inherited>,
+    handed: impl FnOnce(Result<(), Error>) + Send + 'static,
+) -> anyhow::Result<()> {
+    let offering = move || handed(place.hand_over(&sockets));
+    let thread = thread::Builder::new().name("hand-over".into()).spawn(offering);
+    thread.map(drop).context("starting a thread")
+}
 
 impl<'a> Program<'a> {
     /// Takes what it is given.
@@ -246,20 +264,16 @@ impl<'a> Program<'a> {
             server.on_drained(Waker::new(tells(|| Event::Drained)));
         }
         // Where a successor could not reach this one, it does not begin.
-        let offer = self.options.hand_over.as_deref().map(Offer::at).transpose()?;
+        let place = self.options.hand_over.as_deref().map(Offer::at).transpose()?;
         if let Some(before) = self.before {
             before.serving()?;
         }
-        if let Some(offer) = offer {
-            let (kept, events) = (self.kept, events.clone());
-            let handing = move || {
-                let event =
-                    offer.hand_over(&kept).map_or_else(Event::NotOffered, |()| Event::Replaced);
+        if let Some(place) = place {
+            let events = events.clone();
+            offer(place, self.kept, move |handed| {
+                let event = handed.map_or_else(Event::NotOffered, |()| Event::Replaced);
                 let _ = events.send(event);
-            };
-            // It ends with the program.
-            let started = thread::Builder::new().name("hand-over".into()).spawn(handing);
-            started.context("starting a thread")?;
+            })?;
         }
         let udp = servers.udp.iter().flat_map(udp::Running::local_addresses);
         let addresses: BTreeSet<&SocketAddr> =

@@ -2,16 +2,12 @@
 
 use crate::sockets::{At, On};
 use anyhow::Context as _;
-use std::{
-    net::{SocketAddr, TcpListener, UdpSocket},
-    sync::Arc,
-    thread,
-};
-use tokio::sync::Notify;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use weir::{
     Error,
-    inherited::{self, Inherited, Offer, Socket, TakenOver, take_over},
+    inherited::{self, Inherited, Socket, TakenOver, take_over},
 };
+use weir_program::{METRICS, Options, listen};
 
 /// What a server begins with.
 pub struct Begin {
@@ -28,10 +24,9 @@ pub struct Begin {
 /// What the sockets are called: that of QUIC by what is set on it, which all that have it have to agree on.
 const ON_WEIR: &str = "quic";
 const ON_QUINN_UDP: &str = "quic-quinn-udp";
-const METRICS: &str = "metrics";
 
 /// Takes sockets over from the server before or from a service manager, and binds what did not come.
-pub fn begin(listen: SocketAddr, options: &weir_program::Options, on: On) -> anyhow::Result<Begin> {
+pub fn begin(address: SocketAddr, options: &Options, on: On) -> anyhow::Result<Begin> {
     let path = options.hand_over.as_deref();
     let mut before = path.map(take_over).transpose()?.flatten();
     let given = match &mut before {
@@ -64,11 +59,10 @@ pub fn begin(listen: SocketAddr, options: &weir_program::Options, on: On) -> any
     let bind = |at| UdpSocket::bind(at).with_context(|| format!("cannot bind {at}"));
     let at = match udp {
         Some(socket) => At::Socket(socket),
-        None if path.is_some() => At::Socket(bind(listen)?),
-        None => At::Address(listen),
+        None if path.is_some() => At::Socket(bind(address)?),
+        None => At::Address(address),
     };
-    let metrics =
-        options.metrics.map(|at| of_metrics.take().map_or_else(|| weir_program::listen(at), Ok));
+    let metrics = options.metrics.map(|at| of_metrics.take().map_or_else(|| listen(at), Ok));
     let metrics = metrics.transpose().context("serving metrics")?;
     let mut kept = vec![];
     if let (At::Socket(socket), Some(_)) = (&at, path) {
@@ -80,19 +74,4 @@ pub fn begin(listen: SocketAddr, options: &weir_program::Options, on: On) -> any
         }
     }
     Ok(Begin { at, passed_on: path.map(|_| ways), metrics, kept, before })
-}
-
-/// Offers sockets to the next server, on a thread that ends with the program. Says when that serves, or that none will.
-pub fn offer(
-    offer: Offer,
-    sockets: Vec<Inherited>,
-    replaced: Arc<Notify>,
-    failed: impl FnOnce(Error) + Send + 'static,
-) -> anyhow::Result<()> {
-    let offering = move || match offer.hand_over(&sockets) {
-        Ok(()) => replaced.notify_one(),
-        Err(error) => failed(error),
-    };
-    let thread = thread::Builder::new().name("hand-over".into()).spawn(offering);
-    thread.map(drop).context("starting a thread")
 }

@@ -9,13 +9,9 @@ use weir::tcp;
 use weir_program::metrics::{self, Page};
 use weir_quinn::Forwarding;
 
-/// Serves the page by this socket from now on, as long as what comes back lives; a successor may have the socket, too.
-pub fn serve(
-    listener: TcpListener,
-    keeps: bool,
-    server: Arc<Server>,
-) -> Result<tcp::Running, weir::Error> {
-    let by = tcp::Server::from_std(listener)?.keep_listening(keeps);
+/// Serves the page by this socket, which a successor may have, as long as what comes back lives.
+pub fn serve(listener: TcpListener, server: Arc<Server>) -> Result<tcp::Running, weir::Error> {
+    let by = tcp::Server::from_std(listener)?.keep_listening(server.shared.is_some());
     metrics::serve(by, move |page| write(page, &server))
 }
 

@@ -24,11 +24,11 @@ use std::{
 };
 use tokio::sync::Notify;
 use weir::{counters::os::Sampler, inherited::Offer};
+use weir_program::LEAST;
 use weir_quinn::{Forwarding, SharedSocket, Stats};
 
 /// How requests are served, and how many.
 #[derive(Debug, Args)]
-#[group(skip)] // those of all programs have the name, too
 pub struct Options {
     /// Address and port to listen on; port 0 for one of the system's choice. A socket of a service manager (LISTEN_FDS) comes
     /// in its place
@@ -138,9 +138,6 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How long it is waited for the word of the server before that it receives no more. If it has died it says nothing.
 const TURN: Duration = Duration::from_secs(2);
 
-/// How long a server that was replaced goes on at least, where it has connections: one may have come just now.
-const LEAST: Duration = Duration::from_secs(1);
-
 /// How long a client has, which was told to try again, to do so with the server that knows why.
 const SECOND_TRY: Duration = Duration::from_secs(1);
 
@@ -192,11 +189,11 @@ async fn serve(
         max_response_bytes: options.max_response_bytes,
         retry: options.retry,
     });
-    let keeps = options.program.hand_over.is_some();
-    let scraped = metrics.map(|listener| metrics::serve(listener, keeps, Arc::clone(&server)));
-    let scraped = scraped.transpose().context("serving metrics")?;
-    if let Some(scraped) = &scraped {
-        remark(format_args!("metrics at http://{}/metrics", scraped.local_addresses()[0]));
+    let mut scraped = None;
+    if let Some(listener) = metrics {
+        let at = listener.local_addr().context("reading the address")?;
+        scraped = Some(metrics::serve(listener, Arc::clone(&server))?);
+        remark(format_args!("metrics at http://{at}/metrics"));
     }
     for (name, value) in effective {
         remark(format_args!("{name}: {value}"));
@@ -213,8 +210,10 @@ async fn serve(
     if let (Some(shared), Some(offered)) = (&server.shared, offered) {
         let _ = tokio::time::timeout(TURN, shared.turn()).await;
         shared.begin();
-        hand_over::offer(offered, kept, Arc::clone(&replaced), |error| {
-            remark(format_args!("weir-quic: it cannot be replaced any more: {error}"));
+        let told = Arc::clone(&replaced);
+        weir_program::offer(offered, kept, move |handed| match handed {
+            Ok(()) => told.notify_one(),
+            Err(error) => remark(format_args!("it cannot be replaced any more: {error}")),
         })?;
     }
     println!("listening on {address} ({})", options.sockets.on);
@@ -225,7 +224,7 @@ async fn serve(
         () = replaced.notified() => true,
     };
     // Whoever scrapes from now on reaches the successor, if there is one.
-    drop(scraped);
+    tokio::task::spawn_blocking(|| drop(scraped)); // it waits for who is being answered
     let grace = Duration::from_secs(options.grace_s.into());
     if is_replaced {
         let finish = Duration::from_secs(options.program.finish).max(LEAST);
