@@ -1,6 +1,5 @@
 //! weir-cache: serves a cache until it is told to end.
 
-use anyhow::ensure;
 use clap::Parser;
 use std::{mem, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use weir::{
@@ -77,7 +76,10 @@ fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut program = Program::begin(&args.program)?;
     let mut sockets = mem::take(&mut program.given);
-    ensure!(sockets.datagrams.is_empty(), "a socket of UDP was passed on: a cache takes none");
+    if !sockets.datagrams.is_empty() {
+        let problem = "a socket of UDP was passed on: a cache takes none";
+        return Err(Error::option("sockets", problem).into());
+    }
     if sockets.listeners.is_empty() && program.hands_over() {
         sockets.listeners = addresses.iter().map(|at| listen(*at)).collect::<Result<_, _>>()?;
     }

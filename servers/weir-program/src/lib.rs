@@ -169,7 +169,10 @@ impl<'a> Program<'a> {
                 Socket::Listener(socket) if name == METRICS => metrics = Some(socket),
                 Socket::Listener(socket) => given.listeners.push(socket),
                 Socket::Datagrams(socket) => given.datagrams.push(socket),
-                _ => anyhow::bail!("socket {name:?} is neither of UDP nor of TCP"),
+                _ => {
+                    let problem = format!("socket {name:?} is neither of UDP nor of TCP");
+                    return Err(Error::option("sockets", problem).into());
+                }
             }
         }
         let metrics = match options.metrics {

@@ -236,7 +236,18 @@ async fn serve(
             _ = tokio::time::timeout(finish, server.finish()) => server.close().await,
         }
     } else {
-        server.stop(grace).await;
+        // One that takes over only now begins when it hears that this one receives no more.
+        let leaving = async {
+            replaced.notified().await;
+            if let Some(shared) = &server.shared {
+                shared.end_receiving().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = server.stop(grace) => {}
+            () = leaving => {}
+        }
     }
     println!("{}", serde_json::to_string(&server.report(options.sockets.on, began.elapsed()))?);
     Ok(())

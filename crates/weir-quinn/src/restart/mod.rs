@@ -6,7 +6,8 @@
 //!
 //! The order in which that begins: the successor has the socket and receives nothing yet ([`SharedSocket::turn`]); the process
 //! before ends receiving ([`SharedSocket::end_receiving`]), reads from its way from then on, and says so; the successor begins
-//! ([`SharedSocket::begin`]). What comes meanwhile waits in the socket. So no datagram meets a process that cannot tell whose it
+//! ([`SharedSocket::begin`]). What comes meanwhile waits in the socket, or in the successor's slices where its provider
+//! receives by itself (`uring`). So no datagram meets a process that cannot tell whose it
 //! is: the successor has made no connection ID before the other one has ended.
 
 mod connection_ids;

@@ -138,7 +138,7 @@ impl Handler for Relay {
             End::Stands(other) => _ = other.wake(),
             End::Gone => {
                 output.finish();
-                self.over = true;
+                (self.other, self.over) = (End::Gone, true);
             }
         }
     }
@@ -168,6 +168,10 @@ impl Handler for Relay {
         mail.send(output);
         mail.finish(output);
         self.over = output.is_finished();
+        if self.over && matches!(lock(&self.ends)[1 - self.own], End::Gone) {
+            // What its peer sends yet goes nowhere: it has the time to end that others have, too.
+            (self.other, self.kept) = (End::Gone, Vec::new());
+        }
         if mail.take_wake() {
             self.go_on();
         }
