@@ -9,7 +9,7 @@ use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::hosts::agent::Peers;
-use weir_lab::hosts::{Hosts, Room};
+use weir_lab::hosts::{Host, Hosts, Room};
 use weir_lab::machine::Machine;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
@@ -260,8 +260,11 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         None => weir_load::tcp::descriptors(),
     };
     warnings.extend(experiment::heed_descriptors(&mut results, descriptors));
-    if is_elsewhere {
-        warnings.extend(strategies::heed_addresses(&mut results, clients));
+    if let Some(hosts) = hosts.filter(|_| is_elsewhere) {
+        // Several ranks of one host have one address, too.
+        let address = |host: Option<&Host>| host.map(|host| host.link.address);
+        let is_shared = address(hosts.generators.first()) == address(hosts.generators.last());
+        warnings.extend(strategies::heed_addresses(&mut results, is_shared));
     }
     let most = results.own.classic.as_ref().map(|classic| {
         format!("and the search for the most connections, up to {}, ", classic.most)

@@ -211,7 +211,7 @@ impl Child {
 
     /// Starts a program that may heed nothing: it is ended with the calling thread
     /// ([`weir::process`]), and all that it starts with the child. Unless it `speaks`, nothing is expected of its output, of which the end is
-    /// kept for messages like that of its standard error.
+    /// kept for messages like that of its standard error. It is not told the key of a control channel.
     ///
     /// # Errors
     /// As [`Child::spawn`].
@@ -222,6 +222,8 @@ impl Child {
         interrupt: &Interrupt,
     ) -> Result<Self, ChildError> {
         let mut process = command.to_process();
+        // Whoever has it could pose as a generator of the run. This process may have it in its own environment.
+        process.env_remove(weir_load::control::KEY_VARIABLE);
         weir::process::end_with_this_thread(&mut process);
         let tree = Tree::of(&mut process);
         let mut child = Self::start(name, command, process, speaks, interrupt)?;

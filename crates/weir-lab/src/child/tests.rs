@@ -189,3 +189,12 @@ fn a_child_of_which_no_word_is_expected_is_quoted_when_it_ends() {
     let error = child.is_alive_after("end", Duration::from_secs(60)).unwrap_err().to_string();
     assert!(error.contains("exit status: 4") && error.contains("chatter | ouch"), "{error}");
 }
+
+#[test]
+fn a_foreign_program_is_not_told_the_key() {
+    let line = CommandLine::parse("/bin/sh -c 'echo \"${WEIR_KEY-no key}\"; exit 4'").unwrap();
+    let line = line.with_key(Some("a secret"));
+    let mut child = Child::spawn_foreign(NAME, &line, false, &Interrupt::new()).unwrap();
+    let error = child.is_alive_after("end", Duration::from_secs(60)).unwrap_err().to_string();
+    assert!(error.contains("no key") && !error.contains("a secret"), "{error}");
+}

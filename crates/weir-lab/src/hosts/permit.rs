@@ -16,7 +16,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Those of such texts (`NAME=COMMAND`), and the programs of a folder. What is no such text names none.
+    /// Those of such texts (`NAME=COMMAND`), and the programs of a folder, started as its list has them started
+    /// ([`crate::tcp::peers`]). What is no such text names none.
     pub fn of(texts: &[String], folder: Option<&Path>) -> Self {
         let command = |text: &String| Some(Peer::parse(text, "").ok()?.1.command.to_string());
         let commands = texts.iter().filter_map(command).collect();
@@ -24,10 +25,19 @@ impl Peers {
     }
 
     fn may_start(&self, command: &str) -> Result<(), String> {
-        let is_in_folder =
-            |command: CommandLine| command.program().parent() == self.folder.as_deref();
+        let is_listed = |command: CommandLine| {
+            let is_in_folder = command.program().parent() == self.folder.as_deref();
+            // Any other words could have a program do something else than it is there for.
+            let is_as_listed = match command.words() {
+                [ip, port, form, buffer] => {
+                    [ip, port, buffer] == ["{ip}", "{port}", "{buffer}"] && !form.starts_with('-')
+                }
+                _ => false,
+            };
+            is_in_folder && is_as_listed
+        };
         let is_of_folder =
-            self.folder.is_some() && CommandLine::parse(command).is_ok_and(is_in_folder);
+            self.folder.is_some() && CommandLine::parse(command).is_ok_and(is_listed);
         match is_of_folder || self.commands.iter().any(|own| own == command) {
             true => Ok(()),
             false => Err(format!(
@@ -231,7 +241,10 @@ mod tests {
             ("flood 192.0.2.1 --control 192.0.2.1:9 --clocks 70:5", false),
             ("load tcp 192.0.2.1 -p 7 -c 3 --tell-phases", false),
             ("serve peer --command \"go/net '{port}'\" --bind 192.0.2.1:0 --size 9", true),
-            ("serve tcp-peer --command 'peers/bin/libuv {ip} {port}' --buffer 64", true),
+            (
+                "serve tcp-peer --command 'peers/bin/libuv {ip} {port} loop {buffer}' --buffer 64",
+                true,
+            ),
         ] {
             assert_eq!(may(words, serves), Ok(()), "{words}");
         }
@@ -258,7 +271,21 @@ mod tests {
             ("serve tcp --active --metrics=0.0.0.0:9", true, "is no value of --active"),
             ("serve tcp --active -J", true, "-J is no value of --active"),
             ("serve peer --command x", true, "does not name x"),
-            ("serve tcp-peer --command peers/bin/../x", true, "does not name peers/bin/../x"),
+            (
+                "serve tcp-peer --command 'peers/bin/../x {ip} {port} loop {buffer}'",
+                true,
+                "does not name peers/bin/../x",
+            ),
+            (
+                "serve tcp-peer --command 'peers/bin/libuv {ip} 9'",
+                true,
+                "does not name peers/bin/libuv",
+            ),
+            (
+                "serve tcp-peer --command 'peers/bin/libuv {ip} {port} --log=/x {buffer}'",
+                true,
+                "does not name peers/bin/libuv",
+            ),
             ("serve peer --command \"go/net 9 '{port}'\"", true, "does not name go/net 9"),
             ("serve peer --command \"go/net '{port}'\"", false, "this rank generates"),
             ("serve tcp --command x", true, "--command is no option"),

@@ -168,17 +168,17 @@ pub fn over_hosts(loads: &mut [Load], is_number_asked: bool) {
 }
 
 /// Leaves out, under each mix, rows that would refuse those whose figures count since they have one address, or share it with
-/// the others where there is one host of clients. Gives what that makes of the comparison, to be said before anything runs.
-pub fn heed_addresses(results: &mut Results, clients: usize) -> Vec<String> {
+/// the others (`is_shared`). Gives what that makes of the comparison, to be said before anything runs.
+pub fn heed_addresses(results: &mut Results, is_shared: bool) -> Vec<String> {
     let mut said = vec![];
     for (load, cells) in results.loads.iter().zip(&mut results.cells) {
         let Some(mix) = load.mix else { continue };
         for (row, cell) in results.rows.iter().zip(cells) {
             let limit = Policy::of(row).per_address.filter(|_| takes_part(&mix, row));
             let why = match limit {
-                Some(_) if clients < 2 && mix.others.is_some() => {
+                Some(_) if is_shared && mix.others.is_some() => {
                     "those whose figures count and the others come from one host, and so from one address: start one more \
-                     generator, such as mpirun -n 3"
+                     generator, on a host of its own, such as mpirun -n 3 with a rank on each"
                         .to_owned()
                 }
                 Some(limit) if load.connections > limit => format!(
@@ -244,16 +244,16 @@ mod tests {
             (8, 16),
             "the attack is the second"
         );
-        let of = |clients: usize, connections: u32| {
+        let of = |is_shared: bool, connections: u32| {
             loads[1].connections = connections;
             let rows = rows(Depth::Quick).unwrap();
             let mut results =
                 Results::new(vec![], crate::machine::Machine::default(), rows, loads.clone());
-            heed_addresses(&mut results, clients)
+            heed_addresses(&mut results, is_shared)
         };
         let mut of = of;
-        assert!(of(2, 16).is_empty());
-        let (shared, many) = (of(1, 16), of(2, 17));
+        assert!(of(false, 16).is_empty());
+        let (shared, many) = (of(true, 16), of(false, 17));
         assert!(shared.len() == 1 && shared[0].contains("mpirun -n 3"), "{shared:?}");
         assert!(many.len() == 1 && many[0].ends_with("-c 16"), "{many:?}");
     }
