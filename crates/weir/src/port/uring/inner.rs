@@ -290,8 +290,9 @@ impl<'a, O: Outstanding> At<'a, O> {
                 state.operations.arm(Arming::None);
                 state.fill();
                 let there = state.completions.len() as u32;
-                let ends = state.closed || state.operations.ending() != Ending::No;
-                state.waiting = !ends && !state.is_raised() && there < enough;
+                let is_called = state.closed || state.has_packets() || state.is_raised();
+                let ends = is_called || state.operations.ending() != Ending::No;
+                state.waiting = !ends && there < enough;
                 state.waiting.then(|| (state.submissions.pending(), there + 1))
             });
             let Some((pending, next)) = next else { return Ok(()) };

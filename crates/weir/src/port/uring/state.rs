@@ -250,6 +250,11 @@ impl<O: Outstanding> PortState<O> {
         }
     }
 
+    /// Whether a packet waits to be taken. For one that was posted while nobody waited the alarm was not raised.
+    pub(super) fn has_packets(&self) -> bool {
+        !self.packets.is_empty()
+    }
+
     /// Whether the alarm was raised, and nobody has looked since.
     pub(super) fn is_raised(&self) -> bool {
         self.raised

@@ -190,12 +190,19 @@ pub(super) struct PortServer<P, H> {
     timers: Mutex<Timers>,
     /// What waits are asked for, and what decides how long they gather: that of whichever thread waits.
     gather: Asked,
-    gathering: Mutex<Gathering>,
+    waits: Mutex<Waits>,
     /// What handles have left for connections.
     mailbox: Arc<Mailbox>,
     pub(super) numbers: Numbers,
     /// Those of the server.
     limits: Limits,
+}
+
+/// What is known of the waits in which messages may gather.
+struct Waits {
+    gathering: Gathering,
+    /// When the last one ended: what has come since then has waited since then.
+    ended: Instant,
 }
 
 /// A connection that is open, and what the threads know of it.
@@ -307,7 +314,10 @@ impl<P: Port, H: Handler> PortServer<P, H> {
             pool,
             sends: Sends::new(numbers.sends, numbers.stuck_of(connections), numbers.threads, since),
             timers: Mutex::new(Timers::new(Clock::starting(since))),
-            gathering: Mutex::new(Gathering::new(gather.clone(), since)),
+            waits: Mutex::new(Waits {
+                gathering: Gathering::new(gather.clone(), since),
+                ended: since,
+            }),
             gather,
             numbers,
             limits,
@@ -344,8 +354,7 @@ pub(super) struct PortThread<'p, 'w, P: Port, H: Handler> {
     slices: Vec<Slice>,
     /// Takes since it last looked at the clock.
     unlooked: u32,
-    /// When it last came back from the port, and how many messages it had received when it went there to wait.
-    took: Instant,
+    /// How many messages it had received when it last went to the port to wait.
     messages: u64,
     due: Vec<u32>,
     /// A send is over while another connection waits for its turn, or one has begun to wait: see
@@ -392,7 +401,6 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
         taker,
         slices: Vec::new(),
         unlooked: 0,
-        took: Instant::now(),
         messages: 0,
         due: Vec::new(),
         turns_changed: false,
@@ -401,7 +409,7 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
     // One of those that share it.
     if thread.worker.index == 0 || server.numbers.threads == 1 {
         let (how, worker) = (thread.taker.gathers(), &thread.worker);
-        *lock(&server.gathering) =
+        lock(&server.waits).gathering =
             server.gather.clone().begin(&how, |name, value| worker.state(name, value));
     }
     if thread.worker.index == 0 {
@@ -458,15 +466,25 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         taken: &mut Taken,
         timeout: Option<Duration>,
     ) -> io::Result<Option<usize>> {
-        let gathering = &self.server.gathering;
+        let waits = &self.server.waits;
         let messages = self.worker.counters.messages.get();
         let came = messages - std::mem::replace(&mut self.messages, messages);
         if came > 0 {
+            let mut waits = lock(waits);
+            let ended = waits.ended;
             // What the port has left is taken before it waits.
-            lock(gathering).dequeued(came as usize, false, || self.took);
+            waits.gathering.dequeued(came as usize, false, || ended);
         }
-        let mut gather = || lock(gathering).now();
-        self.taker.take_gathered(taken, timeout, &mut gather, &self.worker.calls)
+        let mut waited = false;
+        let mut gather = || {
+            waited = true;
+            lock(waits).gathering.now()
+        };
+        let took = self.taker.take_gathered(taken, timeout, &mut gather, &self.worker.calls);
+        if waited {
+            lock(waits).ended = Instant::now();
+        }
+        took
     }
 
     /// How long this thread may wait.
@@ -489,7 +507,6 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// and the server's stop, with its end.
     fn run_timers(&mut self) {
         let now = Instant::now();
-        self.took = now;
         self.unlooked = 0;
         self.worker.clock.expired(now, &mut self.due); // it has no timers, and tells the time
         let time_is_over = lock(&self.server.timers).back(self.worker.index, now, &mut self.due);

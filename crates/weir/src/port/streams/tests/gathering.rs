@@ -1,7 +1,11 @@
 //! Takes that let messages gather before they wait: whatever a provider makes of that, each operation comes back.
 
 use super::*;
-use crate::gather::Gather;
+use crate::{
+    gather::Gather,
+    pause::FINE_TIMERS,
+    port::{Cancelled, Packet},
+};
 
 on_each! {
     what_comes_while_they_gather_is_taken_afterwards,
@@ -10,6 +14,8 @@ on_each! {
     one_that_always_has_something_does_not_keep_others_waiting,
     a_wait_to_receive_ends_where_something_was_left,
     an_end_that_came_with_bytes_is_told_after_them,
+    a_packet_that_comes_as_they_begin_to_gather_ends_the_sleep,
+    a_receive_that_nothing_came_for_can_be_cancelled,
     closing_brings_back_what_nothing_came_for,
     a_stop_brings_back_what_nothing_came_for,
     a_take_that_lets_nothing_gather_brings_it_too,
@@ -137,13 +143,15 @@ fn a_wait_to_receive_ends_where_something_was_left<P: Provider + Default>() {
     worker.wait_to_receive(id).unwrap();
     gather_nothing(&mut worker);
     client.write_all(&[0; 10]).unwrap();
-    for _ in 0..3 {
-        let came = gather_one(&mut worker, SHORT);
+    let began = Instant::now();
+    for at_most in [SHORT, 2 * LONG, 2 * LONG] {
+        let came = gather_one(&mut worker, at_most);
         assert!(matches!(came, Completion::Wait { outcome: Outcome::Done(()), .. }), "{came:?}");
         let counters = Counters::default();
         assert_eq!(stream.receive(&mut [0], Mode::Try, &counters).unwrap(), Some(1));
         worker.wait_to_receive(id).unwrap();
     }
+    assert!(began.elapsed() < LONG);
     drop(worker);
     bench.stop();
 }
@@ -160,6 +168,44 @@ fn an_end_that_came_with_bytes_is_told_after_them<P: Provider + Default>() {
     worker.receive(id, bench.slice()).unwrap();
     assert_eq!(gather_receive(&mut worker, Duration::ZERO), (id, 0));
     drop(worker);
+    bench.stop();
+}
+
+/// It is posted after the last look and before the sleep, which would last longer than anybody's patience.
+fn a_packet_that_comes_as_they_begin_to_gather_ends_the_sleep<P: Provider + Default>() {
+    if !FINE_TIMERS {
+        return; // nothing gathers there
+    }
+    let Some(bench) = bench::<P>(needs()) else { return };
+    let mut worker = bench.port.worker().unwrap();
+    let (mut out, counters) = (Taken::new(1), Counters::default());
+    let packet = Packet { key: Key(5), value: 6 };
+    let mut gather = || {
+        bench.port.post(packet, &counters).unwrap();
+        Gather { at_most: LONG, enough: 64 }
+    };
+    let began = Instant::now();
+    let took = worker.take_gathered(&mut out, Some(2 * LONG), &mut gather, &counters).unwrap();
+    assert_eq!(took, Some(1));
+    let came = out.drain().next();
+    assert!(matches!(came, Some(Completion::Packet(its)) if its == packet), "{came:?}");
+    assert!(began.elapsed() < LONG);
+    drop(worker);
+    bench.stop();
+}
+
+fn a_receive_that_nothing_came_for_can_be_cancelled<P: Provider + Default>() {
+    let Some(bench) = bench::<P>(needs()) else { return };
+    let mut worker = bench.port.worker().unwrap();
+    let (_client, _stream, id) = bench.connect(&mut worker, 7);
+    gather_nothing(&mut worker);
+    let token = worker.receive(id, bench.slice()).unwrap();
+    gather_nothing(&mut worker);
+    assert_eq!(worker.cancel(token, &Counters::default()), Cancelled::Asked);
+    let came = gather_one(&mut worker, Duration::ZERO);
+    let returned = matches!(came, Completion::Receive { outcome: Outcome::Returned, .. });
+    assert!(returned, "{came:?}");
+    drop((came, worker));
     bench.stop();
 }
 

@@ -307,6 +307,7 @@ impl Group for UringGroup {
     fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
         let token = ring::Token::from_user_data(token.0);
         // One that the kernel does not know yet is made known to it, so that its event reports it.
+        self.operations.begin_kept_back(token);
         let submitted = self.commit(counters);
         match self.operations.stage(token) {
             None => Cancelled::Gone,

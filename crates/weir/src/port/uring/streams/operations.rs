@@ -250,6 +250,13 @@ impl Operations {
         }
     }
 
+    /// Has a receive begin that is kept back, so that the kernel knows what is to be cancelled.
+    pub(super) fn begin_kept_back(&mut self, token: ring::Token) {
+        let Some(receive) = self.receives.get(token).filter(|receive| receive.turn) else { return };
+        let own = &mut self.streams.of_mut(receive.stream).own;
+        self.queued.extend(own.kept_back.take_if(|kept_back| *kept_back == token));
+    }
+
     /// The sockets that are watched may have something to tell from now on.
     pub(super) fn watched_are_due(&mut self) {
         self.watched.due = true;

@@ -6,8 +6,9 @@
 //! submitted. Where the next message is to end a wait, the set itself is waited for.
 //!
 //! A socket is told of when something comes (edge-triggered), and comes into the set with the first receive that is kept
-//! back. Something may be left of what it was told of if a receive filled its slice, and the peer's end is told with the bytes
-//! before it: then the next receive is not kept back. A wait to receive cannot know, and asks again, by a call. Where the system has no set, or no room in one, receives are armed as ever.
+//! back. Something may be left of what it was told of if a receive filled its slice, and the peer's end is told with the
+//! bytes before it: then the next receive is not kept back. A wait to receive cannot know, and asks again, by a call, and
+//! the set is asked before anything gathers. Where the system has no set, or no room in one, receives are armed as ever.
 
 use crate::{
     counters::Counters,
@@ -40,8 +41,7 @@ pub(super) struct Seen {
     pub has_ended: bool,
 }
 
-/// So many looks that a thread has without a wait, and then the set is asked: others must not wait for ever for one that has
-/// always more to do.
+/// After so many looks without a wait the set is asked: connections must not wait for ever for one that always has something.
 const LOOKS: u32 = 16;
 
 /// Sockets told of by one call.
@@ -60,12 +60,15 @@ impl Watched {
         }
         let Some(set) = &mut self.set else { return false };
         let interest = Interest { receive: true, send: false };
-        match seen.is_watched {
-            false => seen.is_watched = set.watch(stream, slot, interest).is_ok(),
-            true if asks => return set.change(stream, slot, interest).is_ok(),
-            true => {}
-        }
-        seen.is_watched
+        let is_told = match seen.is_watched {
+            false => set.watch(stream, slot, interest).is_ok(),
+            true if asks => set.change(stream, slot, interest).is_ok(),
+            true => true,
+        };
+        seen.is_watched |= is_told;
+        // What was left is not to gather.
+        self.due |= asks && is_told;
+        is_told
     }
 
     /// Asks which sockets have something, and tells their slots, and whether their peers have ended.
