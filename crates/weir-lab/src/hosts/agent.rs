@@ -44,6 +44,9 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 /// How long comparing clocks may take.
 const CLOCKS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long one that serves a program of others may take to end it, before it is ended itself.
+const PEER_ENDS_WITHIN: Duration = Duration::from_millis(200);
+
 /// A child.
 struct Running {
     process: std::process::Child,
@@ -53,10 +56,17 @@ struct Running {
     output_ended: bool,
     /// How it ended, and when that was seen.
     exit: Option<(Exit, Instant)>,
+    /// Whether it has started a program of others, which may have started some itself.
+    serves_peer: bool,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.serves_peer && self.exit.is_none() {
+            // It ends all of them when its input does.
+            self.stdin = None;
+            let _ = self.stderr_ended.recv_timeout(PEER_ENDS_WITHIN);
+        }
         // Both fail only if it has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -630,8 +640,17 @@ impl Agent<'_> {
                 drop(stderr_open);
             });
         }
-        let running =
-            Running { process, stdin, stderr, stderr_ended, output_ended: false, exit: None };
+        let serves_peer =
+            matches!(words, [serve, peer, ..] if serve == "serve" && peer.ends_with("peer"));
+        let running = Running {
+            process,
+            stdin,
+            stderr,
+            stderr_ended,
+            output_ended: false,
+            exit: None,
+            serves_peer,
+        };
         self.children.insert(child, running);
         Ok(())
     }
