@@ -68,8 +68,11 @@ enum End {
     Gone,
 }
 
+// Inlined, so that it is no part of programs that relay nothing: of what the library compiles itself the linker keeps the tables
+// of unwinding.
 impl Relay {
     /// The handlers of two connections, which may come about in any order, on the same server or on two.
+    #[inline]
     pub fn pair() -> (Self, Self) {
         let ends = Arc::default();
         let side = |own| {
@@ -80,6 +83,7 @@ impl Relay {
     }
 
     /// What has become of the other one.
+    #[inline]
     fn other(&mut self) -> &End {
         if matches!(self.other, End::Awaited) {
             self.other = lock(&self.ends)[1 - self.own].clone();
@@ -88,6 +92,7 @@ impl Relay {
     }
 
     /// Has the other one send as many of the bytes as it has room for. Says how many are dealt with.
+    #[inline]
     fn pass_on(&mut self, bytes: &[u8]) -> usize {
         match self.other() {
             End::Awaited => 0,
@@ -106,6 +111,7 @@ impl Relay {
     }
 
     /// Passes on what was kept, and then the end.
+    #[inline]
     fn go_on(&mut self) {
         let mut kept = mem::take(&mut self.kept);
         let passed_on = self.pass_on(&kept);
@@ -119,6 +125,7 @@ impl Relay {
         }
     }
 
+    #[inline]
     fn leave(&mut self) {
         let mut ends = lock(&self.ends);
         ends[self.own] = End::Gone;
@@ -129,6 +136,7 @@ impl Relay {
 }
 
 impl Handler for Relay {
+    #[inline]
     fn on_connect(&mut self, _: SocketAddr, output: &mut Output<'_>) {
         let mut ends = lock(&self.ends);
         ends[self.own] = End::Stands(output.handle());
@@ -143,27 +151,32 @@ impl Handler for Relay {
         }
     }
 
+    #[inline]
     fn on_receive(&mut self, bytes: &mut [u8], _: &mut Output<'_>) {
         let passed_on = if self.kept.is_empty() { self.pass_on(bytes) } else { 0 };
         self.kept.extend_from_slice(&bytes[passed_on..]);
     }
 
+    #[inline]
     fn on_sent(&mut self, _: usize, _: &mut Output<'_>) {
         if let End::Stands(other) = self.other() {
             let _ = other.wake(); // there is room here
         }
     }
 
+    #[inline]
     fn on_end(&mut self, _: &mut Output<'_>) {
         self.ended = true;
         self.go_on();
     }
 
+    #[inline]
     fn on_stop(&mut self, output: &mut Output<'_>) {
         output.finish();
         self.over = true;
     }
 
+    #[inline]
     fn on_mail(&mut self, mail: &mut Mail, output: &mut Output<'_>) {
         mail.send(output);
         mail.finish(output);
@@ -177,6 +190,7 @@ impl Handler for Relay {
         }
     }
 
+    #[inline]
     fn asks(&self) -> Asks {
         // The directions have nothing to do with each other: its peer's end is not its own, which comes from the other
         // side; and it hears its peer though that does not read, or two of these could wait for each other for ever.
@@ -184,6 +198,7 @@ impl Handler for Relay {
         Asks::NOTHING.pause(!self.kept.is_empty()).holds(!self.over).hears(hears)
     }
 
+    #[inline]
     fn on_close(&mut self, _: &Reason) {
         self.leave();
     }
@@ -191,6 +206,7 @@ impl Handler for Relay {
 
 /// However it goes: also where no connection came of it, or its thread failed.
 impl Drop for Relay {
+    #[inline]
     fn drop(&mut self) {
         self.leave();
     }
