@@ -483,9 +483,11 @@ impl Queue {
 
     /// Puts bytes behind the first `before` ones.
     pub(crate) fn insert(&mut self, before: usize, bytes: &[u8]) {
-        // In blocks, which splicing in an iterator is not.
+        // In blocks, which splicing in an iterator is not; what was appended only makes room.
+        let (at, end) = (self.start + before, self.bytes.len());
         self.bytes.extend_from_slice(bytes);
-        self.bytes[self.start + before..].rotate_right(bytes.len());
+        self.bytes.copy_within(at..end, at + bytes.len());
+        self.bytes[at..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Takes so many bytes out, behind the first `at` ones.
