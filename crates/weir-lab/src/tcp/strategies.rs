@@ -155,7 +155,7 @@ fn load(depth: Depth, name: MixName, own: Option<u32>, beside: Option<u32>) -> L
 }
 
 /// Adapts mixes to clients at other hosts, each of which has one address. Unless their number was asked for, no more of those
-/// that are held against an attack come from theirs than a row allows ([`PER_ADDRESS`]).
+/// that are held against an attack come from theirs than a row allows (`PER_ADDRESS`).
 pub fn over_hosts(loads: &mut [Load], is_number_asked: bool) {
     for load in loads {
         let Some(mix) = &mut load.mix else { continue };
