@@ -3,11 +3,13 @@
 #[path = "../../testing.rs"]
 mod testing;
 
+mod common;
+
+use common::{certified, of_perf};
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::Arc,
 };
 use testing::{Folder, PATIENCE};
 
@@ -138,23 +140,13 @@ fn quinns_perf_is_spoken_on_streams_of_both_kinds() {
     const SENT: [u8; 1000] = [7; 1000];
     let folder = Folder::new("keys");
     let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path(name));
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
-    std::fs::write(&cert, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let certificate = certified(&cert, &key);
     let server = Server::start(&["--cert", &cert, "--key", &key]);
     drop(folder);
 
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    crypto.alpn_protocols = vec![b"perf".to_vec()];
-    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(crypto).unwrap();
-    let config = quinn::ClientConfig::new(Arc::new(crypto));
+    roots.add(certificate).unwrap();
+    let config = of_perf(roots);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -6,6 +6,9 @@
 #[path = "../../testing.rs"]
 mod testing;
 
+mod common;
+
+use common::{certified, of_perf};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use std::{
@@ -33,13 +36,11 @@ fn command(folder: &Folder, flags: &[&str]) -> (Command, CertificateDer<'static>
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, SeqCst);
     let [cert, key] = ["cert", "key"].map(|name| folder.path(&format!("{name}-{number}.pem")));
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
-    std::fs::write(&cert, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let certificate = certified(&cert, &key);
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-quic"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--cert", &cert, "--key", &key]);
     command.args(["--hand-over", &folder.path("next"), "--finish", "600"]).args(flags);
-    (command, made.cert.der().clone())
+    (command, certificate)
 }
 
 impl Server {
@@ -91,18 +92,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn of_perf(roots: rustls::RootCertStore) -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    crypto.alpn_protocols = vec![b"perf".to_vec()];
-    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(crypto).unwrap();
-    ClientConfig::new(Arc::new(crypto))
 }
 
 /// Runs what a client does, on a thread with a runtime.

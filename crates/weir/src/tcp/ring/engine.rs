@@ -16,7 +16,7 @@
 
 use crate::{
     Error, Unavailable,
-    gather::{Asked, Gathering},
+    gather::{Asked, Gather, Gathering},
     memory::Slice,
     rio::{
         Batch, Stopped,
@@ -260,10 +260,8 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         let timeout = timeouts.into_iter().flatten().min();
         // At the end of the server nothing is worth waiting for, nor where somebody waits for the end of accepting.
         let ends = self.acceptor.is_shut() || matches!(self.leaving, Leaving::Cancelling);
-        let gathers = self.gathering.is_on() && !ends;
-        let time = if gathers { self.gathering.wait(Instant::now()) } else { Duration::ZERO };
-        let time = timeout.map_or(time, |timeout| time.min(timeout));
-        let enough = self.gathering.enough();
+        let Gather { enough, at_most } = if ends { Gather::NONE } else { self.gathering.now() };
+        let time = timeout.map_or(at_most, |timeout| at_most.min(timeout));
         let waited = match time.is_zero() {
             true => self.queue().wait(timeout),
             false => self.queue().gather(enough, time, timeout),
