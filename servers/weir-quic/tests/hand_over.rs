@@ -31,16 +31,43 @@ struct Server {
     certificate: CertificateDer<'static>,
 }
 
-/// The command that starts one which may be replaced at that folder, with a certificate that it has from there.
+/// A certificate of which it and its key are in files.
+struct Certified {
+    cert: String,
+    key: String,
+    certificate: CertificateDer<'static>,
+}
+
+impl Certified {
+    fn of(folder: &Folder) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, SeqCst);
+        let [cert, key] = ["cert", "key"].map(|name| folder.path(&format!("{name}-{number}.pem")));
+        let certificate = certified(&cert, &key);
+        Self { cert, key, certificate }
+    }
+
+    /// The command that starts a server which has it and may be replaced at that folder.
+    fn command(&self, folder: &Folder, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-quic"));
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--cert",
+            &self.cert,
+            "--key",
+            &self.key,
+        ]);
+        command.args(["--hand-over", &folder.path("next"), "--finish", "600"]).args(flags);
+        command
+    }
+}
+
+/// The command that starts one which may be replaced at that folder, with a certificate that no other one has.
 fn command(folder: &Folder, flags: &[&str]) -> (Command, CertificateDer<'static>) {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = NEXT.fetch_add(1, SeqCst);
-    let [cert, key] = ["cert", "key"].map(|name| folder.path(&format!("{name}-{number}.pem")));
-    let certificate = certified(&cert, &key);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-quic"));
-    command.args(["serve", "--listen", "127.0.0.1:0", "--cert", &cert, "--key", &key]);
-    command.args(["--hand-over", &folder.path("next"), "--finish", "600"]).args(flags);
-    (command, certificate)
+    let certified = Certified::of(folder);
+    (certified.command(folder, flags), certified.certificate)
 }
 
 impl Server {
@@ -228,26 +255,24 @@ fn clients_that_come_while_it_is_replaced_are_answered() {
     const RESTARTS: usize = 3;
     for (number, flags) in [&["--on", "quinn-udp"][..], &["--on", "batch"]].iter().enumerate() {
         let folder = Folder::new(&format!("come-{number}"));
-        let mut server = Server::start(&folder, flags);
-        let address = server.address;
-        let roots = Arc::new(Mutex::new(rustls::RootCertStore::empty()));
-        let trust = |server: &Server| {
-            roots.lock().unwrap().add(server.certificate.clone()).unwrap();
-        };
-        trust(&server);
+        // One certificate for all of them: any may answer a client that comes as it is replaced.
+        let certified = Certified::of(&folder);
+        let start = || Server::of(certified.command(&folder, flags), certified.certificate.clone());
+        let mut server = start();
+        let (address, trusted) = (server.address, server.trusted());
         let over = AtomicBool::new(false);
         let (told, answers) = mpsc::channel();
         std::thread::scope(|scope| {
             let _over = Over(&over);
             for _ in 0..2 {
-                let (told, over, roots) = (told.clone(), &over, &roots);
+                let (told, over, trusted) = (told.clone(), &over, &trusted);
                 scope.spawn(move || {
                     let _over = Over(over);
                     run(async {
                         let client = client();
                         while !over.load(SeqCst) {
-                            let trusted = of_perf(roots.lock().unwrap().clone());
-                            let connecting = client.connect_with(trusted, address, "localhost");
+                            let connecting =
+                                client.connect_with(trusted.clone(), address, "localhost");
                             let connection = connecting.unwrap().await.unwrap();
                             request(&connection, 1000).await;
                             connection.close(0u32.into(), b"done");
@@ -261,10 +286,7 @@ fn clients_that_come_while_it_is_replaced_are_answered() {
                 for _ in 0..20 {
                     answers.recv_timeout(PATIENCE).expect("a client was not answered");
                 }
-                // Whoever comes from now on may meet the next one.
-                let (command, certificate) = command(&folder, flags);
-                roots.lock().unwrap().add(certificate.clone()).unwrap();
-                let next = Server::of(command, certificate);
+                let next = start();
                 assert_eq!(next.address, address);
                 std::mem::replace(&mut server, next).ended();
             }
