@@ -278,6 +278,8 @@ fn clients_that_come_while_it_is_replaced_are_answered() {
                             connection.close(0u32.into(), b"done");
                             let _ = told.send(());
                         }
+                        // Or the last server waits for the word of clients that are gone.
+                        client.wait_idle().await;
                     });
                 });
             }
