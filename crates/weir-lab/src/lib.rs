@@ -1,7 +1,7 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 //!
-//! What every comparison has in common stands in [`experiment`], [`stats`] and [`report`]; what is
-//! compared, and how that differs, in a folder each: [`udp`], [`tcp`], [`device`], which [`studies`] lists.
+//! What all comparisons have in common is in [`experiment`], [`stats`] and [`report`]. What is particular to a study (what it
+//! compares, and how) is in a folder of its own: [`udp`], [`tcp`] and [`device`], which [`studies`] lists.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
 //! The load generators of weir: UDP floods, loads of TCP connections, pacing, and the control channel.
 //!
 //! A generator offers datagrams to a server; each carries a [`stamp`]. The server's side
-//! of the account is the [`audit`]: what arrived, how often, in which order, how late; the
-//! [`proof`] tells that it read what it counts.
-//! Between the two runs the [`control`] channel: who may flood whom, when a run begins
-//! and ends, and what was sent. [`pacing`] decides when datagrams go out, an [`engine`]
-//! how, and [`mod@flood`] puts these together. A receiver of another library takes part as a
+//! of the account is the [`audit`]: what arrived, how often, in which order, how late. A
+//! [`proof`] shows that the server read what it counts.
+//! The two sides speak over the [`control`] channel: who may flood whom, when a run begins
+//! and ends, and what was sent. [`pacing`] decides when datagrams are sent, an [`engine`]
+//! sends them, and [`mod@flood`] combines the two. A receiver that uses another library takes part as a
 //! [`peer`].
 //!
 //! [`tcp`] makes connections, sends messages on them, and verifies what comes back.
 //!
-//! Floods and loads of several hosts are led by way of [`ranks`].
+//! Floods and loads from several hosts are coordinated through [`ranks`].
 //!
 //! What differs between operating systems is in `sys` and in the files of the engines.
 

@@ -1,8 +1,8 @@
-//! [quinn]'s sockets on weir's registered I/O.
+//! A socket for [quinn] on weir's registered I/O.
 //!
 //! A [`WeirSocket`] is an [`AsyncUdpSocket`](quinn::AsyncUdpSocket): give it to
-//! [`Endpoint::new_with_abstract_socket`](quinn::Endpoint::new_with_abstract_socket), and quinn's endpoint, connections and streams are
-//! used as ever.
+//! [`Endpoint::new_with_abstract_socket`](quinn::Endpoint::new_with_abstract_socket), and use quinn's endpoint, connections and
+//! streams as usual.
 //!
 //! ```
 //! use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
@@ -21,25 +21,26 @@
 //! ```
 //!
 //! Receives are posted beforehand into slices of registered memory, each with room for as many datagrams as the kernel joins
-//! (UDP_GRO), and completions are dequeued when quinn polls. Where the provider has plain sockets, they can also be received
-//! right to where quinn wants them ([`Receive`]). What quinn sends is posted from slices, too, and handed to the
+//! (UDP_GRO), and completions are dequeued when quinn polls. If the provider has plain sockets, datagrams can also be received
+//! directly into quinn's buffers ([`Receive`]). What quinn sends is posted from slices, too, and handed to the
 //! kernel when every task that is ready has had its turn ([`Sends::Gathered`]): datagrams of several polls leave by one call,
-//! and those of one size to one peer as one (UDP_SEGMENT). Marks of congestion, the local address, and "do not
-//! fragment" are those that quinn asks for.
+//! and those of one size to one peer as one (UDP_SEGMENT). ECN marks, the local address, and "do not
+//! fragment" are set as quinn asks.
 //!
-//! Who tells quinn that something has come is [`Tell`]: the reactor of tokio, which watches the provider's descriptor
+//! [`Tell`] chooses what notifies quinn that something has arrived: tokio's reactor, which watches the provider's descriptor
 //! (Linux), or a thread that waits in the queue (any system and runtime).
 //!
-//! What is bounded: receives posted ([`Settings::receives`]; what comes beyond waits in the socket's buffer, and is dropped there when
-//! that is full), and sends under way ([`Settings::sends_outstanding`]; beyond, quinn is told that the socket would block and is woken when there
-//! is room). A datagram that cannot be sent is counted and forgotten, as QUIC does with one lost on its way.
+//! Two things are bounded. The first is the number of posted receives ([`Settings::receives`]): further datagrams wait in the
+//! socket's buffer, and are dropped there when that is full. The second is the number of sends under way
+//! ([`Settings::sends_outstanding`]): beyond it quinn is told that the socket would block, and is woken when there
+//! is room. A datagram that cannot be sent is counted and dropped; QUIC treats it like any lost datagram.
 //!
 //! Dropping the socket hands what is posted to the kernel, ends what is under way, and gives every slice back.
 //!
-//! A server that is replaced by a new process goes on with its connections while the new one takes new ones, by one socket:
-//! [`SharedSocket`] (Linux).
+//! With [`SharedSocket`] (Linux), a server that is being replaced keeps its connections while the new process accepts new ones,
+//! both on one UDP socket.
 //!
-//! On other systems than Linux it runs by [`Tell::Thread`] on the provider `batch`, and marks of congestion are not set there.
+//! On systems other than Linux the socket runs by [`Tell::Thread`] on the provider `batch`, and ECN marks are not set.
 
 #![deny(unsafe_code)]
 

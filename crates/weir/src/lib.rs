@@ -5,42 +5,42 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`udp`], [`tcp`], [`device`] | servers: `Server`, `Handler`, `Running`, and the table of designs of each |
-//! | [`filter`] | what stands between a TCP connection and its handler: limits, time-outs, TLS |
-//! | [`limits`], [`tcp::Limits`] | what a server may take and send |
-//! | [`rio`], [`port`], [`readiness`], [`socket`], [`stream`], [`memory`] | the contracts that designs stand on, each with the rules that hold on every provider |
+//! | [`filter`] | filters between a TCP connection and its handler: limits, time-outs, TLS |
+//! | [`limits`], [`tcp::Limits`] | how much a server may accept and send |
+//! | [`rio`], [`port`], [`readiness`], [`socket`], [`stream`], [`memory`] | the contracts that designs are built on, each with the rules that hold on every provider |
 //! | [`counters`], [`tunable`] | what a server counts, and what may be changed while it runs |
-//! | `asynchronous` | what a server receives, awaited in tasks of any executor (with `udp` or `tcp`) |
-//! | [`inherited`] | sockets from a service manager or from the process before |
-//! | [`timer`], [`options`], [`error`], [`wake`], [`gather`] | what all of them use |
-//! | [`machine`], [`affinity`], [`process`], [`privilege`] | what the machine is, and where threads run |
+//! | `asynchronous` | tasks of any executor that await what a server receives (with `udp` or `tcp`) |
+//! | [`inherited`] | sockets from a service manager, or from the process that this one replaces |
+//! | [`timer`], [`options`], [`error`], [`wake`], [`gather`] | what all of the above use |
+//! | [`machine`], [`affinity`], [`process`], [`privilege`] | the machine's properties, where threads run, and their rights |
 //!
-//! Examples of programs are in the package's folder `examples`: a sink, an echo server, a statsd aggregator, a relay, a
-//! TCP proxy, and one by hand on each contract (`rio_sink`, `port_lines`, `readiness_chat`).
+//! Example programs are in the package's folder `examples`: a sink, an echo server, a statsd aggregator, a relay, a
+//! TCP proxy, and a program without a server on each contract (`rio_sink`, `port_lines`, `readiness_chat`).
 //!
 //! # Features
 //!
 //! | feature | what it adds | default |
 //! | --- | --- | --- |
-//! | `udp` | servers of UDP: [`udp`] | yes |
-//! | `tcp` | servers of TCP and filters for their connections: [`tcp`], [`filter`] | yes |
-//! | `device` | I/Os of devices: [`device`] | |
+//! | `udp` | UDP servers: [`udp`] | yes |
+//! | `tcp` | TCP servers, and filters for their connections: [`tcp`], [`filter`] | yes |
+//! | `device` | I/Os on devices: [`device`] | |
 //! | `xdp` | providers of registered I/O that take frames and packets of network devices: [`rio::xdp`], [`rio::packet`] | |
 //! | `tls` | the filter [`Tls`](filter::Tls) on [rustls](https://docs.rs/rustls), and `tcp`; building it takes a C compiler | |
 //! | `tracing` | events for [tracing](https://docs.rs/tracing): what a server does besides serving | |
 //! | `metrics` | counters for the recorder of [metrics](https://docs.rs/metrics): `Running::export_metrics` | |
-//! | `fake` | providers of registered I/O in memory, for tests: `rio::fake` | |
+//! | `fake` | in-memory providers of registered I/O, for tests: `rio::fake` | |
 //!
-//! What servers stand on is there without any of them: contracts and their providers ([`rio`], [`port`], [`readiness`],
-//! [`socket`], [`stream`]), [`memory`], [`counters`] and [`timer`].
+//! The foundation of the servers is available without any feature: contracts and their providers ([`rio`], [`port`],
+//! [`readiness`], [`socket`], [`stream`]), [`memory`], [`counters`] and [`timer`].
 //!
-//! No design has a feature of its own, as none needs one: a program that starts a design by its type is compiled with that
-//! design alone. One that starts it by its name has all of its kind, which were compiled once, with this library.
+//! There is no feature per design, because none is needed: a program that starts a design by its type is compiled with that
+//! design alone. A program that starts designs by name has all of their kind, which were compiled once, with this library.
 //!
 //! # Compatibility
 //!
-//! Errors, what is told of servers (enums of reasons, reports, counters) and settings are `#[non_exhaustive]`: they grow in
-//! minor versions. Settings (options of designs, `Limits`, `SocketOptions`, what a handler [`Asks`](tcp::Asks)) are made
-//! from a default by methods with the names of their fields, of which a new one breaks nothing:
+//! Errors, information about servers (enums of reasons, reports, counters) and settings are `#[non_exhaustive]`: they may grow
+//! in minor versions. Settings (options of designs, `Limits`, `SocketOptions`, what a handler [`Asks`](tcp::Asks)) are made
+//! from a default by methods named after their fields, so a new field breaks nothing:
 //!
 //! ```
 //! use weir::{tcp, udp};
@@ -54,8 +54,8 @@
 //! let limits = weir::tcp::Limits { connections: 100, ..weir::tcp::Limits::default() };
 //! ```
 //!
-//! Traits that only this crate implements (designs, what can be started, sets of readiness) are sealed; handlers, filters
-//! and providers of registered I/O are open.
+//! Traits that only this crate implements (those of designs, of what can be started, and of readiness sets) are sealed. You
+//! can implement handlers, filters and providers of registered I/O yourself.
 
 // What a server of one kind stands on is used by no other. With all kinds nothing may be left over.
 #![cfg_attr(
