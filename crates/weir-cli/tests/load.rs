@@ -391,7 +391,7 @@ fn a_unix_socket_that_takes_no_load_is_told_with_what_to_do() {
     let none = output(&["load", "tcp", &format!("unix:{}", file.display())]);
     assert_eq!(none.status.code(), Some(2), "{}", errors(&none));
     assert!(
-        errors(&none).contains("is a file or a folder, and no Unix socket"),
+        errors(&none).contains("is a file or a folder, not a Unix socket"),
         "{}",
         errors(&none)
     );

@@ -233,7 +233,7 @@ fn planned_loads<K: Course>(results: &Results<K>, settings: &Settings) -> String
         let short = match fits {
             true => "",
             false => {
-                "; there is no time for all of them: more time (-t), or fewer designs, is needed"
+                "; not all of them fit: give more time (-t), or compare fewer designs"
             }
         };
         format!(

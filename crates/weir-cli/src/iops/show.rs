@@ -270,7 +270,7 @@ fn course(decay: &Decay) -> String {
     let verdict = match (decay.falls(), decay.rises()) {
         (true, _) => "it falls",
         (_, true) => "it rises",
-        _ => "neither falls nor rises for sure",
+        _ => "shows no clear trend",
     };
     format!(
         "{:+.2} % a minute, 95 % sure: {:+.2} to {:+.2}; {verdict}",

@@ -77,7 +77,7 @@ pub fn start_on_first<S>(
 ) -> Result<(S, OnProvider), Failure> {
     if design.split_whitespace().any(|word| word.starts_with("--provider")) {
         return Err(Failure::usage(
-            "with --any-port the provider is no option of --design; give --provider beside it",
+            "with --any-port the provider is not an option of --design; give --provider beside it",
         ));
     }
     let tried: Vec<Choice> = match asked {

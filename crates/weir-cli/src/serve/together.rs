@@ -92,7 +92,7 @@ impl Together {
     /// If there are as many as there are to be.
     pub fn begin(&mut self, run: u32, tells_latency: bool) -> Result<(), String> {
         if self.parts.len() == self.of {
-            return Err(format!("{} generators are here already, as many as are to be", self.of));
+            return Err(format!("all {} generators that were announced are here already", self.of));
         }
         self.parts.push(Part {
             run,
