@@ -43,22 +43,19 @@ bytes (sync-empty, no-op, control, uring-cmd) have no writes.
 }
 
 /// What its figures are, fio's words, and the exit codes.
-const COUNTS: &str = "Figures per I/O (system calls, CPU time) come from counters of working threads, which cannot all \
-                      be read at one moment: at either end of the measured time they may be off by what each thread \
-                      has under way, an I/O or a batch, so for a few I/Os they say nothing.
+const COUNTS: &str = "\
+Figures per I/O (system calls, CPU time) come from counters of working threads, which cannot all be read at one \
+moment: at either end of the measured time they may be off by what each thread has under way, an I/O or a batch, \
+so for a few I/Os they say nothing.
 
-The system calls that are \
-                      counted are entries into the kernel for I/O: submitting, reading, waiting, setting a timer. \
-                      Those by which threads wait for and wake each other (futex) are not counted: where a design has \
-                      such threads, the number is preceded by ≥, and kernel_entries_source says so.
+The system calls that are counted are entries into the kernel for I/O: submitting, reading, waiting, setting a \
+timer. Those by which threads wait for and wake each other (futex) are not counted: where a design has such \
+threads, the number is preceded by ≥, and kernel_entries_source says so.
 
-fio's names: --bs \
-                      is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is \
-                      --design.
+fio's names: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
 
-Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path \
-                      that must not be read or written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended \
-                      by Ctrl-C or a signal, with the figures so far.";
+Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path that must not be read or \
+written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended by Ctrl-C or a signal, with the figures so far.";
 
 /// Read a device as fast as one design can, or write to one, and report I/Os per second.
 ///

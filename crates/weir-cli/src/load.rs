@@ -55,24 +55,20 @@ pub enum Load {
 }
 
 /// What letters mean that the client of the original models and iperf3 both have.
-const LETTERS: &str = "Letters: -c, -b, -r, -x and -o are those of the client of the six classic models: connections \
-                       of each block, bytes of a message, bytes per second of each block, messages of each connection, \
-                       and messages under way. -p, -t, -l, -P, -F, -i, -O and -J are iperf3's, and take precedence: -t \
-                       is the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; \
-                       -b is not a bit rate.
+const LETTERS: &str = "\
+Letters: -c, -b, -r, -x and -o are those of the client of the six classic models: connections of \
+each block, bytes of a message, bytes per second of each block, messages of each connection, and \
+messages under way. -p, -t, -l, -P, -F, -i, -O and -J are iperf3's, and take precedence: -t is \
+the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; -b is not a bit rate.
 
-A file is sent by sendfile(2) (on Windows TransmitFile), as by iperf3 \
-                       with -Z, so its bytes are not copied into this program. MSG_ZEROCOPY would save nothing more, \
-                       since on loopback the kernel copies such bytes anyway.
+A file is sent by sendfile(2) (on Windows TransmitFile), as by iperf3 with -Z, so its bytes are not copied into this program. MSG_ZEROCOPY would save nothing more, since on loopback the kernel copies such bytes anyway.
 
-Held connections: -c 500k --every 60s \
-                       sends one message a minute on each of half a million; processes and addresses follow from the \
-                       number.
+Held connections: -c 500k --every 60s sends one message a minute on each of half a million; processes \
+and addresses follow from the number.
 
-Exit codes: 0 success; 1 it failed, or nothing listens there, or connections were not \
-                       made, were refused, broken off, ended early or left without an answer; 2 wrong usage; 3 bytes \
-                       were wrong or lost; 5 it cannot run here; 130 it was ended by Ctrl-C or a signal, and reports \
-                       what was done until then.";
+Exit codes: 0 success; 1 it failed, or nothing listens there, or connections were not made, were refused, \
+broken off, ended early or left without an answer; 2 wrong usage; 3 bytes were wrong or lost; 5 it cannot \
+run here; 130 it was ended by Ctrl-C or a signal, and reports what was done until then.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
