@@ -293,7 +293,7 @@ fn unequal(cells: &[(&Row, &Cell)], names: &[&str]) -> Vec<String> {
         if values.len() > 1 {
             let list: Vec<String> =
                 values.iter().map(|(value, row)| format!("{value} ({row})")).collect();
-            warnings.push(format!("rows were made under different {name}: {}", list.join(", ")));
+            warnings.push(format!("rows ran under different {name}: {}", list.join(", ")));
         }
     }
     warnings

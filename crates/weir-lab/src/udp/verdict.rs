@@ -104,7 +104,7 @@ fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
     }
     if e.paced {
         return judge_pace(e).unwrap_or_else(|| {
-            verdict(Limit::Load, true, "everything that was asked was answered".into())
+            verdict(Limit::Load, true, "every request was answered".into())
         });
     }
     let Some(waiting) = answers.generator_waiting else {
