@@ -291,7 +291,7 @@ mod tests {
             ("serve tcp --command x", true, "--command is not an option"),
             ("serve udp --design epoll", false, "this rank generates"),
             ("flood 192.0.2.1 -p 7", true, "this rank serves"),
-            ("iops", false, "starts no `weir iops`"),
+            ("iops", false, "does not start `weir iops`"),
             ("", true, "nothing to start"),
         ] {
             let why = may(words, serves).expect_err(words);

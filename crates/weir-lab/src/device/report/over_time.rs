@@ -111,7 +111,7 @@ fn of_short_runs(change: &Estimate) -> String {
         (_, true) => "it rises",
         _ => "no clear trend",
     };
-    format!("{median:+.2} % a second, 95 % sure: {low:+.2} to {high:+.2}; {verdict}")
+    format!("{median:+.2} % a second, 95 % interval: {low:+.2} to {high:+.2}; {verdict}")
 }
 
 #[cfg(test)]
