@@ -507,14 +507,14 @@ fn failure_of(report: &FloodReport) -> Option<String> {
     let nobody = report.offered > 0 && (report.sent == 0 || refused >= report.offered.div_ceil(3));
     let refused = || {
         format!(
-            "{} of {} datagrams were refused; does anyone listen there?",
+            "{} of {} datagrams were refused; is anything listening there?",
             report.refused, report.offered
         )
     };
     let unanswered = report.answers.as_ref().is_some_and(|answers| answers.received == 0);
     let none = || {
         format!(
-            "none of {} requests was answered; does anyone listen there, and does it answer (weir serve udp --echo)?",
+            "none of {} requests was answered; is anything listening there, and does it answer (weir serve udp --echo)?",
             report.sent
         )
     };
