@@ -43,7 +43,7 @@ fn what_is_no_address_or_number_is_said_in_words() {
             "is a bit rate, but this is the length of a message",
         ),
         (&["load", "tcp", ""], "the target is empty"),
-        (&["iops", "/dev/null", "--design", "sync --x 1"], "there are none here"),
+        (&["iops", "/dev/null", "--design", "sync --x 1"], "available: none"),
     ] {
         let run = output(words);
         assert_eq!(run.status.code(), Some(2), "{words:?}");

@@ -116,7 +116,7 @@ fn has_no(options: &SocketOptions) -> Result<(), Error> {
     match options.missing_at_unix() {
         None => Ok(()),
         Some(what) => {
-            Err(Unavailable::new(what, "it is none of a Unix socket").advise("leave it out").into())
+            Err(Unavailable::new(what, "it does not exist on a Unix socket").advise("leave it out").into())
         }
     }
 }
