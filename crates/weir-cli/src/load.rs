@@ -413,7 +413,7 @@ fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
         return Err(Usage(text).into());
     }
     if path.is_empty() {
-        return Err(Usage("the target names no path behind unix:".into()).into());
+        return Err(Usage("the target has no path after unix:".into()).into());
     }
     // A socket has no content, on any system.
     if std::fs::metadata(path).is_ok_and(|of| of.is_dir() || of.is_file() && of.len() > 0) {

@@ -124,7 +124,7 @@ impl Found {
                 Some("it ended before anything could be measured: give more I/Os (-k)".into())
             }
             (EndedBy::Ios, None) => Some(
-                "over before the warm-up was, so there is no rate: use -O 0, or ask for more I/Os (-k)"
+                "it ended before the warm-up did, so there is no rate: use -O 0, or ask for more I/Os (-k)"
                     .into(),
             ),
             _ => None,

@@ -44,7 +44,7 @@ pub fn parse_provider(text: &str) -> Result<Choice, String> {
     let named = |choice: &Choice| choice.to_string() == text || short(*choice) == text;
     providers().find(named).ok_or_else(|| {
         let all: Vec<String> = providers().map(short).collect();
-        format!("{text:?} receives no datagrams to every port; allowed: {}", all.join(", "))
+        format!("{text:?} cannot receive the datagrams to every port; allowed: {}", all.join(", "))
     })
 }
 
@@ -55,7 +55,7 @@ pub fn addresses(device: &str) -> Result<Vec<SocketAddr>, Failure> {
     })?;
     if found.is_empty() {
         return Err(Failure::usage(format!(
-            "--on {device}: it has no address that can be received at; give it one, or name another device"
+            "--on {device}: it has no address to receive at; give it one, or name another device"
         )));
     }
     Ok(found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect())

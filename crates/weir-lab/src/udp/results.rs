@@ -310,8 +310,8 @@ pub fn nothing_polled(results: &Results) -> Vec<String> {
         return vec![];
     }
     vec![format!(
-        "busy polling polled nothing in {unpolled} of {} runs: the sockets know no queue of a device \
-         (on loopback there is none); the figures are those of waiting",
+        "busy polling polled nothing in {unpolled} of {} runs: the sockets have no device queue to poll (there is none \
+         on loopback); the figures are those of plain waiting",
         results.samples().count()
     )]
 }
