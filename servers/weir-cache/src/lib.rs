@@ -63,8 +63,8 @@ pub struct Settings {
     #[arg(long, value_name = "BYTES", default_value = "16m", value_parser = parse_bytes)]
     pub reply_bytes: usize,
 
-    /// Most bytes of output that may wait for a client to read them. At this limit no further command of the client is
-    /// carried out, and a subscriber that falls behind it is closed.
+    /// Most bytes of output that may wait for a client to read them. While this much waits, no further command of the
+    /// client is carried out; a subscriber for whom more would have to wait is closed.
     #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_bytes)]
     pub output_bytes: usize,
 

@@ -54,8 +54,8 @@ impl Reported for Tcp {
         wider: "-c, -l, --pattern and --sweep measure them",
     };
     const PICTURES: Pictures = pictures::PICTURES;
-    const LIMITS: &'static str = "server: its cores were used up; client: the client's cores were used up; both: all \
-                                  of these were; neither: each waited for the other; others: other programs had the \
+    const LIMITS: &'static str = "server: its cores were used up; client: the client's cores were used up; both: those \
+                                  of both were; neither: each waited for the other; others: other programs had the \
                                   cores (≥: it could do more); load: everything was served at its rate. Busy-polling \
                                   designs keep a core busy with one connection in ping-pong, or never yield it; they \
                                   are ranked separately from sleeping designs. INVALID: bytes were wrong or lost, see \
