@@ -108,11 +108,7 @@ fn counters() -> Vec<Meaning> {
 
 /// The figures of progress lines and of results that no table has: the command, the heading, and what it is.
 const LINES: &[(&str, &str, &str)] = &[
-    (
-        "flood",
-        "from, to",
-        "seconds since the flood began; a line covers the time between the two",
-    ),
+    ("flood", "from, to", "seconds since the flood began; a line covers the time between the two"),
     ("flood", "sent/s", "datagrams per second that the operating system accepted"),
     ("flood", "Mbit/s of payload", "the same in bits of payload, without headers"),
     (
@@ -134,7 +130,8 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "flood",
         "pace",
-        "windows of 10 ms in which the pace was held within 2 % or one quantum; if it was held in fewer than 99 % of them, the load was not the one asked for",
+        "windows of 10 ms in which the pace was held within 2 % or one quantum; if it was held in fewer than 99 % of them, \
+         the load was not the one asked for",
     ),
     (
         "flood",
@@ -168,11 +165,7 @@ const LINES: &[(&str, &str, &str)] = &[
         "requests that were outstanding for 100 ms or more, so that others were sent in their place; an answer may \
          have come later",
     ),
-    (
-        "flood",
-        "round trip",
-        "from when a request was due (without a pace: sent) to its answer",
-    ),
+    ("flood", "round trip", "from when a request was due (without a pace: sent) to its answer"),
     (
         "flood",
         "not of this run, strangers",
@@ -211,11 +204,7 @@ const LINES: &[(&str, &str, &str)] = &[
         "iperf3's jitter, the mean change of the transit time from one datagram to the next, has no counterpart here: \
          the percentiles of the one-way latency, or of the round trip (--reply), show how much times vary",
     ),
-    (
-        "load",
-        "from, to",
-        "seconds since the load began; a line covers the time between the two",
-    ),
+    ("load", "from, to", "seconds since the load began; a line covers the time between the two"),
     (
         "load",
         "attempted, connected, open",
@@ -251,7 +240,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "ended with a loss",
         "connections that the server ended, in order, while answers were still due: those answers are lost",
     ),
-    ("load", "wrong bytes on", "connections on which the bytes that came back differ from those sent"),
+    (
+        "load",
+        "wrong bytes on",
+        "connections on which the bytes that came back differ from those sent",
+    ),
     ("load", "gave no answer", "connections on which an answer took longer than --answer-timeout"),
     (
         "load",
@@ -316,7 +309,8 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "load",
         "sent late by",
-        "in an open loop, how late messages were sent that nothing but this program held up; if it is as large as the latencies, they are the load's own",
+        "in an open loop, how late messages were sent that nothing but this program held up; if it is as large as the \
+         latencies, they are the load's own",
     ),
     (
         "ranks",
@@ -325,11 +319,7 @@ const LINES: &[(&str, &str, &str)] = &[
     ),
     ("ranks", "all together", "the time in which all ranks were at work"),
     ("ranks", "slowest", "the rank with the lowest rate"),
-    (
-        "iops",
-        "from, to",
-        "seconds since measuring began; a line covers the time between the two",
-    ),
+    ("iops", "from, to", "seconds since measuring began; a line covers the time between the two"),
     ("iops", "total, in period", "I/Os completed so far, and in the line's time"),
     ("iops", "issued", "I/Os that were begun, warm-up included"),
     ("iops", "completed", "I/Os that ended, warm-up included, whatever their outcome"),
@@ -354,11 +344,7 @@ const LINES: &[(&str, &str, &str)] = &[
     ("iops", "taken at a time", "completions that a thread takes at a time, on average"),
     ("iops", "handed over", "I/Os whose completion one thread took and another one handled"),
     ("iops", "CPU", "CPU time of the process for each I/O, and the share of a core that it used"),
-    (
-        "iops",
-        "context switches",
-        "times per second that a thread gave up its core, or lost it",
-    ),
+    ("iops", "context switches", "times per second that a thread gave up its core, or lost it"),
     ("iops", "others' load", "share of all cores that other programs had meanwhile"),
     (
         "iops",
@@ -390,13 +376,13 @@ const LINES: &[(&str, &str, &str)] = &[
         "datagrams per second that the system dropped at the server's sockets (UDP)",
     ),
     ("serve", "damaged", "datagrams whose bytes differ from those that the generator sent (UDP)"),
+    ("serve", "of wrong size", "datagrams longer or shorter than the generator sent them (UDP)"),
+    ("serve", "twice", "datagrams of a generator that arrived more than once (UDP)"),
     (
         "serve",
-        "of wrong size",
-        "datagrams longer or shorter than the generator sent them (UDP)",
+        "out of order",
+        "datagrams that arrived after one sent later, which is not an error (UDP)",
     ),
-    ("serve", "twice", "datagrams of a generator that arrived more than once (UDP)"),
-    ("serve", "out of order", "datagrams that arrived after one sent later, which is not an error (UDP)"),
     (
         "serve",
         "not of this run",

@@ -113,7 +113,9 @@ fn undo(journal: &Journal, owner: Option<&str>) -> Result<u8, Failure> {
     for (path, outcome) in restored {
         match outcome {
             Outcome::Back(value) => say!("{path}: back to {value}"),
-            Outcome::Foreign => say!("{path}: something else has changed it meanwhile; left as it is"),
+            Outcome::Foreign => {
+                say!("{path}: something else has changed it meanwhile; left as it is")
+            }
             Outcome::Gone => say!("{path}: no longer exists"),
             Outcome::Failed(error) => {
                 say!("{path}: could not be put back: {error}; try again with `weir tune --undo`");

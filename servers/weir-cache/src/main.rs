@@ -78,7 +78,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let mut program = Program::begin(&args.program)?;
     let mut sockets = mem::take(&mut program.given);
     if !sockets.datagrams.is_empty() {
-        let problem = "a UDP socket was passed on, which a cache does not use: pass only TCP sockets";
+        let problem =
+            "a UDP socket was passed on, which a cache does not use: pass only TCP sockets";
         return Err(Error::option("sockets", problem).into());
     }
     if sockets.listeners.is_empty() && program.hands_over() {

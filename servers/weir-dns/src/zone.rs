@@ -109,7 +109,9 @@ impl Zone {
                 return Err(wrong(problem));
             }
             if of.to_int() == types::SOA && apex.replace(owner.clone()).is_some() {
-                return Err(wrong(format!("{owner} SOA: a zone has only one, and this is the second")));
+                return Err(wrong(format!(
+                    "{owner} SOA: a zone has only one, and this is the second"
+                )));
             }
             let mut data = Vec::new();
             match record.data().compose_rdata(&mut data) {
@@ -124,7 +126,8 @@ impl Zone {
                 set.data.push(data);
             }
         }
-        let apex = apex.ok_or_else(|| wrong("there is no SOA record: a zone begins with one".into()))?;
+        let apex =
+            apex.ok_or_else(|| wrong("there is no SOA record: a zone begins with one".into()))?;
         let mut zone = Self { apex, nodes };
         zone.check().map_err(wrong)?;
         zone.add_names_between();

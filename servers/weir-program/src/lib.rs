@@ -27,8 +27,7 @@ use weir::{
 };
 
 /// What [`exit_code`] says, for the help.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 ended by a signal, or replaced; 1 it failed; 2 wrong usage; 5 it cannot run here.";
+pub const EXIT_CODES: &str = "Exit codes: 0 ended by a signal, or replaced; 1 it failed; 2 wrong usage; 5 it cannot run here.";
 
 /// Tells of the error, if there is one.
 pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {

@@ -51,8 +51,10 @@ pub fn begin(address: SocketAddr, options: &Options, on: On) -> anyhow::Result<B
             }
             Socket::UnixDatagrams(_) if before.is_some() => ways.push(one),
             _ => {
-                let problem =
-                    format!("socket {:?} is one too many: QUIC needs a single UDP socket", one.name);
+                let problem = format!(
+                    "socket {:?} is one too many: QUIC needs a single UDP socket",
+                    one.name
+                );
                 return Err(Error::option("sockets", problem).into());
             }
         }

@@ -35,7 +35,11 @@ fn write(page: &mut Page, server: &Server) {
         let Forwarding { forwarded, dropped, taken, .. } = shared.forwarding();
         for (name, help, count) in [
             ("forwarded_datagrams", "Datagrams forwarded to earlier servers.", forwarded),
-            ("not_forwarded_datagrams", "Datagrams that could not be forwarded for lack of room.", dropped),
+            (
+                "not_forwarded_datagrams",
+                "Datagrams that could not be forwarded for lack of room.",
+                dropped,
+            ),
             ("taken_datagrams", "Datagrams that later servers forwarded to this one.", taken),
         ] {
             page.counter(&format!("weir_quic_{name}_total"), help, count);

@@ -100,7 +100,9 @@ fn read(path: &Path) -> Result<(String, Table), Failure> {
     match options.remove(KIND) {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => Ok((kind, options)),
         Some(other) => Err(refused(format!("{KIND} = {other}; allowed: {kinds}"))),
-        None => Err(refused(format!("it has no {KIND}, the line that says what to compare: {kinds}"))),
+        None => {
+            Err(refused(format!("it has no {KIND}, the line that says what to compare: {kinds}")))
+        }
     }
 }
 
@@ -109,9 +111,9 @@ fn words_of(name: &str, value: &Value) -> Result<Vec<String>, String> {
     let one = |value: &Value| match value {
         Value::String(text) => Ok(format!("--{name}={text}")),
         Value::Integer(_) | Value::Float(_) => Ok(format!("--{name}={value}")),
-        _ => {
-            Err(format!("{name} = {value}: allowed are a string, a number, true, false, or a list of these"))
-        }
+        _ => Err(format!(
+            "{name} = {value}: allowed are a string, a number, true, false, or a list of these"
+        )),
     };
     match value {
         Value::Boolean(true) => Ok(vec![format!("--{name}")]),
@@ -350,7 +352,11 @@ mod tests {
             ("rounds = 3", "weir compare", "no kind"),
             ("kind = \"sctp\"", "weir compare", "allowed: all, udp, tcp, iops"),
             ("kind = 3", "weir compare", "kind = 3"),
-            ("kind = \"udp\"\nsiez = 3", "weir compare", "siez is not an option; options: design, "),
+            (
+                "kind = \"udp\"\nsiez = 3",
+                "weir compare",
+                "siez is not an option; options: design, ",
+            ),
             ("kind = \"udp\"\nresults = \"/etc\"", "weir compare", "a plan may not"),
             ("kind = \"udp\"\nplan = \"x\"", "weir compare", "a plan may not"),
             ("kind = \"udp\"\nrounds = 99", "weir compare", "99"),

@@ -261,7 +261,9 @@ fn beside(of: &str, trend: Option<&Trend>) -> String {
     trend.map_or_else(
         || format!("{of}: unknown with fewer than {FEWEST_TURNS} turns"),
         |Trend { percent, low, high, .. }| {
-            format!("{of}: {percent:+.2} % over the whole time, 95 % interval: {low:+.2} to {high:+.2}")
+            format!(
+                "{of}: {percent:+.2} % over the whole time, 95 % interval: {low:+.2} to {high:+.2}"
+            )
         },
     )
 }

@@ -438,7 +438,9 @@ impl Processes {
         };
         (first != used).then(|| {
             let why = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-            format!("its client used the engine {used}{why}, but that of the first run used {first}")
+            format!(
+                "its client used the engine {used}{why}, but that of the first run used {first}"
+            )
         })
     }
 

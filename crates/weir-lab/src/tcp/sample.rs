@@ -628,7 +628,10 @@ pub(crate) mod tests {
             "2 of 64 connections were refused or broke: the server reset them"
         );
         let waited = of(&|m| m.server.window.as_mut().unwrap().accepted = Some(50));
-        assert_eq!(waited.unwrap(), "50 of 64 connections were accepted, the others were still waiting");
+        assert_eq!(
+            waited.unwrap(),
+            "50 of 64 connections were accepted, the others were still waiting"
+        );
         assert!(of(&|m| m.load.messages_unanswered = 1).unwrap().ends_with("answered: 1"));
     }
 

@@ -287,7 +287,9 @@ impl LoadReport {
                 _ if self.ended_by == EndedBy::Asked => return None,
                 (0, 0) => format!("none of {} connections was made{worst}", counts.attempted),
                 (1, 0) => "the connection was refused; is anything listening there?".into(),
-                (_, 0) => format!("{refused} connections were refused; is anything listening there?"),
+                (_, 0) => {
+                    format!("{refused} connections were refused; is anything listening there?")
+                }
                 _ => format!(
                     "none of {} connections was made in time: {timed_out} timed out",
                     counts.attempted

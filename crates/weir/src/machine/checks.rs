@@ -350,10 +350,7 @@ pub fn mitigations(machine: &Machine, call_ns: Option<u64>) -> Check {
     Check::bad(
         "mitigations",
         Effect::Limits,
-        format!(
-            "mitigations of processor vulnerabilities are on ({}){call}",
-            names.join(", ")
-        ),
+        format!("mitigations of processor vulnerabilities are on ({}){call}", names.join(", ")),
         "most cost time at each entry into the kernel, so designs that enter it for each I/O lose most",
         "compare only with figures of machines that have the same ones on",
     )
@@ -563,7 +560,8 @@ fn moderation(device: &NetworkDevice) -> Option<Check> {
 
 fn offloads(device: &NetworkDevice) -> Option<Check> {
     let (name, offloads) = (&device.name, device.offloads?);
-    let found = format!("of GRO, LRO, TSO and GSO, the device {name} has these on: {}", offloads.names());
+    let found =
+        format!("of GRO, LRO, TSO and GSO, the device {name} has these on: {}", offloads.names());
     if !offloads.gro && !offloads.lro {
         let consequence =
             "each segment of a connection is received by itself, which slows TCP down";

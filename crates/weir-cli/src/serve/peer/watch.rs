@@ -498,7 +498,9 @@ impl Receiver for PeerWatch {
                 );
             }
             (_, several) => {
-                return Err(format!("all {several} generators that were announced are here already"));
+                return Err(format!(
+                    "all {several} generators that were announced are here already"
+                ));
             }
         }
         let mut settings = AuditSettings::for_run(run);

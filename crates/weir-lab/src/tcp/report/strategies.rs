@@ -242,8 +242,12 @@ fn not_served(results: &Results, load: usize) -> Option<String> {
         .filter(|row| results.takes_part(load, *row) && is_starved(row))
         .map(|row| results.title(row))
         .collect();
-    (!rows.is_empty())
-        .then(|| format!("Not all of the connections whose figures count were served by {}.", list(&shortened(rows))))
+    (!rows.is_empty()).then(|| {
+        format!(
+            "Not all of the connections whose figures count were served by {}.",
+            list(&shortened(rows))
+        )
+    })
 }
 
 #[cfg(test)]

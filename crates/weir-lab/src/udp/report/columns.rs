@@ -45,7 +45,11 @@ fn throughput() -> Vec<Column<Udp>> {
         Column::to_best(),
         Column::to_measure("× trad.\n", "the same ratio, to the traditional design"),
         Column::of(&CPU),
-        Column::figure(LATENCY, "taken from the paced load, which has a table of its own", borrowed),
+        Column::figure(
+            LATENCY,
+            "taken from the paced load, which has a table of its own",
+            borrowed,
+        ),
         Column::limited_by(),
         batches(),
         Column::entries(&KERNEL_ENTRIES),
