@@ -262,7 +262,11 @@ mod tests {
             ("flood 192.0.2.1 --pps", false, "--pps is not an option"),
             ("serve udp --bind 0.0.0.0:0", true, "not at 0.0.0.0:0"),
             ("serve udp --bind=0.0.0.0:0 --json", true, "--bind=0.0.0.0:0 is not an option"),
-            ("serve tcp --active --performance-log=/x", true, "--performance-log=/x is no value"),
+            (
+                "serve tcp --active --performance-log=/x",
+                true,
+                "--performance-log=/x is not a value",
+            ),
             (
                 "serve tcp --active --bind=0.0.0.0:0",
                 true,

@@ -665,7 +665,7 @@ mod tests {
         assert_eq!(processes.other_engine(&other, &engine("readiness")), None);
         assert_eq!(processes.other_engine(&one, &engine("uring")), None);
         let why = processes.other_engine(&one, &engine("readiness")).unwrap();
-        assert!(why.contains("readiness") && why.contains("first run uring"), "{why}");
+        assert!(why.contains("readiness") && why.contains("first run used uring"), "{why}");
     }
 
     #[test]

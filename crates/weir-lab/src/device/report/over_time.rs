@@ -149,7 +149,7 @@ pub(crate) mod tests {
         let said = said(&results, 0);
         assert_eq!(said.len(), 3, "the second name has none: {said:?}");
         assert!(
-            said[0].starts_with("sync   +0.00 % a second") && said[0].contains("neither"),
+            said[0].starts_with("sync   +0.00 % a second") && said[0].contains("no clear trend"),
             "{said:?}"
         );
         assert!(said[1].contains("-8.00 % a second") && said[1].ends_with("it falls"), "{said:?}");

@@ -316,7 +316,7 @@ mod tests {
         for wanted in [
             "silent: ping-pong, 64 B, 64 connections, 2000/s in all beside 1000 from 4 addresses that send nothing",
             "active set",
-            "it is 0.50 times",
+            "that is 0.50 times",
             "Of 1000 others it refused 936 (\"too many of your address\") and closed 0",
             "Not all of the connections whose figures count were served by epoll --active 100",
             "Which strategy for which mix",
