@@ -174,7 +174,7 @@ fn an_option_that_several_kinds_have_needs_the_word() {
         (&["--design", "sync", "--on", "veth"], "--design and --on do not go together here: no"),
         (
             &["--mpi"],
-            "write mpirun -n 3 weir compare udp --mpi, or mpirun -n 3 weir compare tcp --mpi\n",
+            "say which you mean: mpirun -n 3 weir compare udp --mpi, or mpirun -n 3 weir compare tcp --mpi\n",
         ),
         (&["--design", "epoll", "-l", "64", "--on", "veth"], "--design and --length and --on are"),
     ] {

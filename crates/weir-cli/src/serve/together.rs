@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(together.begin(1, true), Ok(()));
         assert!(!together.start(1), "the other is not here yet");
         assert_eq!(together.begin(2, false), Ok(()));
-        assert!(together.begin(3, true).unwrap_err().contains("2 generators are here already"));
+        assert!(together.begin(3, true).unwrap_err().contains("all 2 generators"));
         assert!(together.start(2));
         assert!(!together.waits(1));
         assert!(!together.all_sent(1));
