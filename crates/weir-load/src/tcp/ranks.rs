@@ -373,7 +373,7 @@ mod tests {
         };
         assert_eq!(why("127.0.0.1"), [None, None, None]);
         for why in why("192.0.2.1") {
-            assert!(why.unwrap().contains("no address of rank 1 on b"));
+            assert!(why.unwrap().contains("not an address of rank 1 on b"));
         }
     }
 
