@@ -35,15 +35,15 @@ use crate::designs;
 use crate::exit::Failure;
 
 /// What a caller may rely on.
-const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed, or nothing could be judged against the baseline; 2 wrong usage; 3 complete, but a row \
-failed its check, a run failed, or its data or ledger are wrong; 4 a figure is worse than the \
-baseline's; 5 no design can run here; 130 it was ended by Ctrl-C or a signal, with what was measured until then.";
+const EXIT_CODES: &str = "Exit codes: 0 success; 1 it failed, or nothing could be judged against the baseline; 2 wrong \
+                          usage; 3 it finished, but a row failed its check, a run failed, or the data or ledger of a \
+                          run are wrong; 4 a figure is worse than the baseline's; 5 no design can run here; 130 it was \
+                          ended by Ctrl-C or a signal, and reports what was measured until then.";
 
 /// Compare every design that can run here, under the same load.
 ///
-/// Without a word (udp, tcp, iops) all kinds are compared, with the options that all of them have. An option that only UDP
-/// has stands for the word, and one that several have needs it.
+/// Without a kind (udp, tcp, iops) all three are compared, with the options that they have in common. An option that
+/// only UDP has implies udp; with one that several kinds have, name the kind.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct CompareArgs {
@@ -147,7 +147,7 @@ impl CompareArgs {
         let options = plan::not_of_all(words, &for_all)?;
         let only_udp = options.iter().find(|option| option.kinds == ["udp"]);
         if let Some(option) = only_udp {
-            say!("UDP alone is compared, as {} is an option of weir compare udp", option.name);
+            say!("comparing UDP only: {} is an option of weir compare udp", option.name);
             return Ok(());
         }
         let has_all = |kind: &&str| options.iter().all(|option| option.kinds.contains(kind));
@@ -169,7 +169,7 @@ impl CompareArgs {
         let commands: Vec<String> =
             kinds.iter().map(|kind| format!("{by}weir compare {kind} {given}")).collect();
         Err(Failure::usage(format!(
-            "{names} {} options of several comparisons, and no word says which is meant; write {}",
+            "{names} {} options of several kinds of comparison; say which you mean: {}",
             if options.len() == 1 { "is among the" } else { "are" },
             commands.join(", or ")
         )))
@@ -281,7 +281,7 @@ fn heed_interrupts() -> Result<Interrupt, Failure> {
 /// The executable itself, of which every run is a process.
 fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe()
-        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))
+        .map_err(|error| Failure::failed(format!("cannot find weir's own executable: {error}")))
 }
 
 /// The arguments that these words are.

@@ -88,7 +88,7 @@ pub fn share_out(
     let asked = server.iter().chain(generator).flat_map(|Cores(cores)| cores);
     if let Some(core) = asked.into_iter().find(|core| !known(core)) {
         return Err(Failure::usage(format!(
-            "core {core} is not one that this process may use; there are {allowed:?}"
+            "this process may not use core {core}; it may use {allowed:?}"
         )));
     }
     let list = |asked: &Option<Cores>| asked.as_ref().map(|Cores(cores)| cores.clone());

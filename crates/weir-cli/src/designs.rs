@@ -157,7 +157,7 @@ fn in_full(listed: &Listed) -> String {
         text.push_str("UDP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
         options(&mut text, design.known_options());
-        text.push_str("  and of its memory, as of every UDP design's:\n");
+        text.push_str("  and for its memory, as for every UDP design:\n");
         options(&mut text, RegionOptions::known());
     }
     for design in &listed.tcp {

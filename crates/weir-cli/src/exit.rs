@@ -46,7 +46,7 @@ pub fn advice(error: &io::Error) -> &'static str {
             "make room there, or name another place"
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "a part of that path is no folder; name another one"
+            "a part of that path is not a folder; name another one"
         }
         io::ErrorKind::NotFound => "make the folder first, or name another one",
         io::ErrorKind::IsADirectory => "that is a folder; name a file in it",

@@ -11,8 +11,8 @@ use crate::width::width;
 
 /// Say what a column, a counter or a figure of a progress line means.
 ///
-/// Without a name all are listed. A name is a heading of a table, a name in the JSON document, a counter of a server, or a
-/// part of one; or flood, load, iops, serve or ranks (--mpi) for the lines of that command.
+/// Without a name all are listed. A name is a heading of a table, a name in the JSON document, a counter of a server,
+/// or a part of one of these; or flood, load, iops, serve or ranks (--mpi) for the lines of that command.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// The column: "× best", batch, cpu_ns_per_datagram; or overflows, strangers, flood.
@@ -108,33 +108,30 @@ fn counters() -> Vec<Meaning> {
 
 /// The figures of progress lines and of results that no table has: the command, the heading, and what it is.
 const LINES: &[(&str, &str, &str)] = &[
-    (
-        "flood",
-        "from, to",
-        "seconds since the flood began; a line is of what happened between the two",
-    ),
-    ("flood", "sent/s", "datagrams per second that the operating system took"),
-    ("flood", "Mbit/s of payload", "the same in bits, of payload alone: no header is counted"),
+    ("flood", "from, to", "seconds since the flood began; a line covers the time between the two"),
+    ("flood", "sent/s", "datagrams per second that the operating system accepted"),
+    ("flood", "Mbit/s of payload", "the same in bits of payload, without headers"),
     (
         "flood",
         "offered",
-        "datagrams that were due and given to the engine: those sent and those refused",
+        "datagrams that were due and passed to the engine: those sent and those refused",
     ),
-    ("flood", "sent", "datagrams that the operating system took"),
+    ("flood", "sent", "datagrams that the operating system accepted"),
     (
         "flood",
         "refused",
-        "datagrams that the operating system did not take, for instance because its buffer was full",
+        "datagrams that the operating system did not accept, for instance because its buffer was full",
     ),
     (
         "flood",
         "skipped, skipped as late",
-        "datagrams that were too late for the pace, and not offered (late_skipped in the document)",
+        "datagrams that were too late for the pace, and so were not offered (late_skipped in the document)",
     ),
     (
         "flood",
         "pace",
-        "windows of 10 ms in which as much was sent as the pace asks for, within 2 % or one quantum; if fewer than 99 % are, the load was not the one asked for",
+        "windows of 10 ms in which the pace was held within 2 % or one quantum; if it was held in fewer than 99 % of them, \
+         the load was not the one asked for",
     ),
     (
         "flood",
@@ -144,7 +141,7 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "flood",
         "CPU",
-        "CPU time of the generators for each datagram sent; of a paced flood with the time in which they spin until the next is due",
+        "CPU time of the generators for each datagram sent; in a paced flood it includes spinning until the next one is due",
     ),
     ("flood", "received", "datagrams of the run that the server received, by its report"),
     (
@@ -160,66 +157,60 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "flood",
         "not answered",
-        "requests sent to which no answer came, the time at the end included",
+        "requests to which no answer came, not even in the time allowed for that at the end",
     ),
     (
         "flood",
         "given up",
-        "requests that were under way for 100 ms or more, so that others took their places; an answer may have come later",
+        "requests that were outstanding for 100 ms or more, so that others were sent in their place; an answer may \
+         have come later",
     ),
-    (
-        "flood",
-        "round trip",
-        "from when a request was due, or without a pace was sent, to its answer",
-    ),
+    ("flood", "round trip", "from when a request was due (without a pace: sent) to its answer"),
     (
         "flood",
         "not of this run, strangers",
-        "datagrams without the stamp of this run, of any other sender or of a run that is over",
+        "datagrams without the stamp of this run: from another sender, or of a run that is over",
     ),
-    ("flood", "duplicates", "datagrams of the run that came more than once"),
+    ("flood", "duplicates", "datagrams of the run that arrived more than once"),
     (
         "flood",
         "reordered",
-        "datagrams that came after one sent later; UDP promises no order, so that is no error",
+        "datagrams that arrived after one sent later; not an error, since UDP promises no order",
     ),
     ("flood", "of wrong size", "datagrams of the run that are longer or shorter than those sent"),
     (
         "flood",
         "damaged",
-        "datagrams of the run with other bytes than were sent: in the stamp or behind it",
+        "datagrams of the run whose bytes differ from those sent, in the stamp or after it",
     ),
     (
         "flood",
         "corrupt stamps",
-        "datagrams of the run whose stamp (the first 32 bytes) is not as it was sent",
+        "datagrams of the run whose stamp (the first 32 bytes) differs from the one sent",
     ),
     (
         "flood",
         "corrupt bodies",
-        "datagrams of the run whose bytes behind the stamp are not as they were sent, of those that were compared",
+        "datagrams of the run whose bytes after the stamp differ from those sent, among those compared",
     ),
     (
         "flood",
         "one-way latency",
-        "from when a datagram was due to when the server's handler had it; only where both ends have one clock",
+        "from when a datagram was due until the server's handler had it; only where both ends share a clock",
     ),
     (
         "flood",
         "jitter",
-        "iperf3's, the mean change of the transit time from one datagram to the next, has no counterpart: the percentiles of the one-way latency, or of the round trip (--reply), tell how much times differ",
+        "iperf3's jitter, the mean change of the transit time from one datagram to the next, has no counterpart here: \
+         the percentiles of the one-way latency, or of the round trip (--reply), show how much times vary",
     ),
-    (
-        "load",
-        "from, to",
-        "seconds since the load began; a line is of what happened between the two",
-    ),
+    ("load", "from, to", "seconds since the load began; a line covers the time between the two"),
     (
         "load",
         "attempted, connected, open",
-        "connections begun so far, those of them that were made, and those open now",
+        "connections begun so far, how many of them were made, and how many are open now",
     ),
-    ("load", "not attempted", "connections that were asked for and never begun"),
+    ("load", "not attempted", "connections that were requested but never begun"),
     (
         "load",
         "refused",
@@ -229,7 +220,7 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "load",
         "failed to connect",
-        "connections that could not be made for another reason, which stands under error",
+        "connections that could not be made for another reason, given under error",
     ),
     ("load", "unfinished", "connections that were still being made when the load ended"),
     (
@@ -238,7 +229,7 @@ const LINES: &[(&str, &str, &str)] = &[
         "connections that were accepted and then turned away with a message, for instance at a limit",
     ),
     ("load", "reset", "connections that the other end broke off (RST)"),
-    ("load", "broken", "connections on which a call failed; the reason stands under error"),
+    ("load", "broken", "connections on which a call failed, for the reason given under error"),
     (
         "load",
         "ended by server",
@@ -247,19 +238,23 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "load",
         "ended with a loss",
-        "connections that the server ended, in order, while answers were due: what it owed is lost",
+        "connections that the server ended, in order, while answers were still due: those answers are lost",
     ),
-    ("load", "wrong bytes on", "connections on which other bytes came back than were sent"),
+    (
+        "load",
+        "wrong bytes on",
+        "connections on which the bytes that came back differ from those sent",
+    ),
     ("load", "gave no answer", "connections on which an answer took longer than --answer-timeout"),
     (
         "load",
         "cut off",
-        "connections on which answers were still due when the time for the end (--drain) was over",
+        "connections on which answers were still due when the time to end (--drain) was over",
     ),
     (
         "load",
         "left open",
-        "connections that the server had not closed when the time for the end (--drain) was over",
+        "connections that the server had not closed when the time to end (--drain) was over",
     ),
     (
         "load",
@@ -269,19 +264,19 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "load",
         "the server said",
-        "what a server of weir said when it turned connections away, and how often",
+        "what a weir server said when it turned connections away, and how often",
     ),
     (
         "load",
         "connecting",
-        "connections made per second while connections were being made, and for how long they were",
+        "connections made per second while they were being made, and how long that took",
     ),
-    ("load", "time to connect", "from the beginning of a connection until it was made"),
-    ("load", "engine", "what moved the bytes, and why that (--engine)"),
+    ("load", "time to connect", "from when a connection was begun until it was made"),
+    ("load", "engine", "what moved the bytes, and why it was chosen (--engine)"),
     (
         "load",
         "source addresses",
-        "addresses that connections came from, as one has only so many ports",
+        "addresses that connections came from; several, where one has too few ports",
     ),
     (
         "load",
@@ -293,27 +288,29 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "load",
         "due and not sent",
-        "messages of an open loop that were due, and could not be sent as their connections had --outstanding under way, or were over",
+        "messages of an open loop that were due but could not be sent, because their connections had --outstanding \
+         under way, or were over",
     ),
     ("load", "elapsed", "from the beginning to the end of the last connection, and why it ended"),
     (
         "load",
         "measured",
-        "the time that counts: behind connecting and warm-up, up to the end of sending",
+        "the time that counts: after connecting and warm-up, up to the end of sending",
     ),
     ("load", "rate, messages/s", "messages per second that were answered in full"),
-    ("load", "throughput", "payload sent and received per second, no header counted"),
+    ("load", "throughput", "payload sent and received per second, without headers"),
     ("load", "sent, received", "Mbit per second of payload"),
     ("load", "CPU of the load", "CPU time of the load's threads for each message"),
     (
         "load",
         "latency",
-        "from when a message was due, or without a rate was begun, to the last byte of its answer",
+        "from when a message was due (without a rate: begun) to the last byte of its answer",
     ),
     (
         "load",
         "sent late by",
-        "of an open loop, from when a message was due to its sending where only this program held it up: as large as the latencies, these are the load's own",
+        "in an open loop, how late messages were sent that nothing but this program held up; if it is as large as the \
+         latencies, they are the load's own",
     ),
     (
         "ranks",
@@ -321,21 +318,17 @@ const LINES: &[(&str, &str, &str)] = &[
         "how far apart the ranks began, by their clocks, and how exactly these were compared",
     ),
     ("ranks", "all together", "the time in which all ranks were at work"),
-    ("ranks", "slowest", "the rank with the fewest per second"),
-    (
-        "iops",
-        "from, to",
-        "seconds since measuring began; a line is of what happened between the two",
-    ),
+    ("ranks", "slowest", "the rank with the lowest rate"),
+    ("iops", "from, to", "seconds since measuring began; a line covers the time between the two"),
     ("iops", "total, in period", "I/Os completed so far, and in the line's time"),
     ("iops", "issued", "I/Os that were begun, warm-up included"),
-    ("iops", "completed", "I/Os that came to their end, warm-up included, whatever came of them"),
-    ("iops", "failed", "I/Os that ended with an error, which stands under error"),
-    ("iops", "cancelled", "I/Os that were cancelled at the end, as they would have taken longer"),
+    ("iops", "completed", "I/Os that ended, warm-up included, whatever their outcome"),
+    ("iops", "failed", "I/Os that ended with an error, given under error"),
+    ("iops", "cancelled", "I/Os that were still outstanding at the end, and were cancelled"),
     ("iops", "short", "I/Os that moved fewer bytes than were asked for"),
-    ("iops", "empty", "I/Os that moved no byte, where some were asked for"),
+    ("iops", "empty", "I/Os that moved no byte although some were asked for"),
     ("iops", "error", "what the system said, and how often"),
-    ("iops", "measured", "the time that counts, behind the warm-up, and the I/Os completed in it"),
+    ("iops", "measured", "the time that counts, after the warm-up, and the I/Os completed in it"),
     ("iops", "rate", "I/Os completed per second in the measured time"),
     ("iops", "median second", "the median of the rates of all whole seconds, with its interval"),
     (
@@ -349,23 +342,19 @@ const LINES: &[(&str, &str, &str)] = &[
         "entries into the kernel for I/O; ≥ where the design has some that are not counted",
     ),
     ("iops", "taken at a time", "completions that a thread takes at a time, on average"),
-    ("iops", "handed over", "I/Os that one thread completed and another one was told of"),
+    ("iops", "handed over", "I/Os whose completion one thread took and another one handled"),
     ("iops", "CPU", "CPU time of the process for each I/O, and the share of a core that it used"),
-    (
-        "iops",
-        "context switches",
-        "times per second that a thread gave its core away, or had it taken away",
-    ),
+    ("iops", "context switches", "times per second that a thread gave up its core, or lost it"),
     ("iops", "others' load", "share of all cores that other programs had meanwhile"),
     (
         "iops",
         "latency",
-        "from the issue of an I/O to its completion, of some that were picked at random (--sample-every)",
+        "from the issue of an I/O to its completion, for I/Os picked at random (--sample-every)",
     ),
     (
         "iops",
         "taking it costs",
-        "how much lower the rate is for taking latencies (--sampling-cost measures it)",
+        "how much taking latencies lowers the rate (--sampling-cost measures it)",
     ),
     (
         "iops",
@@ -378,26 +367,26 @@ const LINES: &[(&str, &str, &str)] = &[
         "memory of the process, in the first and the last tenth of the time (--control)",
     ),
     ("iops", "of the kernel", "memory of the kernel for I/O, in the same way"),
-    ("iops", "slab, of all", "memory in the kernel's slab of all programs, in the same way"),
+    ("iops", "slab, of all", "memory in the kernel's slab, for all programs, in the same way"),
     ("serve", "datagrams/s", "datagrams per second given to the handler (UDP)"),
-    ("serve", "CPU", "CPU time of the process as percent of one core"),
+    ("serve", "CPU", "CPU time of the process, in percent of one core"),
     (
         "serve",
         "dropped/s",
         "datagrams per second that the system dropped at the server's sockets (UDP)",
     ),
-    ("serve", "damaged", "datagrams of a generator with other bytes than it sent (UDP)"),
+    ("serve", "damaged", "datagrams whose bytes differ from those that the generator sent (UDP)"),
+    ("serve", "of wrong size", "datagrams longer or shorter than the generator sent them (UDP)"),
+    ("serve", "twice", "datagrams of a generator that arrived more than once (UDP)"),
     (
         "serve",
-        "of wrong size",
-        "datagrams of a generator that are longer or shorter than it sent (UDP)",
+        "out of order",
+        "datagrams that arrived after one sent later, which is not an error (UDP)",
     ),
-    ("serve", "twice", "datagrams of a generator that came more than once (UDP)"),
-    ("serve", "out of order", "datagrams that came after one sent later, which is no error (UDP)"),
     (
         "serve",
         "not of this run",
-        "datagrams without the stamp of the run that is on: of any other sender, or of a run that is over (UDP)",
+        "datagrams without the stamp of the current run: from another sender, or of a run that is over (UDP)",
     ),
     ("serve", "open", "connections open now (TCP)"),
     ("serve", "accepted/s", "connections accepted per second (TCP)"),

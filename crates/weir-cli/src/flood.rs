@@ -47,10 +47,9 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 /// Counts and rates: k = 1000. Sizes: k = 1024. Times: ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong \
-                  usage; 3 data or counts are wrong, more was lost than --max-loss, or the pace was not held (see \
-                  --any-pace); 5 it cannot run here; 130 it was ended by Ctrl-C or a signal, with a report of what was sent until \
-                  then."
+    after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong usage; 3 data \
+                  or counts are wrong, more was lost than --max-loss, or the pace was not held (see --any-pace); 5 it \
+                  cannot run here; 130 it was ended by Ctrl-C or a signal, and reports what was sent until then."
 )]
 pub struct FloodArgs {
     /// Address or name of the server.
@@ -109,7 +108,7 @@ pub struct FloodArgs {
     reply_size: Option<usize>,
 
     #[arg(long, requires = "reply", conflicts_with = "rate", help = format!(
-        "Requests of each flow under way at most, 1 to {OUTSTANDING_MAX} [default: {}]. More are sent once a quarter of \
+        "Most requests outstanding on each flow, 1 to {OUTSTANDING_MAX} [default: {}]. More are sent once a quarter of \
          them is answered",
         Replies::default().outstanding
     ))]
@@ -133,8 +132,8 @@ pub struct FloodArgs {
     #[arg(long, value_parser = parse_bit_rate, requires = "link")]
     link_speed: Option<f64>,
 
-    /// How datagrams of a rate follow one another: at even distances, or at the times of a Poisson process, as from many
-    /// independent senders (exponential gaps; the same ones for the same --run-id).
+    /// How datagrams of a rate follow one another: at even intervals, or at the times of a Poisson process, as from
+    /// many independent senders (exponential gaps; the same ones for the same --run-id).
     #[arg(long, value_name = "EVEN|POISSON", default_value = Arrivals::Even.name())]
     arrivals: Arrivals,
 
@@ -142,8 +141,8 @@ pub struct FloodArgs {
     #[arg(long)]
     quantum: Option<u32>,
 
-    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
-    /// a longer flood neighbours are joined.
+    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: those of a
+    /// longer flood are merged.
     #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
@@ -151,9 +150,9 @@ pub struct FloodArgs {
     #[arg(short = 'O', long = "omit", default_value = "0", value_parser = parse_time)]
     omit: Duration,
 
-    /// How datagrams are passed to the kernel: gso, sendmmsg, uring, send, on Windows uso or send [default: the
-    /// best that works]; xdp sends live frames past the kernel's network, over an Ethernet device (Linux, with CAP_BPF and
-    /// CAP_NET_ADMIN).
+    /// How datagrams are passed to the kernel: gso, sendmmsg, uring, send, on Windows uso or send [default: the best
+    /// that works]; xdp sends live frames past the kernel's network stack, over an Ethernet device (Linux, with CAP_BPF
+    /// and CAP_NET_ADMIN).
     #[arg(long)]
     engine: Option<String>,
 
@@ -179,8 +178,8 @@ pub struct FloodArgs {
     #[arg(long, requires = "control", value_parser = parse_loss)]
     max_loss: Option<f64>,
 
-    /// End with exit code 0 although the pace was not held. That is told all the same; without this option the exit code
-    /// is 3, as the load was not the one asked for.
+    /// Exit with code 0 even if the pace was not held. The report says so all the same; without this option the exit
+    /// code is 3, because the load was not the one asked for.
     #[arg(long)]
     any_pace: bool,
 
@@ -202,8 +201,8 @@ pub struct FloodArgs {
     #[arg(long, hide = true, requires = "control", value_parser = parse_clocks)]
     clocks: Option<i64>,
 
-    /// One flood of all ranks that mpirun started: the rate and the number of datagrams are divided among them, flows and
-    /// generators are those of each. They start together, and rank 0 reports.
+    /// One flood by all ranks that mpirun started: they share the rate and the number of datagrams; flows and
+    /// generators are per rank. They start together, and rank 0 reports.
     #[arg(long, conflicts_with = "dry_run")]
     mpi: bool,
 
@@ -508,14 +507,14 @@ fn failure_of(report: &FloodReport) -> Option<String> {
     let nobody = report.offered > 0 && (report.sent == 0 || refused >= report.offered.div_ceil(3));
     let refused = || {
         format!(
-            "{} of {} datagrams were refused; does anyone listen there?",
+            "{} of {} datagrams were refused; is anything listening there?",
             report.refused, report.offered
         )
     };
     let unanswered = report.answers.as_ref().is_some_and(|answers| answers.received == 0);
     let none = || {
         format!(
-            "none of {} requests was answered; does anyone listen there, and does it answer (weir serve udp --echo)?",
+            "none of {} requests was answered; is anything listening there, and does it answer (weir serve udp --echo)?",
             report.sent
         )
     };

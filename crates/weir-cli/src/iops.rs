@@ -52,7 +52,7 @@ The system calls that are counted are entries into the kernel for I/O: submittin
 timer. Those by which threads wait for and wake each other (futex) are not counted: where a design has such \
 threads, the number is preceded by ≥, and kernel_entries_source says so.
 
-fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
+fio's names: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
 
 Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path that must not be read or \
 written to; 3 some I/Os failed; 5 it cannot run here; 130 it was ended by Ctrl-C or a signal, with the figures so far.";
@@ -66,7 +66,7 @@ pub struct IopsArgs {
     /// What to read, or to write to.
     path: PathBuf,
 
-    #[arg(long, help = format!("Write zeroes instead: only to {}, which throw them away", NAMES.writable))]
+    #[arg(long, help = format!("Write zeroes instead: only to {}, which discard them", NAMES.writable))]
     write: bool,
 
     /// The design with its options, as in "ring --depth 64"; `weir designs` lists them.
@@ -85,7 +85,7 @@ pub struct IopsArgs {
     #[arg(short, long, value_parser = parse_time)]
     time: Option<Duration>,
 
-    /// End after this many I/Os, warm-up included. Counting them down costs an atomic step each.
+    /// End after this many I/Os, warm-up included. Counting them down costs an atomic operation each.
     #[arg(short = 'k', long, visible_alias = "number_ios", value_parser = parse_count)]
     blockcount: Option<u64>,
 
@@ -93,8 +93,8 @@ pub struct IopsArgs {
     #[arg(short = 'O', long, visible_alias = "ramp_time", default_value = "500ms", value_parser = parse_time)]
     omit: Duration,
 
-    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
-    /// a longer run neighbours are joined.
+    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: those of a
+    /// longer run are merged.
     #[arg(short, long, default_value = "5s", value_parser = crate::interval::parse)]
     interval: Duration,
 
@@ -111,9 +111,9 @@ pub struct IopsArgs {
     #[arg(long)]
     sampling_cost: bool,
 
-    /// Tell whether the rate declines over the measured time, beside a control: this design, such as sync, takes turns
-    /// with the one that is measured, so that what the machine does is not taken for what the design does. The control's
-    /// turns come on top, a fifth of all. At least 3 s.
+    /// See whether the rate declines over the measured time (3 s or more). The design given here, such as sync, is a
+    /// control: it takes turns with the one that is measured, so that a change of the machine is not taken for one of
+    /// the design. The control's turns are extra, a fifth of the whole.
     #[arg(long, value_name = "DESIGN", conflicts_with_all = ["blockcount", "sampling_cost", "count_entries"])]
     control: Option<String>,
 
@@ -132,8 +132,8 @@ pub struct IopsArgs {
 
     #[arg(
         long, value_name = "TIME", value_parser = parse_interval, requires = "json",
-        help = "Put a performance log into the document: what each thread, each core and the system did in every such \
-                interval, such as 1s (CPU time, context switches, interrupts, memory)"
+        help = "Put a performance log with this interval, such as 1s, into the document: what each thread, each core \
+                and the system did in it (CPU time, context switches, interrupts, memory)"
     )]
     performance_interval: Option<Duration>,
 

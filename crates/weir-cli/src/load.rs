@@ -68,14 +68,14 @@ and addresses follow from the number.
 
 Exit codes: 0 success; 1 it failed, or nothing listens there, or connections were not made, were refused, \
 broken off, ended early or left without an answer; 2 wrong usage; 3 bytes were wrong or lost; 5 it cannot \
-run here; 130 it was ended by Ctrl-C or a signal, with a report of what was done until then.";
+run here; 130 it was ended by Ctrl-C or a signal, and reports what was done until then.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
 /// The server echoes, unless --one-way is given; any echo server will do. Only loopback addresses are loaded, unless
-/// the server agrees (--control), or a rank of the same run is on its host (--mpi-server).
-/// From 10,000 connections on, or where ports run out, further addresses of 127.0.0.0/8 are taken. Counts and
-/// rates: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
+/// the server agrees (--control), or a rank of the same run is on its host (--mpi-server). From 10,000 connections on,
+/// or where ports run out, further addresses of 127.0.0.0/8 are used. Counts and rates: k = 1000. Sizes: k = 1024.
+/// Times: us, ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = LETTERS)]
 pub struct LoadTcp {
@@ -98,7 +98,7 @@ pub struct LoadTcp {
     #[arg(long, default_value = "1", value_parser = parse_whole)]
     blocks: u32,
 
-    /// Time from the beginning of one block to the next.
+    /// Time from the start of one block to the start of the next.
     #[arg(long, default_value = "2s", value_parser = parse_time)]
     block_interval: Duration,
 
@@ -121,16 +121,16 @@ pub struct LoadTcp {
     #[arg(long, value_enum, default_value_t, requires = "file")]
     file_by: By,
 
-    /// Messages of each connection, which is closed then [default: as many as the time allows].
+    /// Messages to send on each connection before closing it [default: as many as the time allows].
     #[arg(short = 'x', long, value_parser = parse_count)]
     sends: Option<u64>,
 
-    /// Messages under way on each connection, at most. 1 is ping-pong.
+    /// Most messages under way on each connection; 1 is ping-pong.
     #[arg(short, long, default_value = "1", value_parser = parse_whole)]
     outstanding: u32,
 
-    /// Bytes per second of each whole block (of messages as long as they are on average): an open
-    /// loop. Without a rate the next message follows an answer.
+    /// Bytes per second of each block, turned into messages by their average length: an open loop. Without a rate, each
+    /// message follows the answer to the one before.
     #[arg(short, long, value_parser = parse_rate, group = "pace")]
     rate: Option<f64>,
 
@@ -147,8 +147,8 @@ pub struct LoadTcp {
     #[arg(long)]
     half_close: bool,
 
-    /// A connection counts as made only when its first message has come back, so that the server has
-    /// accepted it, and none sends a second one before all are made.
+    /// A connection counts as made only when its first message has come back, which shows that the server has accepted
+    /// it; none sends a second one before all are made.
     #[arg(long)]
     together: bool,
 
@@ -157,12 +157,12 @@ pub struct LoadTcp {
     #[arg(long, value_enum, default_value_t)]
     conduct: Does,
 
-    /// Source addresses, which the connections come from in turn, so that each has equally many [default: as few as
-    /// there are ports for].
+    /// Number of source addresses; connections use them in turn, so that each has equally many [default: as few as have
+    /// enough ports].
     #[arg(long, value_parser = parse_whole)]
     sources: Option<u32>,
 
-    /// The first of them; each further one is one more.
+    /// First source address; the others follow it in order.
     #[arg(long, default_value = "127.0.0.1", requires = "sources")]
     first_source: Ipv4Addr,
 
@@ -170,7 +170,7 @@ pub struct LoadTcp {
     #[arg(long)]
     gives_way: bool,
 
-    /// Read the memory of the load and of its sockets when measuring ends, with -x when all connections are made.
+    /// Report the memory of the load and of its sockets when measuring ends (with -x, when all connections are made).
     #[arg(long)]
     memory: bool,
 
@@ -178,8 +178,8 @@ pub struct LoadTcp {
     #[arg(long)]
     end_with_input: bool,
 
-    /// The server may refuse some connections, such as at its limits: not a failure, as long as it serves
-    /// one.
+    /// Do not count it as a failure if the server refuses some connections, for instance at its limits, as long as it
+    /// serves one.
     #[arg(long)]
     refusals_expected: bool,
 
@@ -197,7 +197,7 @@ pub struct LoadTcp {
     #[arg(short = 'O', long = "omit", default_value = "0", value_parser = parse_time)]
     omit: Duration,
 
-    /// Processes, which share the connections [default: as many as it takes to have the descriptors].
+    /// Processes, which share the connections [default: as many as the limit on descriptors requires].
     #[arg(long)]
     processes: Option<u32>,
 
@@ -206,8 +206,8 @@ pub struct LoadTcp {
     #[arg(long, conflicts_with_all = ["dry_run", "processes", "end_with_input", "tell_phases"])]
     mpi: bool,
 
-    /// The rank on the server's host, which makes no connections: that somebody started it there is what permits a load that
-    /// does not stay on loopback.
+    /// The rank on the server's host. It makes no connections; having been started there, it permits a load that leaves
+    /// loopback.
     #[arg(long, value_name = "RANK", requires = "mpi")]
     mpi_server: Option<usize>,
 
@@ -219,7 +219,7 @@ pub struct LoadTcp {
     #[arg(long, hide = true)]
     part: Option<parts::Which>,
 
-    /// Threads over all processes, at least one of each, which share the connections.
+    /// Threads of all processes together, at least one each, which share the connections.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 
@@ -233,17 +233,17 @@ pub struct LoadTcp {
     #[arg(long, value_parser = parse_engine)]
     engine: Option<Engine>,
 
-    /// Connections that are being made at a time, over all threads.
+    /// Most connections being made at a time, by all threads together.
     #[arg(long, default_value = "256", value_parser = parse_whole)]
     connecting: u32,
 
-    /// How long making one connection may take: Linux drops what a full backlog cannot take.
+    /// Longest time to make one connection (Linux drops attempts when the server's backlog is full).
     #[arg(long, default_value = "5s", value_parser = parse_time)]
     connect_timeout: Duration,
 
     #[arg(long, value_parser = parse_time, help = format!(
-        "How long making all of them may take, besides the time between blocks [default: {:?}, and {:?} for \
-         each connection]", SETUP.0, SETUP.1
+        "Longest time to make all of them, not counting the time between blocks [default: {:?}, and {:?} for each \
+         connection]", SETUP.0, SETUP.1
     ))]
     setup_time: Option<Duration>,
 
@@ -257,8 +257,8 @@ pub struct LoadTcp {
     ))]
     drain: Option<Duration>,
 
-    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
-    /// a longer load neighbours are joined.
+    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: those of a
+    /// longer load are merged.
     #[arg(short, long, default_value = "1s", value_parser = crate::interval::parse)]
     interval: Duration,
 
@@ -275,9 +275,9 @@ pub struct LoadTcp {
     #[arg(long, requires = "json")]
     tell_phases: bool,
 
-    /// The control channel of a server of weir (`weir serve tcp --control`): address and port, or a port of the target. A
-    /// server on another machine must have one, and agrees to loads of its own build, and of its key if it has one; a load
-    /// that loses it ends.
+    /// The control channel of a server of weir (`weir serve tcp --control`): address and port, or a port of the target.
+    /// A server on another machine must have one; it accepts loads of the same build that have its key, if it has one.
+    /// A load that loses the channel ends.
     #[arg(long, conflicts_with = "mpi")]
     control: Option<String>,
 
@@ -305,7 +305,7 @@ enum By {
     /// By sendfile(2) or TransmitFile, without copying it.
     #[default]
     Sendfile,
-    /// It is read and sent.
+    /// By reading it and sending what was read.
     Copy,
 }
 
@@ -324,7 +324,7 @@ enum Does {
     /// Send messages, and read what comes back.
     #[default]
     Messages,
-    /// Nothing: they send nothing, and end in order.
+    /// Send nothing, and close in order.
     Silent,
     /// Send, and read nothing before the end.
     Stuck,
@@ -352,8 +352,8 @@ impl FromStr for Range {
         let bytes = |text: &str| {
             if is_bit_rate(text) {
                 return Err(format!(
-                    "{text:?} is a bit rate, and this the length of a message in bytes; a rate is --messages-per-s, or --rate \
-                     in bytes per second of each block"
+                    "{text:?} is a bit rate, but this is the length of a message in bytes; for a rate use \
+                     --messages-per-s, or --rate in bytes per second of each block"
                 ));
             }
             let bytes = parse_size(text)?;
@@ -397,7 +397,7 @@ fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
     let Some(path) = args.target.strip_prefix("unix:") else {
         return match names_a_file(&args.target) {
             Some(path) => Err(Usage(format!(
-                "{path} is no address or name of a server; for a Unix socket write unix:{path}"
+                "{path} is not an address or name of a server; for a Unix socket write unix:{path}"
             ))
             .into()),
             None => Ok(None),
@@ -413,12 +413,12 @@ fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
         return Err(Usage(text).into());
     }
     if path.is_empty() {
-        return Err(Usage("the target names no path behind unix:".into()).into());
+        return Err(Usage("the target has no path after unix:".into()).into());
     }
     // A socket has no content, on any system.
     if std::fs::metadata(path).is_ok_and(|of| of.is_dir() || of.is_file() && of.len() > 0) {
         let text =
-            format!("{path} is a file or a folder, and no Unix socket; name that of a server");
+            format!("{path} is a file or a folder, not a Unix socket; name a server's socket");
         return Err(Usage(text).into());
     }
     Ok(Some(path.into()))
@@ -638,7 +638,7 @@ fn consent(
     let address = resolve_control(control, target)?;
     if address.ip().to_canonical() != target.to_canonical() {
         let text = format!(
-            "the control channel (--control) at {} is not at the target {target}, and a server agrees for its own address only",
+            "the control channel (--control) is at {}, not at the target {target}: a server can only agree for its own address",
             address.ip()
         );
         return Err(Usage(text).into());

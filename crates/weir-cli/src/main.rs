@@ -213,7 +213,7 @@ fn in_words(error: clap::Error) -> clap::Error {
             // It does not say of what kind but in its words.
             let of_socket = source.to_string().contains("socket");
             Some(if of_socket {
-                "give an address and a port, such as 127.0.0.1:8080 or [::1]:8080, and no name"
+                "give an address and a port, such as 127.0.0.1:8080 or [::1]:8080, not a name"
             } else {
                 "give an address, such as 127.0.0.1"
             })

@@ -114,7 +114,7 @@ impl Together {
             );
             return Err(Usage(text).into());
         }
-        let program = std::env::current_exe().context("cannot find the executable itself")?;
+        let program = std::env::current_exe().context("cannot find weir's own executable")?;
         if !weir_mpi::is_worker() {
             let mut again = Command::new(program);
             again.args(std::env::args_os().skip(1));

@@ -26,8 +26,8 @@ pub struct ReproduceArgs {
     /// A document that `weir compare` wrote, its report, or its folder.
     file: PathBuf,
 
-    /// Also run the programs that the result names (--peer). They run with your rights: read the command in a
-    /// stranger's result before.
+    /// Also run the programs that the result names (--peer). They run with your rights: if the result is a stranger's,
+    /// read its command first.
     #[arg(long)]
     run_peers: bool,
 
@@ -73,11 +73,11 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
 
 /// Compare two saved results, their machines first.
 ///
-/// The runs of two results are not interleaved, so what changed on the machine is in each difference. What the rows of a
-/// load changed together is said once, and each row is judged by its own change, if there are three rows or more.
-/// Exit codes: 0 success; 1 nothing could be judged (no row in common, or too few rounds), or what was found cannot be
-/// written; 2 a file cannot be read, or holds no results; 4 a figure is worse beyond the noise, or all of a load together
-/// are.
+/// The runs of two results are not interleaved, so every difference includes what changed on the machine. With three
+/// rows or more, a change that the rows of a load have in common is stated once, and each row is judged by its own
+/// change beyond that. Exit codes: 0 success; 1 nothing could be judged (no row in common, or too few rounds), or what
+/// was found cannot be written; 2 a file cannot be read, or holds no results; 4 a figure is worse beyond the noise, or
+/// all of a load together are.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// The result before: a document, or its folder.

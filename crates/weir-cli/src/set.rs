@@ -16,22 +16,22 @@ use crate::exit::{self, Failure};
 use crate::keys;
 use crate::serve::parse_address;
 
-/// Show the settings of a running server that may be changed while it runs, and change them.
+/// Show and change those settings of a running server that can be changed while it runs.
 ///
-/// The server is one of `weir serve` with --control, on this machine or with the same key. What can be changed
-/// depends on its design: of hybrids how long they poll (spin) and the threshold, of rio-hybrid also whether it sleeps
-/// between datagrams that come regularly (adaptive); of designs that wait how messages gather (gather=200us,64 or none); of
-/// those of UDP on registered I/O how many posts are made together (defer, or posts-per-lock of rio-port). The server prints
-/// the settings in force, and has them in its performance log and, one of UDP, among its metrics. Exit codes: 0 success; 1 the server cannot be reached; 2 a change
-/// was refused, and nothing was changed.
+/// The server is a `weir serve` with --control, on this machine or with the same key. What can be changed depends on
+/// its design. Hybrids: how long they poll (spin), and the threshold; rio-hybrid also whether it sleeps between
+/// datagrams that arrive regularly (adaptive). Designs that wait: how messages gather (gather=200us,64 or none). UDP
+/// designs on registered I/O: how many posts are made together (defer, or posts-per-lock of rio-port). The server
+/// prints the settings in force and has them in its performance log; a UDP server has them among its metrics, too. Exit
+/// codes: 0 success; 1 the server cannot be reached; 2 a change was refused, and nothing was changed.
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// Address and port of the server's control channel, or a port of 127.0.0.1.
     #[arg(value_parser = parse_address)]
     control: SocketAddr,
 
-    /// What to change, such as spin=20us threshold=64: all of it or, if one is refused, nothing. Without any, the settings
-    /// are only shown.
+    /// What to change, such as spin=20us threshold=64; if one change is refused, none is made. Without any, the
+    /// settings are only shown.
     #[arg(value_name = "NAME=VALUE", value_parser = parse_change)]
     changes: Vec<Change>,
 

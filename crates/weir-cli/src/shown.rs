@@ -115,7 +115,7 @@ pub struct TellArgs {
     #[arg(long, visible_alias = "json-stream", conflicts_with = "json")]
     pub ndjson: bool,
 
-    /// Print every setting in effect, behind the result. All are in the document (--json).
+    /// Print every setting in effect, after the result. All are in the document (--json).
     #[arg(long)]
     pub details: bool,
 }
@@ -204,7 +204,7 @@ impl<F: Finding> Shown<F> {
         let value = |name: &&str| self.settings.iter().find(|(own, _)| own == name);
         let named = F::SETTINGS.iter().filter_map(value);
         let named: Vec<String> = named.map(|(name, value)| format!("{name} {value}")).collect();
-        let line = format!("{}: {}; --details tells all settings", F::COMMAND, named.join(", "));
+        let line = format!("{}: {}; --details shows all settings", F::COMMAND, named.join(", "));
         self.say(&fitted(&line, "  ", self.is_on_terminal()));
     }
 
@@ -373,7 +373,7 @@ pub fn ranks<F: Finding, G: Figures>(
     if let Some(skew_ns) = ranks.start_skew_ns {
         let uncertainty_ns = ranks.clock_uncertainty_ns;
         let text = format!(
-            "{:.1} µs from the first to the last, by clocks right to {:.1} µs",
+            "{:.1} µs from the first to the last, by clocks that are known within {:.1} µs",
             skew_ns as f64 / 1e3,
             uncertainty_ns as f64 / 1e3
         );
@@ -384,7 +384,7 @@ pub fn ranks<F: Finding, G: Figures>(
         shown.tell("slowest", format!("rank {slowest} on {}", ranks.each[slowest].host));
     }
     if !ranks.complete {
-        shown.note("incomplete: the figures are those of the ranks that are listed with some, and latencies may be of fewer");
+        shown.note("incomplete: the figures cover only the ranks that are listed with some, and latencies may cover fewer");
     }
 }
 

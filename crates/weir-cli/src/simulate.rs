@@ -22,10 +22,10 @@ use crate::{compare::output, width::width};
 
 /// Predict how the UDP designs do on many cores: a model, not a measurement.
 ///
-/// A simulation of each design's threads, locks and wake-ups. Its decisions (who has the queue, who is woken, when
-/// the hybrid lets another thread join) are made by the library's own code, its costs were measured on this machine
-/// or elsewhere. It says which design overtakes which, from which load on and on how many cores, and how far it is
-/// off a measured comparison. Datagrams arrive at random (Poisson); protocol processing is on other cores.
+/// A simulation of each design's threads, locks and wake-ups. Its decisions (who has the queue, who is woken, when the
+/// hybrid lets another thread join) are made by the library's own code; its costs were measured, on this machine or
+/// elsewhere. It says which design overtakes which, from which load on and on how many cores, and how far it is off a
+/// measured comparison. Datagrams arrive at random (Poisson); protocol processing is on other cores.
 ///
 /// The same costs and seed give the same figures. Exit codes: 0 success; 1 it failed; 2 wrong usage, or a file that
 /// cannot be read; 5 costs cannot be measured here (give them with --costs).
@@ -51,7 +51,7 @@ pub struct SimulateArgs {
     #[arg(long, value_parser = parse_time, default_value = "0")]
     work: Duration,
 
-    /// Who copies a datagram: the thread that dequeues, as on plain sockets, or before it the network stack, as with
+    /// Who copies a datagram: the thread that dequeues, as on plain sockets, or the network stack beforehand, as with
     /// RIO and AF_XDP.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Copies::ALL.map(Copies::name)),
         default_value = "thread,stack")]
@@ -69,7 +69,7 @@ pub struct SimulateArgs {
     #[arg(long, value_parser = parse_count, default_value = "1024")]
     flows: u64,
 
-    /// Datagrams that come at once.
+    /// Datagrams that arrive at once.
     #[arg(long, value_parser = parse_count, default_value = "1")]
     train: u64,
 
@@ -260,7 +260,7 @@ fn output_is_possible(args: &SimulateArgs) -> Result<(), Failure> {
     // The nearest that is there is what the rest is to be made in.
     match folder.ancestors().find(|above| above.exists()) {
         Some(above) if !above.is_dir() => Err(Failure::usage(format!(
-            "--plots {}: {} is no folder; give another place",
+            "--plots {}: {} is not a folder; give another place",
             folder.display(),
             above.display()
         ))),

@@ -15,10 +15,9 @@ use journal::{Journal, Outcome};
 /// Apply settings that make results steadier, and restore the old ones.
 ///
 /// Without options it only prints what it would set. With --apply it sets it, as root, and the settings stay until
-/// --undo or the next start of the machine; with a command behind "--" they stay as long as that runs. What was set
-/// before is written down first, so --undo puts it back even if weir was killed. Signals that ask weir to end
-/// (SIGTERM, SIGHUP, SIGINT) are passed on to the command, unless a terminal sent them to both, and weir waits for it
-/// to end.
+/// --undo or the next start of the machine; with a command after "--" they stay while it runs. What was set before is
+/// written down first, so --undo puts it back even if weir was killed. Signals that ask weir to end (SIGTERM, SIGHUP,
+/// SIGINT) are passed on to the command, unless a terminal sent them to both, and weir waits for it to end.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct TuneArgs {
@@ -113,8 +112,10 @@ fn undo(journal: &Journal, owner: Option<&str>) -> Result<u8, Failure> {
     let mut code = exit::OK;
     for (path, outcome) in restored {
         match outcome {
-            Outcome::Back(value) => say!("{path}: {value} again"),
-            Outcome::Foreign => say!("{path}: somebody else has set it meanwhile; left as it is"),
+            Outcome::Back(value) => say!("{path}: back to {value}"),
+            Outcome::Foreign => {
+                say!("{path}: something else has changed it meanwhile; left as it is")
+            }
             Outcome::Gone => say!("{path}: no longer exists"),
             Outcome::Failed(error) => {
                 say!("{path}: could not be put back: {error}; try again with `weir tune --undo`");

@@ -137,7 +137,7 @@ fn datagrams_without_a_stamp_are_compared_too() {
 fn the_plan_can_be_seen_without_a_run() {
     let plan =
         output(&["compare", "--dry-run", "--seed", "9", "--design", "epoll", "--pace", "75%"]);
-    assert!(errors(&plan).contains("UDP alone is compared, as --pace is"), "{}", errors(&plan));
+    assert!(errors(&plan).contains("comparing UDP only: --pace is"), "{}", errors(&plan));
     assert_eq!(plan.status.code(), Some(0));
     let said = errors(&plan);
     for line in
@@ -152,16 +152,17 @@ fn an_option_that_several_kinds_have_needs_the_word() {
     for (words, said) in [
         (
             &["--on", "veth"][..],
-            "--on is among the options of several comparisons, and no word says which is meant; write weir compare udp \
-             --on veth, or weir compare tcp --on veth",
+            "--on is among the options of several kinds of comparison; say which you mean: weir compare udp --on veth, \
+             or weir compare tcp --on veth",
         ),
         (
             &["--design", "blocking -x", "--quick"],
-            "write weir compare udp --design 'blocking -x' --quick, or weir compare tcp --design 'blocking -x' --quick\n",
+            "say which you mean: weir compare udp --design 'blocking -x' --quick, or weir compare tcp --design \
+             'blocking -x' --quick\n",
         ),
         (
             &["--design", "rio-hybrid --threads 2"],
-            "weir compare: --design is among the options of several comparisons, and no word says which is meant; write weir \
+            "weir compare: --design is among the options of several kinds of comparison; say which you mean: weir \
              compare udp --design 'rio-hybrid --threads 2'\n",
         ),
         (&["--design", "nosuch"], "weir compare: there is no design \"nosuch\""),
@@ -173,7 +174,7 @@ fn an_option_that_several_kinds_have_needs_the_word() {
         (&["--design", "sync", "--on", "veth"], "--design and --on do not go together here: no"),
         (
             &["--mpi"],
-            "write mpirun -n 3 weir compare udp --mpi, or mpirun -n 3 weir compare tcp --mpi\n",
+            "say which you mean: mpirun -n 3 weir compare udp --mpi, or mpirun -n 3 weir compare tcp --mpi\n",
         ),
         (&["--design", "epoll", "-l", "64", "--on", "veth"], "--design and --length and --on are"),
     ] {
@@ -184,7 +185,7 @@ fn an_option_that_several_kinds_have_needs_the_word() {
     // The same name, and another meaning: only UDP's takes a value.
     let swept = output(&["compare", "--sweep", "work", "--design", "epoll", "--dry-run"]);
     assert_eq!(swept.status.code(), Some(0), "{}", errors(&swept));
-    assert!(errors(&swept).contains("UDP alone is compared, as --sweep is"), "{}", errors(&swept));
+    assert!(errors(&swept).contains("comparing UDP only: --sweep is"), "{}", errors(&swept));
 }
 
 #[test]

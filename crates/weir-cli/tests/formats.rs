@@ -198,7 +198,7 @@ fn a_plan_is_saved_edited_and_run() {
     std::fs::write(&plan, text.replace("design", "desing")).unwrap();
     let refused = output(&["compare", "--plan", path, "--json"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(errors(&refused).contains("desing is no option"), "{}", errors(&refused));
+    assert!(errors(&refused).contains("desing is not an option"), "{}", errors(&refused));
     assert_is_valid(&document(&refused));
     std::fs::remove_file(plan).unwrap();
 }

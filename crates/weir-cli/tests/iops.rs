@@ -428,7 +428,7 @@ fn a_path_at_which_there_is_nothing_is_wrong_usage() {
 fn what_ends_in_the_warm_up_says_so() {
     let over = output(&["iops", "/dev/null", "--json", "-k", "1k", "-O", "60", "-i", "0"]);
     assert_eq!(over.status.code(), Some(0), "{}", errors(&over));
-    assert!(errors(&over).contains("over before the warm-up was"), "{}", errors(&over));
+    assert!(errors(&over).contains("it ended before the warm-up did"), "{}", errors(&over));
     assert_eq!(document(&over)["report"]["window"], Value::Null);
     let mut child = started(&["-O", "60", "-i", "0"]);
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();

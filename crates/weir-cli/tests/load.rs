@@ -194,7 +194,7 @@ fn a_byte_that_is_wrong_is_told_with_exit_code_3() {
 fn what_cannot_be_loaded_has_a_document_too() {
     let (_kept, port) = nobody();
     for (words, code, said) in [
-        (&["127.0.0.1", "-p", &port, "-c", "3"][..], 1, "does anyone listen"),
+        (&["127.0.0.1", "-p", &port, "-c", "3"][..], 1, "is anything listening"),
         (&["192.0.2.1"], 2, "loopback"),
         (&["127.0.0.1", "-c", "0"], 2, "--connections"),
         (&["127.0.0.1", "--no-such-flag"], 2, "--no-such-flag"),
@@ -375,7 +375,7 @@ fn a_unix_socket_that_takes_no_load_is_told_with_what_to_do() {
     full.listen(0).expect("it listens");
     for (path, said) in [
         (&of_datagrams, "it is a Unix socket of datagrams"),
-        (&of_nobody, "as many as the server's backlog holds wait to be accepted"),
+        (&of_nobody, "the server's backlog is full of connections that wait to be accepted"),
     ] {
         let target = format!("unix:{}", path.display());
         let words =
@@ -391,7 +391,7 @@ fn a_unix_socket_that_takes_no_load_is_told_with_what_to_do() {
     let none = output(&["load", "tcp", &format!("unix:{}", file.display())]);
     assert_eq!(none.status.code(), Some(2), "{}", errors(&none));
     assert!(
-        errors(&none).contains("is a file or a folder, and no Unix socket"),
+        errors(&none).contains("is a file or a folder, not a Unix socket"),
         "{}",
         errors(&none)
     );

@@ -112,7 +112,7 @@ fn what_cannot_be_written_into_a_folder_is_told_with_what_to_do() {
     let said = errors(&of_pages);
     assert_eq!(of_pages.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot make the folder /dev/full: "), "{said}");
-    assert!(said.contains("is no folder; name another one"), "{said}");
+    assert!(said.contains("is not a folder; name another one"), "{said}");
     let folder = std::env::temp_dir().join(format!("weir-lost-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     std::os::unix::fs::symlink("/dev/full", folder.join("weir.1")).expect("a link");

@@ -363,8 +363,8 @@ fn each_request_has_its_answer() {
         ("GET / HTTP/1.1\r\n\r\n", "404 ", "the metrics are at /metrics"),
         ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 ", ""),
         ("POST /other HTTP/1.1\r\n\r\n", "404 ", ""),
-        ("\u{1}\u{2}\u{3}\r\n\r\n", "400 ", "this is no request"),
-        ("GET /metrics HTTP/3.7\r\n\r\n", "400 ", "this is no request"),
+        ("\u{1}\u{2}\u{3}\r\n\r\n", "400 ", "this is not a valid request"),
+        ("GET /metrics HTTP/3.7\r\n\r\n", "400 ", "this is not a valid request"),
     ] {
         let (head, body) = request(at, sent.as_bytes());
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{sent:?}: {head}");

@@ -611,7 +611,7 @@ mod ranks {
         // Ranks have little time for a sign of life then, as mpirun may end them; whoever has no core meanwhile is lost.
         let late = [
             "of being asked to end",
-            "is given no core",
+            "gets no CPU time",
             "did not come in time",
             "did not end in time",
         ];

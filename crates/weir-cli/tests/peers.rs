@@ -264,7 +264,7 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
     let slept = format!("{}.5", 100_000 + std::process::id());
     let peers = [
         ("crashes", "sh -c 'echo ouch >&2; exit 7'".into(), "exit status: 7"),
-        ("rubbish", "echo hello".into(), "something else than its ready line"),
+        ("rubbish", "echo hello".into(), "something other than its ready line"),
         ("silent", format!("sleep {slept}"), "no ready line within "),
         ("missing", "/no/such/program".into(), "No such file"),
         ("elsewhere", format!("{python} {path} elsewhere"), "has no such socket"),

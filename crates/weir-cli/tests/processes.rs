@@ -40,10 +40,10 @@ fn what_is_no_address_or_number_is_said_in_words() {
         (&["load", "tcp", "x.sock"], "for a Unix socket write unix:x.sock"),
         (
             &["load", "tcp", "127.0.0.1", "-b", "10Mbit"],
-            "is a bit rate, and this the length of a message",
+            "is a bit rate, but this is the length of a message",
         ),
         (&["load", "tcp", ""], "the target is empty"),
-        (&["iops", "/dev/null", "--design", "sync --x 1"], "there are none here"),
+        (&["iops", "/dev/null", "--design", "sync --x 1"], "available: none"),
     ] {
         let run = output(words);
         assert_eq!(run.status.code(), Some(2), "{words:?}");

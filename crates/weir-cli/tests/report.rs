@@ -111,7 +111,7 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
 fn what_is_no_result_has_no_report() {
     let base = folder("refused");
     let file = base.join("x.json");
-    for (text, why) in [("no json", "is no JSON document"), ("{}", "schema_version")] {
+    for (text, why) in [("no json", "is not a JSON document"), ("{}", "schema_version")] {
         std::fs::write(&file, text).unwrap();
         let run = output(&["report", file.to_str().unwrap()]);
         assert_eq!(run.status.code(), Some(2));

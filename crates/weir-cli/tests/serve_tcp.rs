@@ -110,7 +110,7 @@ fn an_address_has_so_many_connections_and_no_more() {
     server.connect().read_to_string(&mut said).expect("a line and the end");
     assert_eq!(
         said,
-        "weir: refused: there are 2 connections from your address, the most that may be\n"
+        "weir: refused: there are 2 connections from your address, the most allowed\n"
     );
     drop(within);
     let report = server.end();

@@ -199,7 +199,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
             "cannot write /nowhere/model.csv",
         ),
         (vec!["--calibrate", "-o", "/nowhere/costs.toml"], "cannot write /nowhere/costs.toml"),
-        (vec!["--costs", "/nowhere", "--plots", &costs], "is no folder"),
+        (vec!["--costs", "/nowhere", "--plots", &costs], "is not a folder"),
         (vec!["--costs", &costs, "--cores", "0"], "ask for 1 to 256"),
         (vec!["--costs", &costs, "--load", "2000M"], "ask for 1 to 1000M"),
         (vec!["--costs", &costs, "--threshold", "2000"], "threshold of 2000"),

@@ -83,7 +83,7 @@ impl Machine {
         let devices = list("network_devices").into_iter().flatten().filter_map(Value::as_str);
         let devices = devices.map(|device| match device.strip_prefix(NO_DEVICE) {
             Some(rest) => format!("network devices: {NO_DEVICE}{rest}"),
-            None => format!("network device, which takes no part: {device}"),
+            None => format!("network device that is not used: {device}"),
         });
         nodes.chain(devices).collect()
     }
@@ -158,7 +158,7 @@ fn network(machine: &weir::machine::Machine) -> Vec<String> {
         Some(true) => " of hardware or of the host of this virtual machine",
         _ => " that is known to have hardware",
     };
-    vec![format!("{NO_DEVICE}{where_none}: no link speed, PCIe link, RSS or interrupts to tell of")]
+    vec![format!("{NO_DEVICE}{where_none}: no link speed, PCIe link, RSS or interrupts to report")]
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
             [
                 "NUMA node 0: cores 0,2",
                 "NUMA node 1: cores 1",
-                "network device, which takes no part: eth0 (x): link speed unknown"
+                "network device that is not used: eth0 (x): link speed unknown"
             ]
         );
         assert!(Machine::default().hardware().is_empty());

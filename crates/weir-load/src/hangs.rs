@@ -51,7 +51,7 @@ impl Hangs {
 /// What is said of one of so many.
 pub(crate) fn in_words(what: &str, number: usize, of: usize) -> String {
     format!(
-        "{what} {} of {of} hangs: a call of it has not returned for {} s, or it is given no core",
+        "{what} {} of {of} hangs: one of its calls has not returned for {} s, or it gets no CPU time",
         number + 1,
         LOOK_EVERY.as_secs() * u64::from(LOOKS_MAX)
     )
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(found, Some(2));
         assert_eq!(
             in_words("generator", 2, 3),
-            "generator 3 of 3 hangs: a call of it has not returned for 5 s, or it is given no core"
+            "generator 3 of 3 hangs: one of its calls has not returned for 5 s, or it gets no CPU time"
         );
     }
 

@@ -393,13 +393,13 @@ impl Life {
                     by - asked
                 )),
                 Some((_, by)) if now >= by && still >= STILL_MAX => {
-                    Some("stands still: its process is stopped, or is given no core".into())
+                    Some("stands still: its process is stopped, or gets no CPU time".into())
                 }
                 _ if silent >= SILENT_MAX => Some(format!(
                     "has given no sign of life for {SILENT_MAX:?}: its host is down, or hangs, or the link to it is cut"
                 )),
                 _ if still >= SILENT_MAX => Some(format!(
-                    "has stood still for {SILENT_MAX:?}: its process is stopped, or is given no core"
+                    "has stood still for {SILENT_MAX:?}: its process is stopped, or gets no CPU time"
                 )),
                 _ => None,
             };

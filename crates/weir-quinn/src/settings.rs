@@ -105,7 +105,7 @@ impl Settings {
         }
         if !self.provider.reaches_loopback() {
             let problem = format!(
-                "{} takes the frames of a device, where a QUIC endpoint has no way to peers that have not written; choose \
+                "{} works on the frames of a device, and so cannot reach peers that have not written first; choose \
                  batch or one of uring",
                 self.provider
             );

@@ -168,7 +168,7 @@ impl std::error::Error for Unavailable {}
 
 /// The names that there are.
 fn those(known: &str) -> String {
-    if known.is_empty() { "there are none here".into() } else { format!("there are: {known}") }
+    if known.is_empty() { "available: none".into() } else { format!("available: {known}") }
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {

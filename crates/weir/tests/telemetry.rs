@@ -101,9 +101,9 @@ fn events_tell_of_what_happens_to_a_server() {
     let mut second = TcpStream::connect(at).unwrap();
     second.set_read_timeout(Some(PATIENCE)).unwrap();
     second.read_to_string(&mut String::new()).unwrap();
-    told.wait_for(&["DEBUG", "a filter shuts a connection down", "the most that may be"]);
+    told.wait_for(&["DEBUG", "a filter shuts a connection down", "the most allowed"]);
     drop((client, second));
-    told.wait_for(&["DEBUG", "a connection has ended", "both sides had sent all they would"]);
+    told.wait_for(&["DEBUG", "a connection has ended", "both sides had finished sending"]);
     assert!(server.stop().failure.is_none());
     told.wait_for(&["INFO", "the server stops"]);
     told.wait_for(&["DEBUG", "a thread of the server ends"]);

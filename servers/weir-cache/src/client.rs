@@ -294,7 +294,8 @@ impl Handler for Client {
         let too_slow = self.subscriber.as_ref().is_some_and(|it| it.too_slow.load(Relaxed));
         if mail.take_wake() && too_slow {
             self.shared.channels.too_slow.fetch_add(1, Relaxed);
-            return output.close("it reads more slowly than is published to it (--output-bytes)");
+            return output
+                .close("it reads more slowly than messages are published to it (--output-bytes)");
         }
         // What it was told before it subscribed goes first.
         if self.waiting.is_empty() {

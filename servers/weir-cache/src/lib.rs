@@ -47,11 +47,11 @@ pub struct Settings {
     #[arg(long = "memory", value_name = "BYTES", default_value = "256m", value_parser = parse_bytes)]
     pub memory_bytes: usize,
 
-    /// What happens to other keys when memory is full.
+    /// What to do with other keys when memory is full.
     #[arg(long, value_enum, default_value = "allkeys-lru")]
     pub eviction: Eviction,
 
-    /// Most clients at a time; further ones are told so and closed.
+    /// Most clients at a time; further ones get an error and are closed.
     #[arg(long = "clients-max", value_name = "NUMBER", default_value_t = 10_000)]
     pub clients: u32,
 
@@ -59,12 +59,12 @@ pub struct Settings {
     #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_command_bytes)]
     pub command_bytes: usize,
 
-    /// Longest reply in bytes, as of an MGET: a client that asks for a longer one is closed.
+    /// Longest reply in bytes, for instance to MGET: a client that asks for a longer one is closed.
     #[arg(long, value_name = "BYTES", default_value = "16m", value_parser = parse_bytes)]
     pub reply_bytes: usize,
 
-    /// Bytes that may wait for a client to read them: while as many wait nothing is carried out for it, and a subscriber
-    /// for whom more would is closed.
+    /// Most bytes of output that may wait for a client to read them. While this much waits, no further command of the
+    /// client is carried out; a subscriber for whom more would have to wait is closed.
     #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_bytes)]
     pub output_bytes: usize,
 
@@ -72,12 +72,12 @@ pub struct Settings {
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     pub subscriptions: usize,
 
-    /// Close clients that are silent for so many seconds; 0 for never.
+    /// Close clients that have been silent for this many seconds; 0 for never.
     #[arg(long = "idle", value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub idle_s: u64,
 
-    /// Parts of the map, each with a lock of its own, 1 to 64: by default 1 where there is one core, otherwise enough of
-    /// them that two threads seldom want the same.
+    /// Parts of the map, each with a lock of its own, 1 to 64: by default 1 on a single core, otherwise enough that two
+    /// threads seldom want the same one.
     #[arg(long, value_name = "NUMBER", default_value_t = usual_shards(), value_parser = parse_shards)]
     pub shards: usize,
 }
@@ -108,7 +108,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let bytes = digits.parse::<usize>().ok().and_then(|count| count.checked_mul(unit));
     bytes
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| format!("{text} is no size; as 65536, 64k, 16m or 1g"))
+        .ok_or_else(|| format!("{text} is not a size; write for instance 65536, 64k, 16m or 1g"))
 }
 
 fn parse_command_bytes(text: &str) -> Result<usize, String> {

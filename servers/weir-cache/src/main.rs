@@ -22,11 +22,12 @@ struct Args {
     #[arg(short, long, conflicts_with = "bind")]
     port: Option<u16>,
 
-    /// Path of a Unix socket to listen on, too (`redis-cli -s PATH`).
+    /// Also listen on a Unix socket at this path (`redis-cli -s PATH`).
     #[arg(long, value_name = "PATH", conflicts_with = "hand_over")]
     unixsocket: Option<PathBuf>,
 
-    /// Mode of its file, in octal, such as 700: who may write may connect [default: as the umask says].
+    /// Mode of that socket's file, in octal, such as 700: whoever may write to it may connect [default: as the umask
+    /// says].
     #[arg(long, value_name = "MODE", value_parser = parse_mode, requires = "unixsocket")]
     unixsocketperm: Option<u32>,
 
@@ -77,7 +78,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let mut program = Program::begin(&args.program)?;
     let mut sockets = mem::take(&mut program.given);
     if !sockets.datagrams.is_empty() {
-        let problem = "a socket of UDP was passed on: a cache takes none";
+        let problem =
+            "a UDP socket was passed on, which a cache does not use: pass only TCP sockets";
         return Err(Error::option("sockets", problem).into());
     }
     if sockets.listeners.is_empty() && program.hands_over() {

@@ -10,7 +10,7 @@ pub fn write(page: &mut Page, shared: &Shared) {
     let most_bytes = shared.settings.memory_bytes;
     for (name, help, value) in [
         ("clients", "Clients that are connected.", shared.clients.load(Relaxed) as usize),
-        ("keys", "Keys there are.", keys),
+        ("keys", "Keys in the cache.", keys),
         ("expiring_keys", "Keys that expire.", expiring),
         ("memory_bytes", "Bytes of keys and values, by estimate.", bytes),
         ("memory_bytes_max", "Bytes that keys and values may take.", most_bytes),
@@ -25,7 +25,7 @@ pub fn write(page: &mut Page, shared: &Shared) {
         ("misses", "Reads that did not.", misses),
         ("expired", "Keys that have expired.", expired),
         ("evicted", "Keys that were evicted.", evicted),
-        ("slow_subscribers", "Subscribers closed as they read too slowly.", too_slow),
+        ("slow_subscribers", "Subscribers closed because they read too slowly.", too_slow),
     ] {
         page.counter(&format!("weir_cache_{name}_total"), help, count);
     }

@@ -25,16 +25,16 @@ use std::{
 /// A key that does not expire.
 pub const NEVER: u64 = u64::MAX;
 
-/// What happens to other keys when memory is full.
+/// What to do with other keys when memory is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Eviction {
-    /// None is evicted: commands that store are refused
+    /// Evict none: refuse commands that store
     #[value(name = "noeviction")]
     None,
-    /// Of five taken by chance, the one that was not used for longest
+    /// Evict the least recently used of five keys picked at random
     #[value(name = "allkeys-lru")]
     LeastRecentlyUsed,
-    /// One taken by chance
+    /// Evict a key picked at random
     #[value(name = "allkeys-random")]
     Random,
 }
@@ -53,7 +53,7 @@ pub struct Full;
 /// What was counted since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Keys there are.
+    /// Keys in the cache.
     pub keys: usize,
     /// Of them, those that expire.
     pub expiring: usize,

@@ -233,7 +233,7 @@ impl Answers {
             (one.apex().labels(), one.apex()).cmp(&(next.apex().labels(), next.apex()))
         });
         if let Some(two) = zones.windows(2).find(|two| two[0].apex() == two[1].apex()) {
-            return Err(Error(format!("the zone {} is there twice", two[0].apex())));
+            return Err(Error(format!("the zone {} is given twice", two[0].apex())));
         }
         for (number, zone) in zones.iter().enumerate() {
             let apex = zone.apex();
@@ -242,7 +242,8 @@ impl Answers {
             let of_parent = around.map(|parent| match parent.find(apex) {
                 Found::Cut(cut, node) if cut == apex => answers.make(parent, apex, node, types::DS),
                 _ => Err(Error(format!(
-                    "the zone {apex} lies within {parent}, which has no NS for it: add that, or leave one of them out",
+                    "the zone {apex} lies within {parent}, which has no NS records for it: add them, or leave out one \
+                     of the zones",
                     parent = parent.apex()
                 ))),
             });
@@ -981,7 +982,7 @@ mod tests {
         assert!(twice.contains("twice"), "{twice}");
         let lost = of_text("www.example.com. 60 SOA a. b. 1 2 3 4 5\nwww.example.com. 60 NS a.\n");
         let lost = Answers::new(vec![outer, lost]).unwrap_err().to_string();
-        assert!(lost.contains("no NS for it"), "{lost}");
+        assert!(lost.contains("no NS records for it"), "{lost}");
     }
 
     #[test]

@@ -32,16 +32,16 @@ use weir_program::{EXIT_CODES, Options, Program, Servers, Sockets, exit_code, me
 
 /// An authoritative DNS server: answers by UDP and TCP from zone files, with any I/O design of weir.
 ///
-/// A signal to end (SIGINT, SIGTERM) lets it finish what it has begun.
+/// On SIGINT or SIGTERM it finishes what it has begun, and ends.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES)]
 struct Args {
-    /// A zone: its file (RFC 1035, 5), or its name and its file, such as example.com=example.zone, where names in the
-    /// file end without a dot and it does not say below which they are. Several may be given.
+    /// A zone file (RFC 1035, section 5). Put the zone's name before it, as in example.com=example.zone, if the file
+    /// has relative names and no $ORIGIN. Repeatable.
     #[arg(long = "zone", value_name = "[NAME=]FILE", required = true)]
     zones: Vec<String>,
 
-    /// An address to listen on, by UDP and TCP; several may be given. Port 0 takes a free one.
+    /// Address to listen on, for UDP and TCP; repeatable. Port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:53")]
     listen: Vec<SocketAddr>,
 
@@ -57,23 +57,23 @@ struct Args {
     #[arg(long, value_name = "DESIGN", default_value = "epoll --threads 1")]
     tcp: String,
 
-    /// The longest datagram that is sent, in bytes, to clients that take as much (EDNS). A longer answer is cut, and the
-    /// client asks again by TCP.
+    /// Longest datagram to send, in bytes, to clients that accept as much (EDNS). A longer answer is truncated, and the
+    /// client asks again over TCP.
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_LIMIT,
           value_parser = clap::value_parser!(u16).range(i64::from(SHORTEST_LIMIT)..=4096))]
     longest: u16,
 
-    /// The most datagrams that are sent in a second, by all threads together: what somebody with a forged address can have
-    /// sent to a third [default: no limit].
+    /// Most datagrams sent per second by all threads together, which limits what somebody can aim at a third party with
+    /// forged source addresses [default: no limit].
     #[arg(long, value_name = "NUMBER")]
     answers_per_s: Option<u64>,
 
-    /// Send answers in the order of their queries. Else those of one batch that go to one client and are of one length leave
-    /// together, which costs less. It is so, too, with a limit on answers.
+    /// Send answers in the order of their queries. Otherwise answers of one batch to the same client and of the same
+    /// length are sent together, which costs less. A limit on answers implies this option.
     #[arg(long)]
     in_order: bool,
 
-    /// The most connections at a time; a further one is refused.
+    /// Most connections at a time; further ones are refused.
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     connections: u32,
 
@@ -96,7 +96,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let udp = asked_for(&args.udp, Spec::parse).context("--udp")?;
     let tcp = asked_for(&args.tcp, tcp::AnyDesign::parse).context("--tcp")?;
     if udp.is_none() && tcp.is_none() {
-        let problem = "nothing would be answered: give this one or --tcp a design";
+        let problem = "nothing would be answered: give --udp or --tcp a design";
         return Err(Error::option("udp", problem).into());
     }
     let mut program = Program::begin(&args.program)?;
@@ -155,7 +155,7 @@ fn write(page: &mut Page, servers: &Servers<Datagrams>, counts: &AllCounts, name
     let truncated = counts.sum(|of| &of.truncated);
     let help = "Answers that did not fit into a datagram.";
     page.counter("weir_dns_truncated_total", help, truncated);
-    let help = "Messages that were not answered: no queries.";
+    let help = "Messages that were not answered, because they were not queries.";
     page.counter("weir_dns_dropped_total", help, counts.sum(|of| &of.dropped));
     page.gauge("weir_dns_names", "Names that have answers.", names);
     let open = servers.tcp.as_ref().map_or(0, tcp::Running::open);
@@ -249,7 +249,7 @@ impl All<'_> {
         sockets: Vec<UdpSocket>,
         addresses: Vec<SocketAddr>,
     ) -> anyhow::Result<udp::Running<Datagrams>> {
-        const NONE: &str = "there is no socket of UDP: pass one on, or give --udp none";
+        const NONE: &str = "no UDP socket was passed on: pass one, or give --udp none";
         let given = sockets.iter().map(UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
         let anywhere = given.iter().chain(&addresses).any(|address| address.ip().is_unspecified());
         let (mut sockets, mut addresses) = (sockets.into_iter(), addresses.into_iter());

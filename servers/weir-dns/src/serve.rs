@@ -25,7 +25,7 @@ pub struct Counts {
     pub by_rcode: [AtomicU64; RCODES.len()],
     /// Those of them that did not fit into a datagram.
     pub truncated: AtomicU64,
-    /// Messages that were not answered: no queries.
+    /// Messages that were not answered, because they were not queries.
     pub dropped: AtomicU64,
 }
 

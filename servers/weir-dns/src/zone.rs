@@ -109,7 +109,9 @@ impl Zone {
                 return Err(wrong(problem));
             }
             if of.to_int() == types::SOA && apex.replace(owner.clone()).is_some() {
-                return Err(wrong(format!("{owner} SOA: a zone has one")));
+                return Err(wrong(format!(
+                    "{owner} SOA: a zone has only one, and this is the second"
+                )));
             }
             let mut data = Vec::new();
             match record.data().compose_rdata(&mut data) {
@@ -124,7 +126,8 @@ impl Zone {
                 set.data.push(data);
             }
         }
-        let apex = apex.ok_or_else(|| wrong("there is no SOA: a zone begins with one".into()))?;
+        let apex =
+            apex.ok_or_else(|| wrong("there is no SOA record: a zone begins with one".into()))?;
         let mut zone = Self { apex, nodes };
         zone.check().map_err(wrong)?;
         zone.add_names_between();
@@ -133,7 +136,7 @@ impl Zone {
 
     fn check(&self) -> Result<(), String> {
         if !self.nodes[&self.apex].contains_key(&types::NS) {
-            return Err(format!("{} has no NS: a zone has one at least", self.apex));
+            return Err(format!("{} has no NS record: a zone needs at least one", self.apex));
         }
         for (name, node) in &self.nodes {
             if !name.is_within(&self.apex) {
@@ -142,7 +145,7 @@ impl Zone {
             if let Some(cname) = node.get(&types::CNAME)
                 && (node.len() > 1 || cname.data.len() > 1)
             {
-                return Err(format!("{name} has a CNAME, so it can have nothing else"));
+                return Err(format!("{name} has a CNAME, so it can have no other record"));
             }
             if name.is_wildcard() && node.contains_key(&types::NS) {
                 return Err(format!("{name} NS: a wildcard cannot be delegated"));
@@ -265,10 +268,10 @@ mod tests {
             assert!(error.contains(word) && error.contains("test.zone"), "{error}");
         }
         for (text, word) in [
-            ("@ SOA ns h 1 2 3 4 5", "a zone has one"),
+            ("@ SOA ns h 1 2 3 4 5", "a zone has only one"),
             ("a.other. A 192.0.2.1", "not in the zone"),
-            ("a CNAME b\na A 192.0.2.1", "nothing else"),
-            ("a CNAME b\na CNAME c", "nothing else"),
+            ("a CNAME b\na A 192.0.2.1", "no other record"),
+            ("a CNAME b\na CNAME c", "no other record"),
             ("*.a NS ns", "cannot be delegated"),
             ("a DNAME b", "not served"),
             ("a CH TXT x", "class"),

@@ -27,8 +27,7 @@ use weir::{
 };
 
 /// What [`exit_code`] says, for the help.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 told to end, or replaced; 1 it failed; 2 wrong usage; 5 it cannot run here.";
+pub const EXIT_CODES: &str = "Exit codes: 0 ended by a signal, or replaced; 1 it failed; 2 wrong usage; 5 it cannot run here.";
 
 /// Tells of the error, if there is one.
 pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
@@ -53,18 +52,19 @@ pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Serve counters for Prometheus at http://ADDRESS/metrics, such as 127.0.0.1:9153: to everybody who can reach that
+    /// Serve counters for Prometheus at http://ADDRESS/metrics, such as 127.0.0.1:9153, to everybody who can reach that
     /// address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
 
-    /// Replace the program that was started with the same path, and be replaced by the next one: it takes over the sockets,
-    /// so all addresses count for the first one only, and the other ends when its connections do. Nothing that comes
-    /// meanwhile is lost or refused. The path is one for a Unix socket, in a folder that nobody else may write to.
+    /// Replace the program that was started with the same path, and be replaced by the next one. The new program takes
+    /// over the sockets, so addresses only count for the first one; the old program ends when its connections have
+    /// ended. Nothing that arrives meanwhile is lost or refused. PATH is for a Unix socket, in a folder that nobody
+    /// else may write to.
     #[arg(long, value_name = "PATH")]
     pub hand_over: Option<PathBuf>,
 
-    /// How long a program that was replaced serves its connections on, in seconds: then those that are left are cut off.
+    /// How long a replaced program goes on serving its connections, in seconds; those that are left are then cut off.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub finish: u64,
 }
@@ -170,7 +170,7 @@ impl<'a> Program<'a> {
                 Socket::Listener(socket) => given.listeners.push(socket),
                 Socket::Datagrams(socket) => given.datagrams.push(socket),
                 _ => {
-                    let problem = format!("socket {name:?} is neither of UDP nor of TCP");
+                    let problem = format!("socket {name:?} is neither a UDP nor a TCP socket");
                     return Err(Error::option("sockets", problem).into());
                 }
             }
@@ -209,7 +209,8 @@ impl<'a> Program<'a> {
         }
         if self.kept.len() > MOST_SOCKETS {
             let problem = format!(
-                "{} sockets cannot be handed over, {MOST_SOCKETS} at most: take fewer threads, fewer addresses, or another design",
+                "{} sockets are too many to hand over, {MOST_SOCKETS} at most: use fewer threads, fewer addresses, or \
+                 another design",
                 self.kept.len(),
             );
             return Err(Error::option("hand-over", problem).into());
@@ -227,7 +228,7 @@ impl<'a> Program<'a> {
             SockRef::from(listener).set_tcp_nodelay(true).context("TCP_NODELAY")?;
         }
         let mut listeners = listeners.into_iter();
-        let first = listeners.next().context("no socket of TCP was passed on")?;
+        let first = listeners.next().context("no TCP socket was passed on")?;
         let server =
             listeners.try_fold(tcp::Server::from_std(first)?, tcp::Server::and_from_std)?;
         Ok(server.keep_listening(self.hands_over()))
@@ -258,7 +259,7 @@ impl<'a> Program<'a> {
             let events = events.clone();
             move || _ = events.send(event())
         };
-        ctrlc::set_handler(tells(|| Event::Told)).context("cannot heed signals")?;
+        ctrlc::set_handler(tells(|| Event::Told)).context("cannot handle signals")?;
         if let Some(server) = &servers.udp {
             server.on_end(Waker::new(tells(|| Event::Ended)));
         }
@@ -290,7 +291,7 @@ impl<'a> Program<'a> {
         let event = loop {
             match happens.recv()? {
                 Event::NotOffered(error) => {
-                    eprintln!("warning: it cannot be replaced any more: {error}");
+                    eprintln!("warning: this program can no longer be replaced: {error}");
                 }
                 event => break event,
             }

@@ -40,7 +40,8 @@ pub fn begin(address: SocketAddr, options: &Options, on: On) -> anyhow::Result<B
             Socket::Datagrams(_) if before.is_some() && one.name != name => {
                 let has = one.name;
                 let problem = format!(
-                    "the server before has {has:?}, which is no socket for {on}: both have to be quinn-udp, or neither"
+                    "the server to be replaced has {has:?}, which {on} cannot use: start both with --on quinn-udp, or \
+                     neither"
                 );
                 return Err(Error::option("on", problem).into());
             }
@@ -50,8 +51,10 @@ pub fn begin(address: SocketAddr, options: &Options, on: On) -> anyhow::Result<B
             }
             Socket::UnixDatagrams(_) if before.is_some() => ways.push(one),
             _ => {
-                let problem =
-                    format!("socket {:?} is one too many: QUIC has one, of UDP", one.name);
+                let problem = format!(
+                    "socket {:?} is one too many: QUIC needs a single UDP socket",
+                    one.name
+                );
                 return Err(Error::option("sockets", problem).into());
             }
         }

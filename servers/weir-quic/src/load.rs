@@ -25,7 +25,7 @@ pub struct Options {
     /// Connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// Requests under way at a time on each connection
+    /// Requests outstanding on each connection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     requests: u32,
     /// Bytes that each request asks for
@@ -34,19 +34,20 @@ pub struct Options {
     /// Bytes that each request sends
     #[arg(long, default_value_t = 0)]
     upload: u64,
-    /// Seconds that are measured, and longer until a request has been answered
+    /// Seconds to measure; extended until at least one request has been answered
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// End after these seconds also where no request has been answered: for requests so large that their bytes are what counts
+    /// Do not extend that time, even if no request has been answered: for requests so large that it is their bytes that
+    /// count
     #[arg(long)]
     by_time: bool,
-    /// Milliseconds before that
+    /// Milliseconds of warm-up, which are not measured
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=60_000))]
     warm_up_ms: u32,
-    /// Core that all of it is kept to
+    /// Core to run on [default: any]
     #[arg(long)]
     cpu: Option<usize>,
-    /// What the client's endpoint stands on, as of the server
+    /// Sockets to run the client's endpoint on, as for the server
     #[arg(long, default_value = "quinn-udp")]
     on: On,
 }

@@ -13,7 +13,7 @@ mod tls;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// A QUIC server of quinn's perf protocol, on quinn, whose sockets are weir's or quinn-udp's by a flag
+/// A QUIC server for quinn's perf protocol, built on quinn; a flag chooses between the sockets of weir and of quinn-udp
 #[derive(Debug, Parser)]
 #[command(name = "weir-quic", version)]
 struct Cli {
@@ -23,9 +23,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve requests of the perf protocol: the client says how many bytes it wants, sends some, and gets them
+    /// Serve requests of the perf protocol, in which a client says how many bytes it wants, sends some, and gets what
+    /// it wants
     Serve(serve::Options),
-    /// Send requests to a server of the perf protocol, and say how many were answered, how fast
+    /// Send requests to a server of the perf protocol, and report how many were answered, and how fast
     Load(load::Options),
 }
 

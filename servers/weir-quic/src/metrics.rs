@@ -18,8 +18,8 @@ pub fn serve(listener: TcpListener, server: Arc<Server>) -> Result<tcp::Running,
 fn write(page: &mut Page, server: &Server) {
     let counts = &server.counts;
     for (name, help, count) in [
-        ("connections", "Connections that came about.", &counts.accepted),
-        ("connections_refused", "Connections beyond the limit.", &counts.refused),
+        ("connections", "Connections established.", &counts.accepted),
+        ("connections_refused", "Connections refused at the limit.", &counts.refused),
         ("connections_failed", "Handshakes that failed.", &counts.failed),
         ("requests", "Requests answered.", &counts.requests),
         ("requests_too_large", "Requests that asked for too much.", &counts.too_large),
@@ -30,13 +30,17 @@ fn write(page: &mut Page, server: &Server) {
         page.counter(&format!("weir_quic_{name}_total"), help, count.load(Relaxed));
     }
     let open = server.endpoint.open_connections();
-    page.gauge("weir_quic_connections", "Connections now.", open);
+    page.gauge("weir_quic_connections", "Connections open now.", open);
     if let Some(shared) = &server.shared {
         let Forwarding { forwarded, dropped, taken, .. } = shared.forwarding();
         for (name, help, count) in [
-            ("forwarded_datagrams", "Datagrams forwarded to servers before.", forwarded),
-            ("not_forwarded_datagrams", "Datagrams that found no room there.", dropped),
-            ("taken_datagrams", "Datagrams that servers after this forwarded.", taken),
+            ("forwarded_datagrams", "Datagrams forwarded to earlier servers.", forwarded),
+            (
+                "not_forwarded_datagrams",
+                "Datagrams that could not be forwarded for lack of room.",
+                dropped,
+            ),
+            ("taken_datagrams", "Datagrams that later servers forwarded to this one.", taken),
         ] {
             page.counter(&format!("weir_quic_{name}_total"), help, count);
         }

@@ -30,45 +30,45 @@ use weir_quinn::{Forwarding, SharedSocket, Stats};
 /// How requests are served, and how many.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Address and port to listen on; port 0 for one of the system's choice. A socket of a service manager (LISTEN_FDS) comes
-    /// in its place
+    /// Address and port to listen on; port 0 takes any free one. A socket passed by a service manager (LISTEN_FDS)
+    /// replaces it
     #[arg(long, default_value = "127.0.0.1:4433")]
     listen: SocketAddr,
     #[command(flatten)]
     sockets: Sockets,
-    /// Certificates in PEM, the server's first [default: one for localhost, made at the start]
+    /// File with the certificate chain in PEM, the server's own first [default: one for localhost, made at the start]
     #[arg(long, requires = "key")]
     cert: Option<PathBuf>,
-    /// Their key in PEM
+    /// File with the private key of the certificate in PEM
     #[arg(long, requires = "cert")]
     key: Option<PathBuf>,
-    /// Threads of the runtime; 1: all runs on one
+    /// Threads of the runtime; with 1, everything runs on one thread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Core that all of it is kept to
+    /// Core to run on [default: any]
     #[arg(long)]
     cpu: Option<usize>,
-    /// Connections at a time; more are refused
+    /// Most connections at a time; further ones are refused
     #[arg(long, default_value_t = 1024)]
     max_connections: usize,
-    /// Streams at a time of a connection and of a direction; clients wait for a free one
+    /// Most streams at a time, per connection and direction; clients wait for a free one
     #[arg(long, default_value_t = 256)]
     max_streams: u32,
-    /// Bytes that one request may ask for; one that asks for more is reset
+    /// Most bytes that one request may ask for; one that asks for more is reset
     #[arg(long, default_value_t = 16 << 30)]
     max_response_bytes: u64,
-    /// Seconds after which a connection without a sign of its peer is over
+    /// Close a connection whose peer has been silent for this many seconds
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     idle_timeout_s: u32,
-    /// Have each client prove its address before anything is kept of it (Retry)
+    /// Have each client prove its address before the server keeps any state for it (Retry)
     #[arg(long)]
     retry: bool,
-    /// Seconds that requests have to come to their end when the server stops
+    /// Seconds that requests have to finish when the server stops
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=3600))]
     grace_s: u32,
     #[command(flatten)]
     program: weir_program::Options,
-    /// Stop at the end of the standard input, besides by SIGINT and SIGTERM
+    /// Also stop when the standard input ends, besides on SIGINT and SIGTERM
     #[arg(long)]
     until_eof: bool,
 }
@@ -213,7 +213,7 @@ async fn serve(
         let told = Arc::clone(&replaced);
         weir_program::offer(offered, kept, move |handed| match handed {
             Ok(()) => told.notify_one(),
-            Err(error) => remark(format_args!("it cannot be replaced any more: {error}")),
+            Err(error) => remark(format_args!("this server can no longer be replaced: {error}")),
         })?;
     }
     println!("listening on {address} ({})", options.sockets.on);

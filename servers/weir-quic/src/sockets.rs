@@ -53,30 +53,31 @@ impl FromStr for On {
 /// Which sockets.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Sockets {
-    /// What the endpoint stands on: quinn-udp, or a provider of weir's registered I/O (batch, uring, uring-armed,
+    /// Sockets to run the endpoint on: quinn-udp, or a provider of weir's registered I/O (batch, uring, uring-armed,
     /// uring-interrupt, uring-sqpoll, auto)
     #[arg(long, default_value = "batch")]
     pub on: On,
-    /// Who tells that something has come: reactor (tokio's, Linux only), thread. Not of quinn-udp, nor are the five
-    /// below
+    /// What reports that something has arrived: reactor (tokio's, Linux only), or thread. This option and the next five
+    /// have no effect on quinn-udp
     #[arg(long, default_value_t)]
     pub tell: Tell,
-    /// Where it is received into: in-place (where quinn wants it; --on batch --tell reactor), posted (slices), auto
+    /// Where datagrams are received into: in-place (quinn's own buffers; needs --on batch --tell reactor), posted
+    /// (slices), auto
     #[arg(long, default_value = "auto")]
     pub receive: Receive,
-    /// When what is sent leaves: gathered (when all tasks had a turn), at-once
+    /// When datagrams are sent: gathered (after all tasks have had a turn), at-once
     #[arg(long, default_value = "gathered")]
     pub sends: Sends,
-    /// For how long after a datagram to poll before waiting, in µs (0 to 1,000,000)
+    /// How long to poll after a datagram before waiting, in µs (0 to 1,000,000)
     #[arg(long, default_value_t = 0)]
     pub spin_us: u64,
     /// Receives posted, each for up to 64 datagrams
     #[arg(long, default_value_t = Settings::default().receives)]
     pub receives: u32,
-    /// Sends that may be under way
+    /// Most sends outstanding
     #[arg(long, default_value_t = Settings::default().sends_outstanding)]
     pub sends_outstanding: u32,
-    /// Size of the socket's receive and send buffers as asked for, in bytes
+    /// Size to request for the socket's receive and send buffers, in bytes
     #[arg(long, default_value_t = 2 << 20)]
     pub buffer_bytes: usize,
 }

@@ -414,7 +414,7 @@ fn one_on_other_sockets_does_not_take_over_and_metrics_are_handed_over() {
     let output = other.output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("both have to be quinn-udp, or neither"), "{errors}");
+    assert!(errors.contains("start both with --on quinn-udp, or neither"), "{errors}");
     let (second, at_second) = start();
     assert_eq!((second.address, &at_second), (first.address, &at));
     first.ended();

@@ -48,7 +48,7 @@ pub struct CommonArgs {
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     pub confidence: f64,
 
-    /// Seed of the order, to reproduce it.
+    /// Seed of the random order of the runs, to repeat that order.
     #[arg(long)]
     pub seed: Option<u64>,
 
@@ -65,7 +65,7 @@ pub struct CommonArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Print the plan and run nothing; what is to be read is still opened.
+    /// Print the plan and run nothing (what would be read is still opened).
     #[arg(long)]
     pub dry_run: bool,
 

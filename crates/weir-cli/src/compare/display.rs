@@ -232,9 +232,7 @@ fn planned_loads<K: Course>(results: &Results<K>, settings: &Settings) -> String
         let about = if settings.rounds.is_some() { "" } else { "about " };
         let short = match fits {
             true => "",
-            false => {
-                "; there is no time for all of them: more time (-t), or fewer designs, is needed"
-            }
+            false => "; not all of them fit: give more time (-t), or compare fewer designs",
         };
         format!(
             "  load: {load} ({rows} rows, {about}{} rounds of {} ms, {share_s:.0} s{short})\n",

@@ -21,9 +21,9 @@ use crate::ranks::Together;
 /// Options of a comparison over hosts.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct HostArgs {
-    /// Compare over hosts, as a program of MPI: mpirun --hostfile hosts -n 4 weir compare … --mpi. One rank serves, the
-    /// others generate, rank 0 among them; a rate is that of all generators together, every other number of the load is that
-    /// of each.
+    /// Compare over several hosts, as an MPI program: mpirun --hostfile hosts -n 4 weir compare … --mpi. One rank
+    /// serves; the others, rank 0 among them, generate. A rate is that of all generators together; every other number
+    /// of a load is per generator.
     #[arg(long)]
     pub mpi: bool,
 
@@ -31,8 +31,8 @@ pub struct HostArgs {
     #[arg(long, value_name = "RANK", default_value_t = 1, requires = "mpi")]
     pub mpi_server: usize,
 
-    /// The server's address, one of its host [default: the first that every generator reaches: loopback where all are one
-    /// machine, else the one on the fastest link].
+    /// Address of the server's host to serve on [default: the first that every generator reaches: loopback if all ranks
+    /// are on one machine, otherwise the address on the fastest link].
     #[arg(long, value_name = "ADDRESS", requires = "mpi")]
     pub mpi_address: Option<IpAddr>,
 }
@@ -79,7 +79,7 @@ impl AtRoot {
 impl Drop for AtRoot {
     fn drop(&mut self) {
         if !self.have_met.load(Ordering::Relaxed) {
-            call_off(self.ranks.as_ref(), "rank 0 compares nothing; see what it says");
+            call_off(self.ranks.as_ref(), "rank 0 did not start the comparison; see its message");
         }
     }
 }
@@ -141,7 +141,7 @@ impl HostArgs {
         }
         let root = root.ok_or_else(|| {
             Failure::usage(
-                "--mpi is for weir compare itself, started by mpirun; give its command to that",
+                "--mpi works only where mpirun starts weir compare itself; start that command with mpirun",
             )
         })?;
         let list =

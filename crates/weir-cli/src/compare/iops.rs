@@ -36,7 +36,7 @@ pub struct IopsArgs {
     path: Vec<PathBuf>,
 
     #[arg(long, conflicts_with_all = ["delay", "fio"], help = format!(
-        "Write zeroes instead of reading: only to {}, which throw them away", NAMES.writable
+        "Write zeroes instead of reading: only to {}, which discard them", NAMES.writable
     ))]
     write: bool,
 
@@ -52,8 +52,8 @@ pub struct IopsArgs {
     )]
     length: Vec<usize>,
 
-    /// Times that every read takes, up to 200ms, as in 0,1us,10us,100us: a load for each, on a device that is
-    /// made of timers. The report says where designs overtake plain reads, separately per length.
+    /// How long each read takes, up to 200ms, as in 0,1us,10us,100us: a load for each, on a device made of timers. For
+    /// each length, the report says where designs overtake plain reads.
     #[arg(long, value_parser = parse_time, value_delimiter = ',', conflicts_with = "path")]
     delay: Vec<Duration>,
 
@@ -75,16 +75,16 @@ pub struct IopsArgs {
     #[arg(long, conflicts_with = "design")]
     sweep: bool,
 
-    /// Finally run each row once more for this long (at least 3 s), to see whether its rate declines: it takes turns
-    /// with plain reads, whose turns come on top (a fifth of all), so that what the machine does is not taken for
-    /// what the design does.
+    /// At the end, run each row once more for this long (at least 3 s), to see whether its rate declines. It takes
+    /// turns with plain reads, so that a change of the machine is not taken for one of the design; their turns are
+    /// extra (a fifth of the whole).
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     over_time: Option<Duration>,
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
-        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or \
-         more loads or rows than usual, what their rounds take, see --dry-run]. If given, it is a limit: \
-         nothing that does not fit is begun. The long runs of --over-time come on top"
+        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or with more loads or rows than \
+         usual, as long as their rounds take: see --dry-run]. If given, it is a limit: nothing that does not fit is \
+         begun. The long runs of --over-time are extra"
     ))]
     time: Option<Duration>,
 
@@ -242,7 +242,7 @@ fn cores(args: &IopsArgs) -> Result<Vec<usize>, Failure> {
     let allowed = weir::affinity::allowed_cores();
     match asked.iter().find(|core| !allowed.contains(core)) {
         Some(core) => Err(Failure::usage(format!(
-            "core {core} is not one that this process may use; there are {allowed:?}"
+            "this process may not use core {core}; it may use {allowed:?}"
         ))),
         None => Ok(asked),
     }

@@ -29,8 +29,8 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = HEADING)]
 pub struct PlanArgs {
-    /// Take options from this file, which --save-plan or a person wrote; options on the command line override those
-    /// in the file. A plan may name programs to run (peer): read a stranger's plan before you use it.
+    /// Take options from this file, written by --save-plan or by hand; options on the command line override those in
+    /// the file. A plan may name programs to run (peer): read a stranger's plan before you use it.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
@@ -61,7 +61,7 @@ pub fn expanded(path: &Path, words: &[OsString]) -> Result<(CompareArgs, Vec<OsS
         let Some(arg) = allowed else {
             let why = match arg {
                 Some(_) => "says where results go, which a plan may not",
-                None => "is no option",
+                None => "is not an option",
             };
             let names = command.get_arguments().filter(|arg| is_of_plan(arg));
             let names: Vec<&str> = names.filter_map(Arg::get_long).collect();
@@ -100,7 +100,9 @@ fn read(path: &Path) -> Result<(String, Table), Failure> {
     match options.remove(KIND) {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => Ok((kind, options)),
         Some(other) => Err(refused(format!("{KIND} = {other}; allowed: {kinds}"))),
-        None => Err(refused(format!("it has no {KIND}, which says what is compared: {kinds}"))),
+        None => {
+            Err(refused(format!("it has no {KIND}, the line that says what to compare: {kinds}")))
+        }
     }
 }
 
@@ -109,9 +111,9 @@ fn words_of(name: &str, value: &Value) -> Result<Vec<String>, String> {
     let one = |value: &Value| match value {
         Value::String(text) => Ok(format!("--{name}={text}")),
         Value::Integer(_) | Value::Float(_) => Ok(format!("--{name}={value}")),
-        _ => {
-            Err(format!("{name} = {value}: not a text, a number, true or false, or a list of such"))
-        }
+        _ => Err(format!(
+            "{name} = {value}: allowed are a string, a number, true, false, or a list of these"
+        )),
     };
     match value {
         Value::Boolean(true) => Ok(vec![format!("--{name}")]),
@@ -174,7 +176,7 @@ fn text(words: &[OsString]) -> Result<String, Failure> {
             let _ = writeln!(others, "# {name}: {first}");
         }
     }
-    let _ = write!(text, "\n# What else may stand here:\n{others}");
+    let _ = write!(text, "\n# Other options that may be set here:\n{others}");
     Ok(text)
 }
 
@@ -350,7 +352,11 @@ mod tests {
             ("rounds = 3", "weir compare", "no kind"),
             ("kind = \"sctp\"", "weir compare", "allowed: all, udp, tcp, iops"),
             ("kind = 3", "weir compare", "kind = 3"),
-            ("kind = \"udp\"\nsiez = 3", "weir compare", "siez is no option; options: design, "),
+            (
+                "kind = \"udp\"\nsiez = 3",
+                "weir compare",
+                "siez is not an option; options: design, ",
+            ),
             ("kind = \"udp\"\nresults = \"/etc\"", "weir compare", "a plan may not"),
             ("kind = \"udp\"\nplan = \"x\"", "weir compare", "a plan may not"),
             ("kind = \"udp\"\nrounds = 99", "weir compare", "99"),

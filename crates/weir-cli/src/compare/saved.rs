@@ -85,7 +85,7 @@ impl Baseline {
             said += if gone.len() > MOST_NAMED { "; …\n" } else { "\n" };
         }
         if diffs.iter().any(|diff| !diff.comparable) {
-            said += "  The machines differ: rows are judged against each other only (weir diff says in what).\n";
+            said += "  The machines differ (weir diff says how): rows are judged only against each other.\n";
         }
         part.preceded_by(code, crate::harmless(&said), json!({ "baseline": diffs }))
     }

@@ -73,8 +73,8 @@ pub struct TcpArgs {
     #[arg(long, value_name = "NAME=COMMAND")]
     peer: Vec<String>,
 
-    /// The echo servers on other libraries that peers/build has built, each as with --peer: those in
-    /// peers/bin below the current folder, or in the folder that is named.
+    /// Also compare the echo servers on other libraries that peers/build has built, each as with --peer: those in
+    /// peers/bin of the current folder, or in FOLDER.
     #[arg(
         long, value_name = "FOLDER", num_args = 0..=1, require_equals = true,
         default_missing_value = peers::FOLDER
@@ -100,7 +100,7 @@ pub struct TcpArgs {
     pattern: Vec<Does>,
 
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=65_536), help = format!(
-        "Messages under way on each streaming connection [default: {} KiB of them, {} to {}]",
+        "Messages under way on each streaming connection [default: as many as make {} KiB, {} to {}]",
         STREAM_BYTES >> 10, STREAM_MESSAGES.0, STREAM_MESSAGES.1
     ))]
     outstanding: Option<u32>,
@@ -120,9 +120,9 @@ pub struct TcpArgs {
     sweep: bool,
 
     #[arg(long, conflicts_with_all = FIXED_BY_CLASSIC, help = format!(
-        "The experiment of the original study: 7000 connections as fast as they can, 12,000 with 200,000 bytes/s for \
-         each block of 1000, and the most that each design can hold; {ROUNDS_OF_CLASSIC} rounds unless --rounds says \
-         otherwise"
+        "The experiment of the original study (Jones and Ohlund, 2002): 7000 connections as fast as they can, 12,000 \
+         with 200,000 bytes/s for each block of 1000, and the most that each design can hold; {ROUNDS_OF_CLASSIC} \
+         rounds unless --rounds says otherwise"
     ))]
     classic: bool,
 
@@ -138,20 +138,19 @@ pub struct TcpArgs {
     #[arg(long, value_enum, value_delimiter = ',', requires = "strategies")]
     mix: Vec<MixGiven>,
 
-    /// Connections beside those whose figures count, in each mix that has some (k = 1000) [default: 4 that flood, 100
+    /// Connections besides those whose figures count, in each mix that has some (k = 1000) [default: 4 that flood, 100
     /// that are stuck, 4000 that are silent, 5000 that are idle; with --quick fewer].
     #[arg(long, requires = "strategies", value_parser = parse_count)]
     others: Option<u64>,
 
-    /// The most connections that are tried with --classic (k = 1000).
+    /// Most connections that --classic tries (k = 1000).
     #[arg(long, default_value = "50k", requires = "classic", value_parser = parse_count)]
     most: u64,
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
-        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or more \
-         loads than usual, what their rounds take, see --dry-run]. If given, it is a limit: nothing that \
-         does not fit is begun. With --classic the search gets {:.0} % of it; without -t it takes as long \
-         as it needs",
+        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or with more loads than usual, as \
+         long as their rounds take: see --dry-run]. If given, it is a limit: nothing that does not fit is begun. With \
+         --classic the search gets {:.0} % of it; without -t it takes as long as it needs",
         PART_OF_THE_SEARCH * 100.0
     ))]
     time: Option<Duration>,
@@ -165,7 +164,7 @@ pub struct TcpArgs {
     #[arg(long, visible_alias = "generator-cpu")]
     client_cpu: Option<Cores>,
 
-    /// Where server and client meet. Such figures are compared only with each other.
+    /// Where server and client meet. Figures of one place are compared only with each other.
     #[arg(long, value_enum, default_value_t = On::Loopback)]
     on: On,
 
@@ -313,8 +312,8 @@ fn most_tried(
         None => asked,
         Some(most) => {
             warnings.push(format!(
-                "no more than {most} connections are tried, as the clients' hosts have ports for so many (ip_local_port_range): \
-                 more generators have more"
+                "no more than {most} connections are tried, because the clients' hosts have ports for no more \
+                 (ip_local_port_range): start more generators"
             ));
             most as u32
         }
@@ -335,7 +334,7 @@ fn can_be_on_a_link(args: &TcpArgs) -> Result<(), Failure> {
         (args.hosts.mpi, NO_LINK),
         (
             args.classic,
-            "--classic searches for the most connections with the addresses of loopback: leave it out, or --on veth",
+            "--classic searches for the most connections with addresses of loopback: leave out --classic or --on veth",
         ),
     ])
 }
@@ -401,8 +400,8 @@ fn mixes(args: &TcpArgs) -> Result<Vec<Load>, Failure> {
         [one] => Some(connections(*one)?),
         _ => {
             return Err(Failure::usage(
-                "several numbers of connections (-c) with --strategies: each mix has one number of connections whose \
-                 figures count; give one",
+                "--strategies takes one number of connections (-c), that of the connections whose figures count; give \
+                 one",
             ));
         }
     };
@@ -547,7 +546,7 @@ mod tests {
         assert!(refused(&[]).is_ok() && refused(&["--strategies"]).is_ok());
         for (words, said) in [
             (&["--mpi"][..], "leave --on veth out"),
-            (&["--classic"], "leave it out, or --on veth"),
+            (&["--classic"], "leave out --classic or --on veth"),
         ] {
             let why = refused(words).expect_err("it has not");
             assert!(why.contains(said), "{why}");

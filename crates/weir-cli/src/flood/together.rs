@@ -86,7 +86,7 @@ pub(crate) fn when(starts: &Receiver<Result<u64, String>>, stop: &Stop) -> Resul
                     return Err(not_told(&why));
                 }
                 Some(StopReason::Asked | StopReason::Failed | StopReason::Hangs(_)) => {
-                    return Err(not_told("it was stopped before"));
+                    return Err(not_told("it was stopped first"));
                 }
             },
         }
@@ -94,5 +94,5 @@ pub(crate) fn when(starts: &Receiver<Result<u64, String>>, stop: &Stop) -> Resul
 }
 
 fn not_told(why: &str) -> FloodError {
-    FloodError::Ranks(format!("nobody said when to begin: {why}"))
+    FloodError::Ranks(format!("the signal to begin did not come: {why}"))
 }

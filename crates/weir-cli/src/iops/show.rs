@@ -124,7 +124,7 @@ impl Found {
                 Some("it ended before anything could be measured: give more I/Os (-k)".into())
             }
             (EndedBy::Ios, None) => Some(
-                "over before the warm-up was, so there is no rate: use -O 0, or ask for more I/Os (-k)"
+                "it ended before the warm-up did, so there is no rate: use -O 0, or ask for more I/Os (-k)"
                     .into(),
             ),
             _ => None,
@@ -218,7 +218,7 @@ fn seconds(second: &Estimate, all: &[f64]) -> String {
     let least = all.iter().copied().fold(f64::INFINITY, f64::min);
     let most = all.iter().copied().fold(0.0, f64::max);
     let sure = second.interval.map_or("too few seconds for an interval".into(), |interval| {
-        format!("95 % sure: {} to {}", si(interval.low), si(interval.high))
+        format!("95 % interval: {} to {}", si(interval.low), si(interval.high))
     });
     format!("{} I/Os ({sure}; least {}, most {})", si(second.median), si(least), si(most))
 }
@@ -259,9 +259,11 @@ fn over_time(shown: &Shown, found: &OverTime) {
 
 fn beside(of: &str, trend: Option<&Trend>) -> String {
     trend.map_or_else(
-        || format!("{of}: {FEWEST_TURNS} turns or more tell"),
+        || format!("{of}: unknown with fewer than {FEWEST_TURNS} turns"),
         |Trend { percent, low, high, .. }| {
-            format!("{of}: {percent:+.2} % over the whole time, 95 % sure: {low:+.2} to {high:+.2}")
+            format!(
+                "{of}: {percent:+.2} % over the whole time, 95 % interval: {low:+.2} to {high:+.2}"
+            )
         },
     )
 }
@@ -270,10 +272,10 @@ fn course(decay: &Decay) -> String {
     let verdict = match (decay.falls(), decay.rises()) {
         (true, _) => "it falls",
         (_, true) => "it rises",
-        _ => "neither falls nor rises for sure",
+        _ => "no clear trend",
     };
     format!(
-        "{:+.2} % a minute, 95 % sure: {:+.2} to {:+.2}; {verdict}",
+        "{:+.2} % a minute, 95 % interval: {:+.2} to {:+.2}; {verdict}",
         decay.percent_per_minute, decay.low, decay.high
     )
 }
@@ -281,7 +283,7 @@ fn course(decay: &Decay) -> String {
 fn sampling(ratio: &Estimate) -> String {
     let percent = |ratio: f64| (1.0 - ratio) * 100.0;
     let sure = ratio.interval.map_or(String::new(), |interval| {
-        format!(", 95 % sure: {:+.2} to {:+.2}", percent(interval.high), percent(interval.low))
+        format!(", 95 % interval: {:+.2} to {:+.2}", percent(interval.high), percent(interval.low))
     });
     let pairs = ratio.samples;
     format!("{:+.2} % of the rate{sure} ({pairs} of {PAIRS} pairs)", percent(ratio.median))

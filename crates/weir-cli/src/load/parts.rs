@@ -168,7 +168,7 @@ struct Processes {
 
 impl Processes {
     fn start(count: u32, run: Option<u32>) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("cannot find the executable itself")?;
+        let program = std::env::current_exe().context("cannot find weir's own executable")?;
         let (sender, messages) = mpsc::channel();
         let mut started = Self { children: Vec::new(), messages };
         for index in 0..count {

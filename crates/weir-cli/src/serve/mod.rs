@@ -72,14 +72,14 @@ pub enum Serve {
 }
 
 /// What a caller of a UDP server may rely on.
-const EXIT_CODES: &str = "\
-Exit codes: 0 success, which is also how Ctrl-C or a signal ends it; 1 it failed, or was stopped in the middle of a run; 2 wrong usage; 3 data or counts of a \
-run are wrong, or a run was not ended by its generator; 5 it cannot run here.";
+const EXIT_CODES: &str = "Exit codes: 0 success, also when Ctrl-C or a signal ended it; 1 it failed, or was stopped in \
+                          the middle of a run; 2 wrong usage; 3 data or counts of a run are wrong, or a run was not \
+                          ended by its generator; 5 it cannot run here.";
 
 /// What --json gives of servers: whoever starts one must know where it listens before it ends.
-const JSON: &str = "Two JSON documents on stdout, a line each, everything else on stderr: {\"ready\": …}, where it listens, as soon as \
-                    it does, and at the end its report, or alone why it could not begin. --ndjson has the same two as its first and \
-                    last event";
+const JSON: &str = "Two JSON documents on stdout, a line each, everything else on stderr: {\"ready\": …} with the \
+                    addresses as soon as it listens, and the report at the end. If it cannot begin, one document says \
+                    why. --ndjson has the same two as its first and last event";
 
 /// Options of `weir serve udp`.
 #[derive(Debug, Args)]
@@ -89,9 +89,9 @@ pub struct ServeUdp {
     #[arg(long, default_value = "rio-hybrid --threads 1")]
     design: String,
 
-    /// Address and port to receive on; repeatable. Port 0 takes any free one. [::] alone receives IPv4 too
-    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
-    /// that [default: 127.0.0.1:8080, where neither --port nor --unix is given].
+    /// Address and port to receive on; repeatable. Port 0 takes any free one. [::] alone receives IPv4 too (unless
+    /// net.ipv6.bindv6only is set); together with an IPv4 address on the same port it leaves IPv4 to that one [default:
+    /// 127.0.0.1:8080, where neither --port nor --unix is given].
     #[arg(long)]
     bind: Vec<SocketAddr>,
 
@@ -99,13 +99,14 @@ pub struct ServeUdp {
     #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
     port: Vec<u16>,
 
-    /// Path of a Unix socket of datagrams to receive by, besides --bind or --port if they are given; repeatable. Its file is
-    /// made, and removed at the end; one that was left by a server that has gone is replaced. @NAME is a name of the abstract
-    /// namespace, by which anybody in the same network namespace may send.
+    /// Path of a Unix socket of datagrams to receive by, besides --bind or --port if they are given; repeatable. The
+    /// file is created at the start and removed at the end; one left behind by a server that is gone is replaced. @NAME
+    /// is a name of the abstract namespace, by which anybody in the same network namespace may send.
     #[arg(long, value_name = "PATH", value_parser = unix::parse_path)]
     unix: Vec<PathBuf>,
 
-    /// Mode of the files of --unix, in octal, such as 660: who may write may send [default: as the umask says].
+    /// Mode of the files of --unix, in octal, such as 660: whoever may write to them may send [default: as the umask
+    /// says].
     #[arg(long, value_name = "MODE", value_parser = unix::parse_mode, requires = "unix")]
     unix_mode: Option<u32>,
 
@@ -167,9 +168,9 @@ pub struct ServeUdp {
     hold: Option<Held>,
 
     #[arg(long, help = format!(
-        "Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of \
-         {OFFLOADED_BYTES} bytes, of which {OFFLOADED_OUTSTANDING} are outstanding where a design has its \
-         default. The system counts a drop of several as one"
+        "Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of {OFFLOADED_BYTES} bytes, \
+         of which {OFFLOADED_OUTSTANDING} are outstanding where a design has its default. Where several are dropped \
+         together, the system counts one drop"
     ))]
     receive_offload: bool,
 
@@ -204,7 +205,7 @@ pub struct ServeUdp {
     #[arg(long)]
     echo: bool,
 
-    /// Answer with so many bytes of a datagram's beginning instead of all (k = 1024).
+    /// Answer with this many bytes of the beginning of a datagram, instead of all of it (k = 1024).
     #[arg(long, requires = "echo", value_parser = parse_size)]
     reply_size: Option<usize>,
 
@@ -217,13 +218,13 @@ pub struct ServeUdp {
     #[arg(long, requires = "echo", value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
     ttl: Option<u8>,
 
-    /// What becomes of replies that are longer than a packet of their path: system, for what the system does; fragment;
-    /// discover, which sends none in fragments (DF) and learns what the path takes; or probe, which does not learn.
+    /// What to do with replies longer than the MTU of their path: system (what the system does), fragment, discover
+    /// (send no fragments (DF), and learn the MTU), or probe (the same without learning).
     #[arg(long, requires = "echo", default_value = "system", value_parser = parse_path_mtu)]
     path_mtu: PathMtu,
 
-    /// Receive what is sent to this group (multicast), by the device with this index (see `ip link`; without one the
-    /// system chooses), on a wildcard address of --bind or the group's own. May be repeated.
+    /// Receive what is sent to this multicast group, through the device with this index (see `ip link`; without one the
+    /// system chooses). --bind must be a wildcard address, or the group's own. Repeatable.
     #[arg(long, value_name = "GROUP[%INDEX]", value_parser = parse_group)]
     join: Vec<(IpAddr, u32)>,
 
@@ -943,8 +944,8 @@ impl End {
         match self {
             Self::Ok => None,
             Self::Wrong => Some(
-                "the data or the counts of a run are wrong, its generator went away without a word, or slices did not come \
-                 back",
+                "the data or the counts of a run are wrong, its generator went away without ending it, or slices did \
+                 not come back",
             ),
             Self::Stopped => {
                 Some("it was stopped in the middle of a run, so how much was sent is not known")

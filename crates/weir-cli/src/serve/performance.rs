@@ -24,8 +24,8 @@ pub struct PerformanceArgs {
         long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(parse_file),
         help = format!(
             "Write what each thread, each core and the system did in every interval to this file: CPU time, context \
-             switches, interrupts, counters, UDP statistics, memory. One JSON object a line, or CSV where the name ends \
-             in .csv. A file that has reached {} MiB is kept as FILE.1, and another one begun",
+             switches, interrupts, counters, UDP statistics, memory. One JSON object a line, or CSV where the name \
+             ends in .csv. A file that has reached {} MiB is renamed to FILE.1, and a new one is begun",
             MOST_BYTES >> 20
         )
     )]

@@ -44,7 +44,7 @@ pub fn parse_provider(text: &str) -> Result<Choice, String> {
     let named = |choice: &Choice| choice.to_string() == text || short(*choice) == text;
     providers().find(named).ok_or_else(|| {
         let all: Vec<String> = providers().map(short).collect();
-        format!("{text:?} receives no datagrams to every port; allowed: {}", all.join(", "))
+        format!("{text:?} cannot receive the datagrams to every port; allowed: {}", all.join(", "))
     })
 }
 
@@ -55,7 +55,7 @@ pub fn addresses(device: &str) -> Result<Vec<SocketAddr>, Failure> {
     })?;
     if found.is_empty() {
         return Err(Failure::usage(format!(
-            "--on {device}: it has no address that can be received at; give it one, or name another device"
+            "--on {device}: it has no address to receive at; give it one, or name another device"
         )));
     }
     Ok(found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect())
@@ -77,7 +77,7 @@ pub fn start_on_first<S>(
 ) -> Result<(S, OnProvider), Failure> {
     if design.split_whitespace().any(|word| word.starts_with("--provider")) {
         return Err(Failure::usage(
-            "with --any-port the provider is no option of --design; give --provider beside it",
+            "with --any-port the provider is not an option of --design; give --provider beside it",
         ));
     }
     let tried: Vec<Choice> = match asked {

@@ -44,7 +44,7 @@ use report::{Report, Totals};
 /// Options of `weir serve tcp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 success, which is also how Ctrl-C or a signal ends it; 1 it failed; 2 wrong usage; 5 it \
+    after_help = "Exit codes: 0 success, also when Ctrl-C or a signal ended it; 1 it failed; 2 wrong usage; 5 it \
                   cannot run here.",
     mut_arg("json", |arg| arg.help(super::JSON))
 )]
@@ -54,9 +54,9 @@ pub struct ServeTcp {
     #[arg(long)]
     design: Option<String>,
 
-    /// Address and port to listen on; repeatable. Port 0 takes any free one. [::] alone serves IPv4 too
-    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
-    /// that [default: 127.0.0.1:5150, where neither --port nor --unix is given].
+    /// Address and port to listen on; repeatable. Port 0 takes any free one. [::] alone serves IPv4 too (unless
+    /// net.ipv6.bindv6only is set); together with an IPv4 address on the same port it leaves IPv4 to that one [default:
+    /// 127.0.0.1:5150, where neither --port nor --unix is given].
     #[arg(long)]
     bind: Vec<SocketAddr>,
 
@@ -64,13 +64,14 @@ pub struct ServeTcp {
     #[arg(short, long, value_delimiter = ',', conflicts_with = "bind")]
     port: Vec<u16>,
 
-    /// Path of a Unix socket to listen on, besides --bind or --port if they are given; repeatable. Its file is made, and
-    /// removed at the end; one that was left by a server that has gone is replaced. @NAME is a name of the abstract
-    /// namespace, by which anybody in the same network namespace may connect.
+    /// Path of a Unix socket to listen on, besides --bind or --port if they are given; repeatable. The file is created
+    /// at the start and removed at the end; one left behind by a server that is gone is replaced. @NAME is a name of
+    /// the abstract namespace, by which anybody in the same network namespace may connect.
     #[arg(long, value_name = "PATH", value_parser = unix::parse_path)]
     unix: Vec<PathBuf>,
 
-    /// Mode of the files of --unix, in octal, such as 660: who may write may connect [default: as the umask says].
+    /// Mode of the files of --unix, in octal, such as 660: whoever may write to them may connect [default: as the umask
+    /// says].
     #[arg(long, value_name = "MODE", value_parser = unix::parse_mode, requires = "unix")]
     unix_mode: Option<u32>,
 
@@ -79,14 +80,14 @@ pub struct ServeTcp {
     #[arg(long, hide = true)]
     count_entries: bool,
 
-    /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask whether they may come
-    /// (`weir load tcp --control`): they must be of this build, and have the same key if there is one. `weir set` shows and
-    /// changes there what may be changed while the server runs.
+    /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask for
+    /// permission (`weir load tcp --control`): they must be of the same build, and have the same key if there is one.
+    /// `weir set` uses it to show and change settings while the server runs.
     #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
     control: Option<SocketAddr>,
 
-    /// File with a key of 16 bytes or more: only loads that have the same one are agreed to. Without this option it may be
-    /// in the environment variable WEIR_KEY.
+    /// File with a key of 16 bytes or more: only loads that have the same one are accepted. Without this option it may
+    /// be in the environment variable WEIR_KEY.
     #[arg(long, requires = "control")]
     key_file: Option<PathBuf>,
 
@@ -127,8 +128,8 @@ pub struct ServeTcp {
     #[arg(long, default_value_t = Limits::default().connections, value_parser = parse_connections)]
     connections_max: u32,
 
-    /// Most connections served at a time, in the order in which they came (k = 1000); the others wait. 100
-    /// where no number is given.
+    /// Most connections served at a time, in order of arrival (k = 1000); the others wait. 100 where no number is
+    /// given.
     #[arg(long, value_parser = parse_connections, num_args = 0..=1, default_missing_value = ACTIVE_TEXT)]
     active: Option<u32>,
 
@@ -201,8 +202,8 @@ pub struct ServeTcp {
     #[command(flatten)]
     performance: PerformanceArgs,
 
-    /// End when the first clients have gone: when all connections that came are closed, and for a second none is open and none
-    /// comes; with --control, once no load holds the server either.
+    /// End when the first clients have gone: once there have been connections, and none for a second; with --control,
+    /// no load may be connected to that channel either.
     #[arg(short = '1', long, visible_alias = "one-off")]
     once: bool,
 
@@ -488,7 +489,7 @@ impl Consents {
 
 impl OfControl for Consents {
     fn begin(&self, _: &AgreedRun) -> Result<Vec<u16>, String> {
-        Err("this is a server of TCP, which is not flooded; load it with weir load tcp".into())
+        Err("this is a TCP server, which cannot be flooded; load it with weir load tcp".into())
     }
 
     fn start(&self, _: &AgreedRun) {}

@@ -46,8 +46,8 @@ pub struct ServeTcpPeer {
     #[arg(long, value_parser = parse_size)]
     buffer: Option<usize>,
 
-    /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask whether they
-    /// may come, as for weir serve tcp.
+    /// Address and port of the control channel, or a port of 127.0.0.1, over which loads from other machines ask for
+    /// permission, as for weir serve tcp.
     #[arg(long, value_name = "ADDRESS", value_parser = super::parse_address)]
     control: Option<SocketAddr>,
 

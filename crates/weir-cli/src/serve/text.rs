@@ -24,7 +24,7 @@ pub fn first_settings(settings: &BTreeMap<String, String>) -> String {
         .into_iter()
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
-    let mut text = format!("{}; --details tells all settings at the end\n", first.join(", "));
+    let mut text = format!("{}; --details shows all settings at the end\n", first.join(", "));
     for (name, value) in named(&["any-port", "metrics"]) {
         let _ = writeln!(text, "{name}: {value}");
     }
@@ -114,7 +114,7 @@ pub fn report(report: &ServerReport, work: Work) -> String {
         let _ = writeln!(
             text,
             "that is the measured part, from the first reading of the counters that found datagrams to the last that \
-             was followed by more; {} came in all",
+             was followed by more; {} arrived in all",
             report.audit.received
         );
     }
@@ -337,10 +337,10 @@ mod tests {
         }
         assert!(text.contains("latency: p50 4.7 µs"), "{text}");
         assert!(text.starts_with("2000 ms, 984000 datagrams"), "one run is all there is: {text}");
-        assert!(!text.contains("came in all"), "the window has them all: {text}");
+        assert!(!text.contains("arrived in all"), "the window has them all: {text}");
         let audit = Audit { received: 1_000_000, ..all.audit.clone() };
         let more = report(&ServerReport { audit, ..all.clone() }, Work::default());
-        assert!(more.contains("; 1000000 came in all"), "{more}");
+        assert!(more.contains("; 1000000 arrived in all"), "{more}");
         let last = report(&ServerReport { runs: 3, ..all }, Work::default());
         assert!(last.starts_with("of the last of 3 runs;"), "{last}");
     }

@@ -92,7 +92,7 @@ impl Together {
     /// If there are as many as there are to be.
     pub fn begin(&mut self, run: u32, tells_latency: bool) -> Result<(), String> {
         if self.parts.len() == self.of {
-            return Err(format!("{} generators are here already, as many as are to be", self.of));
+            return Err(format!("all {} generators that were announced are here already", self.of));
         }
         self.parts.push(Part {
             run,
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(together.begin(1, true), Ok(()));
         assert!(!together.start(1), "the other is not here yet");
         assert_eq!(together.begin(2, false), Ok(()));
-        assert!(together.begin(3, true).unwrap_err().contains("2 generators are here already"));
+        assert!(together.begin(3, true).unwrap_err().contains("all 2 generators"));
         assert!(together.start(2));
         assert!(!together.waits(1));
         assert!(!together.all_sent(1));

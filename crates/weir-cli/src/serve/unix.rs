@@ -15,7 +15,7 @@ pub fn check(paths: &[PathBuf], mode: Option<u32>, may: &str) -> Result<(), Fail
     if let (Some(_), Some(name)) = (mode, open_to_all) {
         return Err(Failure::usage(format!(
             "--unix-mode: {} is an abstract name, which has no mode: anybody in its network namespace may {may}; give \
-             a path instead, or leave the mode away",
+             a path instead, or leave --unix-mode out",
             name.display()
         )));
     }
@@ -35,6 +35,6 @@ pub fn parse_mode(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     match u32::from_str_radix(digits, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err(format!("{text} is no mode of a file; allowed: 0 to 777, in octal")),
+        _ => Err(format!("{text} is not a file mode; allowed: 0 to 777, in octal")),
     }
 }

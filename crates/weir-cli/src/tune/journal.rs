@@ -71,7 +71,7 @@ impl Journal {
                 let failed =
                     |(_, outcome): &(String, Outcome)| matches!(outcome, Outcome::Failed(_));
                 let left = match undone?.is_some_and(|all| all.iter().any(failed)) {
-                    true => "not all that was set before could be put back: weir tune --undo",
+                    true => "not every setting could be put back: run weir tune --undo",
                     false => "what was set before was put back",
                 };
                 let problem = format!(
@@ -141,7 +141,7 @@ impl Journal {
 
     fn in_use(&self) -> Failure {
         Failure::failed(format!(
-            "{} says that settings are to be put back first: end the other weir tune, or weir tune --undo",
+            "{} lists settings that must be put back first: end the other weir tune, or run weir tune --undo",
             self.0.display()
         ))
     }

@@ -109,7 +109,7 @@ pub enum ChildError {
         status: String,
     },
     /// It said something else.
-    #[error("{name} gave something else than its {what}: {problem}")]
+    #[error("{name} sent something other than its {what}: {problem}")]
     Garbage {
         /// "the server" or "the generator".
         name: &'static str,

@@ -94,7 +94,7 @@ fn garbage_is_quoted() {
     let (mut child, _) = shell("echo 'Segmentation fault'; exec sleep 100");
     let error = child.document::<Value>("report", within(60_000)).unwrap_err().to_string();
     assert!(
-        error.contains("something else than its report") && error.contains("Segmentation"),
+        error.contains("something other than its report") && error.contains("Segmentation"),
         "{error}"
     );
     let (mut child, _) = shell(r"printf '\377\376\n'");

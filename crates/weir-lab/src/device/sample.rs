@@ -126,14 +126,14 @@ metrics! {
     /// Longest latency of the sample.
     LATENCY_MAX, "latency_ns.max", "ns", "latency\nmax µs", Lower, short_time,
         |s| Some(s.latency_ns?.max as f64);
-    /// What taking latencies costs of an I/O's CPU time.
+    /// Share of an I/O's CPU time that taking latencies costs.
     SAMPLING, "sampling_percent", "%", "sampling\n", Lower, percent_of, |s| s.made.sampling_percent;
     /// CPU time of the process for each I/O, including its kernel threads; the parts are found by sampling at
     /// the timer's ticks.
     CPU, "cpu_ns_per_io", "ns", "CPU ns/I/O\nuser/system", Lower, whole, |s| s.made.cpu_ns_per_io;
     /// The part of it in the kernel.
     CPU_SYSTEM, "cpu_system_ns_per_io", "ns", "CPU ns/I/O\nsystem", Lower, whole, |s| s.made.cpu_system_ns_per_io;
-    /// Cores' worth of time that the process used.
+    /// CPU time that the process used, in percent of a core.
     CPU_SHARE, "cpu_utilization_percent", "%", "CPU\nof a core", Lower, percent_of,
         |s| Some(s.made.cores_busy? * 100.0);
     /// Entries into the kernel for each I/O.
@@ -143,7 +143,7 @@ metrics! {
     /// Context switches for each I/O.
     CONTEXT_SWITCHES, "context_switches_per_io", "1", "switches\n/I/O", Lower, small,
         |s| s.made.context_switches_per_io;
-    /// Completions that another thread handled than the one that took them, for each I/O.
+    /// Completions handled by another thread than the one that took them, for each I/O.
     HAND_OVERS, "hand_overs_per_io", "1", "hand-overs\n/I/O", Lower, per_message, |s| s.made.hand_overs_per_io;
     /// How the rate changes within a run.
     CHANGE, "change_percent_per_s", "%/s", "change\n%/s", Higher, three_figures, |s| s.change_percent_per_s;

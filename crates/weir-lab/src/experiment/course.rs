@@ -502,7 +502,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                     "{}: ended after {made} of {} rounds, because its time ran out{}",
                     results.loads[index],
                     schedule.rounds,
-                    if begun { "; of the next some rows have a run" } else { "" }
+                    if begun { "; some rows also ran in the next one" } else { "" }
                 ));
             }
         }

@@ -79,7 +79,7 @@ pub fn no_ratio_because<S: Measured>(
         (changed, "the machine changed (core to core) in one of the runs or between them"),
     ];
     match causes.iter().filter(|(count, _)| *count > 0).collect::<Vec<_>>().as_slice() {
-        [] => "they were measured in no common round".into(),
+        [] => "they were measured in no round in common".into(),
         [(_, cause)] if common == 1 => format!("in their only common round {cause}"),
         [(_, cause)] => format!("in each of their {common} common rounds {cause}"),
         several => {
@@ -516,7 +516,7 @@ mod tests {
                 first.samples.truncate(3);
                 second.samples.drain(..3);
             }),
-            "they were measured in no common round"
+            "they were measured in no round in common"
         );
         let several = because(&|first, second| {
             first.samples.truncate(2);

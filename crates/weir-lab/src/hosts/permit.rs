@@ -41,8 +41,8 @@ impl Peers {
         match is_of_folder || self.commands.iter().any(|own| own == command) {
             true => Ok(()),
             false => Err(format!(
-                "the command of this rank does not name {command}, and a rank starts no other program than its own command \
-                 names: have mpirun start all ranks with the same --peer, --peers or --plan"
+                "the command of this rank does not name {command}, and a rank starts only programs that its own \
+                 command names: have mpirun start all ranks with the same --peer, --peers or --plan"
             )),
         }
     }
@@ -180,7 +180,7 @@ pub fn may_start(
         }
         (serves, [first, ..]) => {
             let does = if serves { "serves" } else { "generates" };
-            Err(format!("this rank {does}, and starts no `weir {first}`"))
+            Err(format!("this rank {does}, and does not start `weir {first}`"))
         }
         (_, []) => Err("there is nothing to start".into()),
     }
@@ -200,11 +200,11 @@ fn within(
         }
         let value = options.next().filter(|_| with_value.contains(name));
         let Some(value) = value else {
-            return Err(format!("{name} is no option of what may be started"));
+            return Err(format!("{name} is not an option of what may be started"));
         };
         if value.starts_with('-') {
             // Where a value may be left out it would be an option of its own, and none that was looked at.
-            return Err(format!("{value} is no value of {name}"));
+            return Err(format!("{value} is not a value of {name}"));
         }
         is_right(name, value)?;
     }
@@ -256,20 +256,24 @@ mod tests {
             ("flood 192.0.2.7 -p 7", false, "is at 192.0.2.1, not at 192.0.2.7"),
             ("flood 192.0.2.1 --control 192.0.2.7:9", false, "not at 192.0.2.7:9"),
             ("load tcp 192.0.2.7 -p 7", false, "not at 192.0.2.7"),
-            ("load tcp 192.0.2.1 --file /etc/passwd", false, "--file is no option"),
-            ("flood 192.0.2.1 --key-file x", false, "--key-file is no option"),
-            ("flood 192.0.2.1 --json=1", false, "--json=1 is no option"),
-            ("flood 192.0.2.1 --pps", false, "--pps is no option"),
+            ("load tcp 192.0.2.1 --file /etc/passwd", false, "--file is not an option"),
+            ("flood 192.0.2.1 --key-file x", false, "--key-file is not an option"),
+            ("flood 192.0.2.1 --json=1", false, "--json=1 is not an option"),
+            ("flood 192.0.2.1 --pps", false, "--pps is not an option"),
             ("serve udp --bind 0.0.0.0:0", true, "not at 0.0.0.0:0"),
-            ("serve udp --bind=0.0.0.0:0 --json", true, "--bind=0.0.0.0:0 is no option"),
-            ("serve tcp --active --performance-log=/x", true, "--performance-log=/x is no value"),
+            ("serve udp --bind=0.0.0.0:0 --json", true, "--bind=0.0.0.0:0 is not an option"),
+            (
+                "serve tcp --active --performance-log=/x",
+                true,
+                "--performance-log=/x is not a value",
+            ),
             (
                 "serve tcp --active --bind=0.0.0.0:0",
                 true,
-                "--bind=0.0.0.0:0 is no value of --active",
+                "--bind=0.0.0.0:0 is not a value of --active",
             ),
-            ("serve tcp --active --metrics=0.0.0.0:9", true, "is no value of --active"),
-            ("serve tcp --active -J", true, "-J is no value of --active"),
+            ("serve tcp --active --metrics=0.0.0.0:9", true, "is not a value of --active"),
+            ("serve tcp --active -J", true, "-J is not a value of --active"),
             ("serve peer --command x", true, "does not name x"),
             (
                 "serve tcp-peer --command 'peers/bin/../x {ip} {port} loop {buffer}'",
@@ -288,10 +292,10 @@ mod tests {
             ),
             ("serve peer --command \"go/net 9 '{port}'\"", true, "does not name go/net 9"),
             ("serve peer --command \"go/net '{port}'\"", false, "this rank generates"),
-            ("serve tcp --command x", true, "--command is no option"),
+            ("serve tcp --command x", true, "--command is not an option"),
             ("serve udp --design epoll", false, "this rank generates"),
             ("flood 192.0.2.1 -p 7", true, "this rank serves"),
-            ("iops", false, "starts no `weir iops`"),
+            ("iops", false, "does not start `weir iops`"),
             ("", true, "nothing to start"),
         ] {
             let why = may(words, serves).expect_err(words);

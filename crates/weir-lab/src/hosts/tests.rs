@@ -159,7 +159,7 @@ fn nothing_but_generators_against_the_server_are_started() {
     let run = Run::of(3, "exit 0");
     let host = &run.fleet.hosts().generators[1];
     for (words, said) in [
-        (vec!["iops"], "this rank generates, and starts no `weir iops`"),
+        (vec!["iops"], "this rank generates, and does not start `weir iops`"),
         (vec!["flood", "192.0.2.1", "-p", "9"], "not at 192.0.2.1"),
     ] {
         let command = CommandLine::new("weir").arguments(words);
@@ -264,8 +264,8 @@ fn a_generator_that_fails_below_others_is_named() {
         ("echo ouch >&2; exit 101", "the generator ended with exit status: 101 before its"),
         (r#"echo '{"status":"failed","reason":"no"}'; exit 1"#, "no"),
         (r#"echo '{"error":{"message":"no"}}'; exit 1"#, "no"),
-        ("echo none; exit 0", "the generator gave something else than its word"),
-        (r#"echo '{"sent":1}'; exit 0"#, "the generator gave something else than its word"),
+        ("echo none; exit 0", "the generator sent something other than its word"),
+        (r#"echo '{"sent":1}'; exit 0"#, "the generator sent something other than its word"),
     ] {
         let run = Run::of(7, &at_last(does));
         let error = run.flood_together(11, LONG).err().expect("one fails").to_string();

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!((report.ended_by, report.failure.as_ref()), (EndedBy::Asked, None));
         let found = report.over_time.unwrap();
         assert!(!found.readings.is_empty() && found.readings.len() < 30, "{found:?}");
-        assert_eq!(found.verdict, "cannot be told");
+        assert_eq!(found.verdict, "undecided");
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl std::fmt::Display for Verdict {
             Self::Rises(percent) => write!(f, "does not decline: it rises by {percent:.1} %"),
             Self::Steady(within) => write!(f, "does not decline (within ±{within:.1} %)"),
             Self::AtMost(percent) => write!(f, "does not decline by more than {percent:.1} %"),
-            Self::Unknown => f.write_str("cannot be told"),
+            Self::Unknown => f.write_str("undecided"),
         }
     }
 }
@@ -178,7 +178,7 @@ mod tests {
         let loud: Vec<f64> = (0..300).map(|_| noise(&mut random)).collect();
         let unknown = trend(&loud).unwrap();
         assert_eq!(unknown.verdict(), Verdict::Unknown, "{unknown:?}");
-        assert_eq!(unknown.verdict().to_string(), "cannot be told");
+        assert_eq!(unknown.verdict().to_string(), "undecided");
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             found.verdict().to_string()
         };
         assert_eq!(of(-1.2, 7.7), "does not decline by more than 1.2 %");
-        assert_eq!(of(-5.4, 0.8), "cannot be told");
+        assert_eq!(of(-5.4, 0.8), "undecided");
         assert_eq!(of(-2.5, 1.0), "does not decline (within ±2.5 %)");
         assert_eq!(of(-9.0, -1.0), "declines by 5.0 %");
     }

@@ -287,7 +287,7 @@ impl OverTime {
 
 /// What a trend says, in words.
 pub fn said(trend: Option<&Trend>) -> String {
-    trend.map_or("cannot be told".into(), |trend| trend.verdict().to_string())
+    trend.map_or("undecided".into(), |trend| trend.verdict().to_string())
 }
 
 /// The medians of the first and the last tenth; `None` where a figure is not known.
@@ -407,7 +407,7 @@ mod tests {
             take_turns(&plan, &mut side(Some(7)), &mut side(None), |_| ());
         assert_eq!((controls.len(), designs.len(), end), (8, 7, Some("it broke")));
         let found = OverTime::of("sync", &plan, &controls, &designs, None);
-        assert_eq!((found.readings.len(), found.verdict.as_str()), (7, "cannot be told"));
+        assert_eq!((found.readings.len(), found.verdict.as_str()), (7, "undecided"));
     }
 
     #[test]

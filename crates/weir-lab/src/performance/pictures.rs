@@ -75,7 +75,7 @@ const FIGURES: [Figure; 5] = [
     Figure {
         plot: "log-batch",
         title: "Performance log: taken at a time",
-        about: "What a dequeue brought that brought anything, the mean of each interval.",
+        about: "How much a dequeue brought, the mean of each interval; empty ones do not count.",
         up: ("at a time", si),
         of: |record| number(&record["mean_batch"]),
         by: |_| Some(1.0),
@@ -105,8 +105,8 @@ pub(crate) fn pictures(document: &Value) -> Vec<Own> {
     let over_threads = Own {
         plot: "log-threads",
         title: "Performance log: what each thread handled".into(),
-        about: "Percent of everything handled that each thread had, the busiest thread first, of designs with several. \
-                Where a line falls steeply, few threads do the work.",
+        about: "The share of the work that each thread did, the busiest thread first, for designs with several \
+                threads. Where a line falls steeply, few threads do the work.",
         across: "threads, the busiest first",
         up: ("% of all", percent_of),
         lines: rows.iter().map(|(name, runs)| (name.clone(), shares(runs))).collect(),

@@ -40,13 +40,13 @@ pub const NOT_RANKED: Mark = (
 pub const MARKS: [Mark; 7] = [TIED, OPEN, AGAIN, UNAVAILABLE, FAILED, NOT_MEASURED, NOT_RANKED];
 
 /// What the column of a figure's interval means.
-pub const ABOUT_SPREAD: &str = "half of its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
-     interval";
+pub const ABOUT_SPREAD: &str = "half of its 95 % interval; in brackets, with fewer than 6 rounds, half of their range, \
+                                which is not an interval";
 /// What the column of a row's figure to the best one's means.
-pub const ABOUT_TO_BEST: &str = "to the figure of the best row of its group, the median over pairs of runs of one round; ~ a tie, \
-                     within the noise; ? undecided, too few pairs; - not ranked (reason below the table; \
-                     its figures are not compared). (again): the same row under a second name, which shows \
-                     the noise";
+pub const ABOUT_TO_BEST: &str = "ratio to the best row of its group, the median over pairs of runs of one round; ~ a \
+                                 tie, within the noise; ? undecided, too few pairs; - not ranked (reason below the \
+                                 table; its figures are not compared). (again): the same row under a second name, \
+                                 which shows the noise";
 
 /// What a cell of a table is made from.
 pub struct At<'a, K: Reported> {

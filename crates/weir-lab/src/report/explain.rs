@@ -58,7 +58,7 @@ fn common() -> Vec<Meaning> {
         of("±", ABOUT_SPREAD.into()),
         of("× best (x best)", ABOUT_TO_BEST.into()),
         of("p50/p99 µs", "median and 99th percentile of the latency, in µs: each is the median over the rounds of each run's own percentile, in tables, reports and files alike; at saturation, where it would be the latency of a full buffer, it is taken from a paced load if one was measured. The distribution of all runs together is latency_of_all_runs_ns (TCP: round_trip_of_all_runs_ns) of the document".into()),
-        of("limit", "what kept a row from more: see limited by, of each kind".into()),
+        of("limit", "what kept a row from doing more: see limited by, for each kind".into()),
         of("× trad. (x trad)", "ratio to the traditional design, which is a completion port in the shape of the original study; from pairs of runs of one round".into()),
         of("provider", "the interface of the operating system that a design runs on: uring (io_uring), sockets, epoll, xdp (AF_XDP) and others; weir designs lists them".into()),
         of("drops dev/cpu/sock", "percent of what was sent that was dropped at the network device, at the queue of a CPU, and at the server's sockets; ? where the system does not tell, ~ where a count of the whole machine stands in".into()),
@@ -67,10 +67,12 @@ fn common() -> Vec<Meaning> {
         of("sleeping and busy-polling designs", "sleeping designs wait in the kernel while there is nothing to do; busy-polling designs keep a core busy even then; they are ranked separately".into()),
         of("(original)", "the traditional design: a completion port with as many threads and receives as in the original study".into()),
         of("(again)", "a row under a second name, which shows the noise".into()),
-        of("claim", "a result that a later run can be held against (weir reproduce): one row is better than another by some ratio, or cannot be told apart from it".into()),
+        of("claim", "a result that a later run can be held against (weir reproduce): one row is better than another by \
+                     some ratio, or cannot be told apart from it".into()),
         of("relative to all", "weir diff: a row's change relative to the change that all rows of its load have in common".into()),
-        of("≥ lower bound", "something else than the server was the limit, so the server may do more".into()),
-        of("disturbed", "a run that something besides the design spoilt, such as other programs on its cores: it is made again once, and both are kept".into()),
+        of("≥ lower bound", "something other than the server was the limit, so the server may do more".into()),
+        of("disturbed", "a run that something other than the design spoilt, such as other programs on its cores: it is \
+                         repeated once, and both are kept".into()),
     ];
     common.into_iter().chain(marks).collect()
 }

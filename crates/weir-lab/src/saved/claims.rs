@@ -87,7 +87,7 @@ fn found<K: Reported>(results: &Results<K>, claim: &Claim) -> Result<Difference,
             .find(|row| {
                 results.rows[*row].name_in_claims() == spec && results.first_of(*row).is_none()
             })
-            .ok_or_else(|| format!("{spec} is no row of this run"))
+            .ok_or_else(|| format!("{spec} is not a row of this run"))
     };
     let (first, second) = (row(&claim.first)?, row(&claim.second)?);
     for (spec, row) in [(&claim.first, first), (&claim.second, second)] {

@@ -39,7 +39,8 @@ pub enum LoadError {
         path: PathBuf,
     },
     /// It is no JSON.
-    #[error("{} is no JSON document: {source}; name a file that `weir compare --json=FILE` wrote, a report, or a folder of results", path.display())]
+    #[error("{} is not a JSON document: {source}; name a file that `weir compare --json=FILE` wrote, a report, or a \
+             folder of results", path.display())]
     NotJson {
         /// Where it is.
         path: PathBuf,

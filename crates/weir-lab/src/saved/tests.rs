@@ -173,7 +173,7 @@ fn what_is_no_result_is_refused_with_what_to_do() {
         std::fs::write(folder.join(DOCUMENT), text).unwrap();
         Saved::load(&folder).unwrap_err().to_string()
     };
-    assert!(refused("no json").contains("is no JSON document"));
+    assert!(refused("no json").contains("is not a JSON document"));
     assert!(refused("{}").contains("it has no schema_version"));
     assert!(refused(r#"{"schema_version": 99}"#).contains("use a newer weir"));
     assert!(refused(r#"{"schema_version": 1, "error": "nothing ran"}"#).contains("nothing ran"));

@@ -157,7 +157,7 @@ fn answer(alike: &[&Crossing]) -> String {
         format!(
             "{} {cores} {} ({ratio})",
             crossing.cores,
-            from.unwrap_or_else(|| "from none of the loads on".into())
+            from.unwrap_or_else(|| "at none of the loads".into())
         )
     };
     let each: Vec<String> = alike.iter().map(at).collect();
@@ -206,10 +206,7 @@ mod tests {
             "Where the thread that dequeues copies, without shared work, rio-hybrid receives more than port and \
              port-batch: 1 core from 1 M/s on (1.50 times). In brackets, how many times as many at 10 M/s."
         );
-        assert!(
-            sentences[1].contains("1 core from none of the loads on (1.03 times)"),
-            "{sentences:?}"
-        );
+        assert!(sentences[1].contains("1 core at none of the loads (1.03 times)"), "{sentences:?}");
     }
 
     #[test]

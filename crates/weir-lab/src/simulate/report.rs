@@ -244,7 +244,7 @@ fn checked(check: &Check, width: usize) -> String {
              row is {median:.0} % off, the widest {widest:.0} %.",
             check.within_goal, check.limited_by_server,
         ),
-        _ => "No row that the model has was limited by its server: nothing is shown of how far it is off.".into(),
+        _ => "No row that the model covers was limited by its server, so how far off it is cannot be shown.".into(),
     };
     paragraph(&mut text, &words, width);
     let loads: Vec<_> = check.rows.chunk_by(|one, other| one.load == other.load).collect();

@@ -166,7 +166,7 @@ impl Expected {
             && refused != wanted
         {
             return Some(format!(
-                "of the connections whose figures count {refused} were refused, and its limits say {wanted}"
+                "{refused} of the connections whose figures count were refused, but its limits say {wanted}"
             ));
         }
         let others = others.filter(|of| of.counts.connected == of.counts.attempted)?;
@@ -176,7 +176,7 @@ impl Expected {
             let (least, most) = (self.refused.start(), self.refused.end());
             let said = if least == most { most.to_string() } else { format!("{least} to {most}") };
             return Some(format!(
-                "of {} other connections {refused} were refused, and its limits say {said}",
+                "of {} other connections {refused} were refused, but its limits say {said}",
                 c.connected
             ));
         }
@@ -184,7 +184,7 @@ impl Expected {
             && stopped != wanted
         {
             return Some(format!(
-                "of {} other connections {stopped} were refused or closed, and its limits say {wanted}",
+                "of {} other connections {stopped} were refused or closed, but its limits say {wanted}",
                 c.connected
             ));
         }
@@ -192,7 +192,7 @@ impl Expected {
         let most = each.saturating_mul(c.connected);
         (c.bytes_received > most).then(|| {
             format!(
-                "the other connections got {} bytes back, and its limit says at most {most}",
+                "the other connections got {} bytes back, but its limit says at most {most}",
                 c.bytes_received
             )
         })
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(of.contradicted(&own, Some(&right)), None);
         let few = report(|c| (c.refused_by_server, c.finished) = (935, 65));
         let said = of.contradicted(&own, Some(&few)).unwrap();
-        assert!(said.contains("935 were refused, and its limits say 936"), "{said}");
+        assert!(said.contains("935 were refused, but its limits say 936"), "{said}");
         let closed = report(|c| (c.refused_by_server, c.reset) = (936, 1));
         let said = of.contradicted(&own, Some(&closed)).unwrap();
         assert!(said.contains("937 were refused or closed"), "{said}");
@@ -327,7 +327,10 @@ mod tests {
         assert_eq!(of.contradicted(&own, Some(&not_made)), None, "that is another load");
         let own = report(|c| c.refused_by_server = 1);
         let said = of.contradicted(&own, Some(&right)).unwrap();
-        assert!(said.contains("figures count 1 were refused"), "{said}");
+        assert!(
+            said.starts_with("1 of the connections whose figures count were refused"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -438,7 +438,9 @@ impl Processes {
         };
         (first != used).then(|| {
             let why = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-            format!("its client used the engine {used}{why}, and that of the first run {first}")
+            format!(
+                "its client used the engine {used}{why}, but that of the first run used {first}"
+            )
         })
     }
 
@@ -663,7 +665,7 @@ mod tests {
         assert_eq!(processes.other_engine(&other, &engine("readiness")), None);
         assert_eq!(processes.other_engine(&one, &engine("uring")), None);
         let why = processes.other_engine(&one, &engine("readiness")).unwrap();
-        assert!(why.contains("readiness") && why.contains("first run uring"), "{why}");
+        assert!(why.contains("readiness") && why.contains("first run used uring"), "{why}");
     }
 
     #[test]

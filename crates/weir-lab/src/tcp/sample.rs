@@ -300,7 +300,7 @@ impl Sample {
         }
         if let Some(accepted) = self.accepted.filter(|accepted| *accepted < self.connected) {
             return Some(format!(
-                "{accepted} of {} connections were accepted, the others waited to be",
+                "{accepted} of {} connections were accepted, the others were still waiting",
                 self.connected
             ));
         }
@@ -437,28 +437,28 @@ metrics! {
     /// Context switches of the server per message.
     CONTEXT_SWITCHES, "context_switches_per_message", "1", "switches\n/message", Lower, per_message,
         |s| s.context_switches_per_message;
-    /// The most threads of the server that there were.
+    /// The most threads that the server had.
     THREADS, "threads", "threads", "threads\n", Lower, whole, |s| Some(s.threads? as f64);
     /// Memory of the server when all connections were open.
     MEMORY, "resident_bytes", "bytes", "memory\n", Lower, bytes, |s| Some(s.resident_bytes? as f64);
     /// Memory of the client's process whose figures count, when measuring ended.
     CLIENT_MEMORY, "client_resident_bytes", "bytes", "client's\nmemory", Lower, bytes,
         |s| Some(s.client_resident_bytes? as f64);
-    /// What the kernel had in the buffers of all of the server's sockets then, read or not yet acknowledged, with what
+    /// What the kernel then had in the buffers of all of the server's sockets, read or not yet acknowledged, with what
     /// it had set aside for more.
     SERVER_BUFFERS, "server_socket_bytes", "bytes", "server's\nbuffers", Lower, bytes,
         |s| Some(s.server_socket_bytes? as f64);
     /// The same of all the clients' sockets.
     CLIENT_BUFFERS, "client_socket_bytes", "bytes", "clients'\nbuffers", Lower, bytes,
         |s| Some(s.client_socket_bytes? as f64);
-    /// Of the connections beside those whose figures count, the ones that the server refused with a reason.
+    /// Connections other than those whose figures count that the server refused with a reason.
     OTHERS_REFUSED, "others_refused", "connections", "others\nrefused", Lower, whole,
         |s| Some(s.others.as_ref()?.refused as f64);
-    /// Those that it closed otherwise.
+    /// Of those other connections, the ones that it closed in another way.
     OTHERS_CLOSED, "others_closed", "connections", "others\nclosed", Lower, whole,
         |s| Some(s.others.as_ref()?.closed as f64);
-    /// What the kernel held more than before, for both ends, including objects and stacks of other programs
-    /// that began meanwhile; not shown for fewer than 500 connections.
+    /// How much more the kernel held than before, for both ends, including objects and stacks of other programs that
+    /// began meanwhile; not shown for fewer than 500 connections.
     KERNEL_MEMORY, "kernel_bytes", "bytes", "kernel\n", Lower, bytes, |s| Some(s.kernel_bytes? as f64);
     /// Connections begun.
     ATTEMPTED, "attempted", "connections", "attempted\n", Higher, whole, |s| Some(s.attempted as f64);
@@ -628,7 +628,10 @@ pub(crate) mod tests {
             "2 of 64 connections were refused or broke: the server reset them"
         );
         let waited = of(&|m| m.server.window.as_mut().unwrap().accepted = Some(50));
-        assert_eq!(waited.unwrap(), "50 of 64 connections were accepted, the others waited to be");
+        assert_eq!(
+            waited.unwrap(),
+            "50 of 64 connections were accepted, the others were still waiting"
+        );
         assert!(of(&|m| m.load.messages_unanswered = 1).unwrap().ends_with("answered: 1"));
     }
 

@@ -83,7 +83,7 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
 fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said) -> Option<String> {
     if let Some(answered) = answered.filter(|answered| *answered > received) {
         return Some(format!(
-            "it says that it received {received} datagrams, and has answered {answered}"
+            "it says that it received {received} datagrams, but has answered {answered}"
         ));
     }
     let wrong = peer.proof.map_or(0, |proof| proof.wrong);
@@ -94,7 +94,7 @@ fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said)
     }
     if received > sent {
         return Some(format!(
-            "it says that it received {received} datagrams, and {sent} were sent"
+            "it says that it received {received} datagrams, but {sent} were sent"
         ));
     }
     if peer.count_fell {
@@ -102,7 +102,7 @@ fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said)
     }
     if peer.counted > received {
         return Some(format!(
-            "it counted {} datagrams during the run, and {received} at its end",
+            "it counted {} datagrams during the run, but {received} at its end",
             peer.counted
         ));
     }
@@ -110,8 +110,7 @@ fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said)
         && received > kernel
     {
         return Some(format!(
-            "it says that it received {received} datagrams, and the kernel delivered {kernel} to all \
-             programs together"
+            "it says that it received {received} datagrams, but the kernel delivered {kernel} to all programs together"
         ));
     }
     if peer.sockets_closed > 0 {
@@ -130,8 +129,7 @@ fn contradiction(peer: &PeerReport, Said { received, sent, answered, .. }: Said)
         ));
     }
     Some(format!(
-        "it says that it received {received} datagrams, and the proofs of reading that it returned are \
-         those of {:.0}",
+        "it says that it received {received} datagrams, but the proofs of reading that it returned are those of {:.0}",
         proof.received()
     ))
 }

@@ -293,7 +293,7 @@ fn unequal(cells: &[(&Row, &Cell)], names: &[&str]) -> Vec<String> {
         if values.len() > 1 {
             let list: Vec<String> =
                 values.iter().map(|(value, row)| format!("{value} ({row})")).collect();
-            warnings.push(format!("rows were made under different {name}: {}", list.join(", ")));
+            warnings.push(format!("rows ran under different {name}: {}", list.join(", ")));
         }
     }
     warnings
@@ -310,8 +310,8 @@ pub fn nothing_polled(results: &Results) -> Vec<String> {
         return vec![];
     }
     vec![format!(
-        "busy polling polled nothing in {unpolled} of {} runs: the sockets know no queue of a device \
-         (on loopback there is none); the figures are those of waiting",
+        "busy polling polled nothing in {unpolled} of {} runs: the sockets have no device queue to poll (there is none \
+         on loopback); the figures are those of plain waiting",
         results.samples().count()
     )]
 }

@@ -492,9 +492,9 @@ metrics! {
     /// How long the generator took to send a burst.
     SENT_IN, "burst_sent_in_ns", "ns", "sent in\nµs", Lower, microseconds,
         |s| s.burst_sent_in_ns.map(|ns| ns as f64);
-    /// Memory that the server may receive into, registered before anything came.
+    /// Memory that the server may receive into, registered before anything arrived.
     REGISTERED, "registered_bytes", "bytes", "registered\n", Lower, bytes, |s| s.obtained("memory-bytes");
-    /// The part of it that was locked: there before anything came, and never taken away.
+    /// The part of it that was locked: allocated before anything arrived, and never taken away.
     LOCKED, "locked_bytes", "bytes", "locked\n", Higher, bytes, |s| s.obtained("locked-bytes");
     /// Receive buffer of each socket as the system reports it; none on frames.
     SOCKET_BUFFER, "receive_buffer_bytes", "bytes", "socket's\nbuffer", Higher, bytes,

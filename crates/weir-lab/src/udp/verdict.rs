@@ -103,9 +103,8 @@ fn judge_answers(e: &Evidence, answers: &OfAnswers) -> Verdict {
         };
     }
     if e.paced {
-        return judge_pace(e).unwrap_or_else(|| {
-            verdict(Limit::Load, true, "everything that was asked was answered".into())
-        });
+        return judge_pace(e)
+            .unwrap_or_else(|| verdict(Limit::Load, true, "every request was answered".into()));
     }
     let Some(waiting) = answers.generator_waiting else {
         return verdict(Limit::Unknown, true, "how long the generator waited is not known".into());

@@ -217,8 +217,7 @@ fn introduce(wire: &mut Wire, settings: &ClientSettings) -> Result<(), ControlEr
     match (keyed, server.keyed) {
         (false, true) => {
             return Err(ControlError::Key(format!(
-                "the server at {peer} asks for a key: give the one that it was started with, with \
-             --key-file"
+                "the server at {peer} asks for a key: give the one that it was started with (--key-file)"
             )));
         }
         (true, false) => {
@@ -349,12 +348,12 @@ fn covers(
             Some(bytes) => {
                 format!("it does not promise answers of {bytes} bytes; is that another build?")
             }
-            None => "it speaks of answers that nobody asked for; is that another build?".into(),
+            None => "it promises answers that were not asked for; is that another build?".into(),
         });
     }
     match (ask.datagrams_per_s, consent.datagrams_per_s_max) {
         (Some(rate), Some(most)) if rate > most => {
-            return Err(format!("{rate} datagrams/s are above its {most}; lower --pps"));
+            return Err(format!("{rate} datagrams/s are above its limit of {most}; lower --pps"));
         }
         (None, Some(most)) => {
             return Err(format!("at most {most} datagrams/s are permitted; give a rate, --pps"));
@@ -364,7 +363,7 @@ fn covers(
     match (ask.bits_per_s(), consent.bits_per_s_max) {
         (Some(rate), Some(most)) if rate > most => {
             return Err(format!(
-                "{rate} bits of payload/s are above its {most}; lower --bitrate, --pps or --length"
+                "{rate} bits of payload/s are above its limit of {most}; lower --bitrate, --pps or --length"
             ));
         }
         (None, Some(most)) => {
@@ -376,8 +375,8 @@ fn covers(
     }
     if ask.lasts_ms() > consent.duration_ms_max {
         return Err(format!(
-            "{} ms of warm-up and run are longer than its {} ms; lower --time, or with a number \
-             of datagrams or bytes --max-time",
+            "{} ms of warm-up and run are longer than its limit of {} ms; lower --time, or with a number of datagrams \
+             or bytes --max-time",
             ask.lasts_ms(),
             consent.duration_ms_max
         ));

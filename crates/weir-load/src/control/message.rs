@@ -262,7 +262,7 @@ impl Change {
         let is_long = |text: &String| text.len() > CHANGE_BYTES_MAX;
         match changes.iter().any(|change| is_long(&change.name) || is_long(&change.value)) {
             true => Err(format!(
-                "a name or a value of more than {CHANGE_BYTES_MAX} bytes is none of a setting"
+                "no setting has a name or a value of more than {CHANGE_BYTES_MAX} bytes"
             )),
             false => Ok(()),
         }

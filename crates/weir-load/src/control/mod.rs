@@ -137,7 +137,7 @@ pub enum ControlError {
         source: LineError,
     },
     /// The other end sent a message out of turn.
-    #[error("control connection with {peer}: {got} where {wanted} was due")]
+    #[error("control connection with {peer}: got {got} where {wanted} was expected")]
     Unexpected {
         /// The other end.
         peer: SocketAddr,
@@ -201,8 +201,8 @@ const HELLO_OF_SERVER: &str = "hello of a weir server";
 fn advice(wanted: &str) -> &'static str {
     match wanted {
         HELLO_OF_SERVER => {
-            "; give the address and port that the server names as its control channel, and look whether it goes on: one that is \
-             stopped says nothing"
+            "; give the address and port that the server names as its control channel, and check that it is running: a \
+             stopped process says nothing"
         }
         _ => "",
     }

@@ -520,8 +520,8 @@ impl Conversation {
     /// Changes settings. A refusal ends nothing: whoever asked may ask again.
     fn set(&mut self, changes: &[Change]) -> Result<(), ControlError> {
         let outcome = match may_set(self.wire.peer.ip(), self.shared.settings.key.is_some()) {
-            false => Err("only who is on the server's own machine may change its settings, or has its key: start it \
-                          with --key-file"
+            false => Err("only a client on the server's own machine, or one that has its key, may change its settings: \
+                          start it with --key-file"
                 .into()),
             true => Change::check(changes).and_then(|()| {
                 let changes: Vec<(&str, &str)> =
@@ -906,8 +906,8 @@ pub(super) fn is_same_host(
 fn still_to_come(outstanding: Outstanding, phase: &str, waited: Duration) -> String {
     match outstanding.queued_bytes {
         Some(bytes) if bytes > 0 => format!(
-            "{waited:?} after the end of the {phase}, datagrams still wait in the server's sockets \
-             ({bytes} bytes of the kernel's memory): the server was given no core, or hangs"
+            "{waited:?} after the end of the {phase}, datagrams still wait in the server's sockets ({bytes} bytes of \
+             the kernel's memory): the server got no CPU time, or hangs"
         ),
         _ => format!("{waited:?} after the end of the {phase}, datagrams still arrived"),
     }

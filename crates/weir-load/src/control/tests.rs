@@ -421,7 +421,7 @@ fn a_generator_that_talks_nonsense_hears_why_and_is_left() {
     for (says, hears) in [
         (b"GET / HTTP/1.1\r\n".to_vec(), "not a message"),
         (endless, "more than"),
-        (line(&Message::Start { run: 7 }), "start where hello was due"),
+        (line(&Message::Start { run: 7 }), "got start where hello was expected"),
     ] {
         let mut stream = TcpStream::connect(server.local_address()).expect("it listens");
         stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
@@ -477,7 +477,7 @@ fn a_stranger_changes_nothing() {
     stream.write_all(&line(&set)).expect("it is read");
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).expect("an answer");
-    assert!(answer.contains("set where hello was due"), "{answer}");
+    assert!(answer.contains("got set where hello was expected"), "{answer}");
 }
 
 #[test]

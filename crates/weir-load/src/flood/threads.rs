@@ -150,7 +150,7 @@ impl<'a> Senders<'a> {
                     Ok(Answer::Done(outcome)) => break *outcome,
                     Ok(Answer::Panicked(text)) => return Err(self.give_up(text)),
                     Ok(Answer::Opened(_)) | Err(RecvTimeoutError::Disconnected) => {
-                        return Err(self.give_up("it ended without an answer".into()));
+                        return Err(self.give_up("it ended without a result".into()));
                     }
                     Err(RecvTimeoutError::Timeout) => {
                         intervals.report_if_due(watch);
@@ -177,7 +177,7 @@ impl<'a> Senders<'a> {
 }
 
 fn gone() -> FloodError {
-    FloodError::Panicked("its thread ended without an answer".into())
+    FloodError::Panicked("its thread ended without a result".into())
 }
 
 /// Reports each interval when it is over, and at the end what is left.

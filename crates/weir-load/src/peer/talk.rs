@@ -28,7 +28,7 @@ pub enum TalkError {
     #[error("the talk with weir broke: {0}")]
     Io(#[from] io::Error),
     /// The other side said something else.
-    #[error("weir asked for something that is not understood: {0}; is that another build?")]
+    #[error("weir sent something that is not understood: {0}; is that another build?")]
     Ask(String),
 }
 

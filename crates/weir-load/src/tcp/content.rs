@@ -80,11 +80,11 @@ impl fmt::Display for Wrong {
         match self.expected {
             Some(byte) => write!(
                 f,
-                "connection {connection}: byte {offset} came back as {found:#04x}, and was sent as {byte:#04x}"
+                "connection {connection}: byte {offset} came back as {found:#04x}, but was sent as {byte:#04x}"
             ),
             None => write!(
                 f,
-                "connection {connection}: byte {offset} ({found:#04x}) came, and was never sent"
+                "connection {connection}: byte {offset} ({found:#04x}) came back, but was never sent"
             ),
         }
     }

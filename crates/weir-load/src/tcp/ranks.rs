@@ -73,7 +73,8 @@ pub fn why_not_agreed(
     let offer: Option<Offer> = serde_json::from_slice(&told).unwrap_or_default();
     let Some(offer) = offer else {
         return Ok(Some(format!(
-            "{address} is no address of rank {server} on {host} (--mpi-server), and only its own host agrees to a load"
+            "{address} is not an address of rank {server} on {host} (--mpi-server), and only that rank's own host \
+             agrees to a load"
         )));
     };
     let over = AtomicBool::new(false);
@@ -372,7 +373,7 @@ mod tests {
         };
         assert_eq!(why("127.0.0.1"), [None, None, None]);
         for why in why("192.0.2.1") {
-            assert!(why.unwrap().contains("no address of rank 1 on b"));
+            assert!(why.unwrap().contains("not an address of rank 1 on b"));
         }
     }
 
@@ -404,7 +405,7 @@ mod tests {
             let all: Vec<_> = all.collect();
             all.into_iter().find_map(|rank| rank.join().unwrap()).expect("rank 0 has a report")
         });
-        let why = "2 connections were refused; does anyone listen there?";
+        let why = "2 connections were refused; is anything listening there?";
         assert_eq!((load.counts.connected, load.counts.refused), (2, 2));
         assert_eq!(load.failure, Some(format!("rank 1 on b: {why}")));
         let ranks = load.ranks.expect("it was theirs");

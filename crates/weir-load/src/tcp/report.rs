@@ -246,13 +246,12 @@ impl LoadReport {
             let others = counts.wrong - 1;
             return Some(match others {
                 0 => wrong.to_string(),
-                _ => format!("{wrong}; and so on {others} other connections"),
+                _ => format!("{wrong}; and the same on {others} other connections"),
             });
         }
         if counts.truncated > 0 {
             return Some(format!(
-                "{} connections were ended by the server, in order, while answers were due: what it \
-                 owed is lost",
+                "{} connections were ended by the server, in order, while answers were due: those answers are lost",
                 counts.truncated
             ));
         }
@@ -287,8 +286,10 @@ impl LoadReport {
             return Some(match (refused, timed_out) {
                 _ if self.ended_by == EndedBy::Asked => return None,
                 (0, 0) => format!("none of {} connections was made{worst}", counts.attempted),
-                (1, 0) => "the connection was refused; does anyone listen there?".into(),
-                (_, 0) => format!("{refused} connections were refused; does anyone listen there?"),
+                (1, 0) => "the connection was refused; is anything listening there?".into(),
+                (_, 0) => {
+                    format!("{refused} connections were refused; is anything listening there?")
+                }
                 _ => format!(
                     "none of {} connections was made in time: {timed_out} timed out",
                     counts.attempted

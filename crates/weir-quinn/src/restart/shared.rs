@@ -213,7 +213,7 @@ impl SharedSocket {
         let stage = if before.is_empty() { Stage::Receives } else { Stage::Waits };
         if before.iter().filter(|process| process.lives()).count() > MOST_BEFORE {
             let problem = format!(
-                "more than {MOST_BEFORE} processes before this one have connections yet: wait until one has none"
+                "more than {MOST_BEFORE} earlier processes still have connections: wait until one has none"
             );
             return Err(Error::option("sockets", problem));
         }

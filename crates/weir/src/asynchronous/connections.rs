@@ -235,7 +235,7 @@ impl Handler for Accepted {
         let mut waiting = lock(&queue.state);
         if waiting.abandoned || waiting.connections.len() == queue.most {
             drop(waiting);
-            return output.decline("as many connections wait to be taken as may");
+            return output.decline("as many connections as allowed wait to be taken");
         }
         waiting.connections.push_back(connection);
         let reader = waiting.reader.take();

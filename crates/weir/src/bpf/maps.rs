@@ -151,8 +151,9 @@ fn possible_cores() -> io::Result<usize> {
     let path = "/sys/devices/system/cpu/possible";
     let text = fs::read_to_string(path)?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse().ok());
-    last.map(|last: usize| last + 1)
-        .ok_or_else(|| io::Error::other(format!("{path} says {text:?}, which is no list of cores")))
+    last.map(|last: usize| last + 1).ok_or_else(|| {
+        io::Error::other(format!("{path} says {text:?}, which is not a list of cores"))
+    })
 }
 
 /// Memory that a program reads and writes, and this process too: an array of one value, mapped.

@@ -89,7 +89,7 @@ pub const UDP: &[Name] = &[
     named(
         "locks_contended",
         "weir_queue_locks_contended_total",
-        "Those of them that another thread held, so that this one had to wait.",
+        "Times another thread held that lock, so that this one had to wait.",
     ),
     named("dequeues", "weir_dequeues_total", "Attempts to get datagrams."),
     named(

@@ -173,7 +173,7 @@ fn can(design: &str, wants: Wants, direction: Direction) -> Result<(), Unavailab
         (Direction::Write, Wants::Calls) => "it makes control calls, so it has no writes",
     };
     let what = format!("design {design}");
-    Err(Unavailable::new(what, problem).advise("take the design sync, or read"))
+    Err(Unavailable::new(what, problem).advise("use the design sync, or read"))
 }
 
 /// Whether devices can be read here at all.

@@ -141,7 +141,7 @@ impl Device {
             "a read of the {} must ask for {record} bytes, and it asks for none",
             self.kind
         );
-        Err(Unavailable::new(what, reason).advise("take the design sync, or another device"))
+        Err(Unavailable::new(what, reason).advise("use the design sync, or another device"))
     }
 
     /// Says why, where a control call that does nothing is not known. `design` makes such calls.

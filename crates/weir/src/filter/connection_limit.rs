@@ -70,12 +70,12 @@ impl ConnectionLimit {
         let host = host(peer);
         let mut open = lock(&self.0.open);
         if open.count >= in_all {
-            return Err(format!("there are {in_all} connections, the most that may be"));
+            return Err(format!("there are {in_all} connections, the most allowed"));
         }
         let of_host = open.by_address.get(&host).copied().unwrap_or(0);
         if of_host >= per_address {
             return Err(format!(
-                "there are {per_address} connections from your {}, the most that may be",
+                "there are {per_address} connections from your {}, the most allowed",
                 if LocalPeer::of(peer).is_some() { "user" } else { "address" }
             ));
         }
@@ -191,7 +191,7 @@ mod tests {
         assert!(why.contains("from your address"), "{why}");
         let other = limit.admit(peer("192.0.2.2:1")).unwrap();
         let why = limit.admit(peer("192.0.2.3:1")).unwrap_err();
-        assert_eq!(why, "there are 3 connections, the most that may be");
+        assert_eq!(why, "there are 3 connections, the most allowed");
         assert_eq!((limit.open(), limit.addresses()), (3, 2));
         drop((one, two));
         assert_eq!((limit.open(), limit.addresses()), (1, 1));

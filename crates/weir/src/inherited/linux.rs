@@ -105,7 +105,7 @@ pub struct Before(UnixStream);
 impl Before {
     pub fn serving(mut self) -> Result<(), Error> {
         let told = self.0.write_all(SERVING);
-        told.map_err(|e| Error::io("telling the program before that it may stop", e))
+        told.map_err(|e| Error::io("telling the previous program that it may stop", e))
     }
 }
 
@@ -125,7 +125,7 @@ pub fn take_over(path: &Path) -> Result<Option<(Vec<Inherited>, Before)>, Error>
     if !is_trusted(&before).map_err(failed)? {
         return Err(failed(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "the program there is of another user",
+            "the program there belongs to another user",
         )));
     }
     before.set_read_timeout(Some(TIME_MAX)).map_err(failed)?;

@@ -144,11 +144,11 @@ fn quota(machine: &Machine) -> Check {
             "quota",
             Effect::Falsifies,
             format!(
-                "a control group gives this process {} cores' time at most",
+                "a control group limits this process to the CPU time of {} cores",
                 thousandths as f64 / 1000.0
             ),
             "it is stopped for the rest of each period, which shows as latency and lost datagrams",
-            "run it outside of that control group (cpu.max; version 1: cpu.cfs_quota_us)",
+            "run it outside that control group (cpu.max; version 1: cpu.cfs_quota_us)",
         ),
         Some(Limit::Unlimited) => {
             Check::fine("quota", "no control group limits the time of the cores")
@@ -216,8 +216,8 @@ fn emulated(machine: &Machine) -> Option<Check> {
     Some(Check::bad(
         "emulated",
         Effect::Falsifies,
-        format!("this is {emulator}, which only does as {} would", machine.os),
-        "figures and ranks are its own, and say nothing of that system",
+        format!("this is {emulator}, which only imitates {}", machine.os),
+        "figures and ranks are its own, and say nothing about that system",
         "measure there",
     ))
 }
@@ -276,7 +276,7 @@ fn clock_source(machine: &Machine, clock_ns: Option<u64>) -> Check {
         Effect::Falsifies,
         format!("the clock source is {clock}, and reading it is slow{measured}"),
         "times per datagram cost more than the datagram",
-        "look in the kernel's log why the processor's own was rejected",
+        "look in the kernel's log for why the processor's own was rejected",
     )
 }
 
@@ -344,18 +344,15 @@ pub fn mitigations(machine: &Machine, call_ns: Option<u64>) -> Check {
     if names.is_empty() {
         return Check::fine(
             "mitigations",
-            format!("no protection against weaknesses of the processor is on{call}"),
+            format!("no mitigation of a processor vulnerability is on{call}"),
         );
     }
     Check::bad(
         "mitigations",
         Effect::Limits,
-        format!(
-            "protections against weaknesses of the processor are on ({}){call}",
-            names.join(", ")
-        ),
+        format!("mitigations of processor vulnerabilities are on ({}){call}", names.join(", ")),
         "most cost time at each entry into the kernel, so designs that enter it for each I/O lose most",
-        "compare only with figures of machines that have the same on",
+        "compare only with figures of machines that have the same ones on",
     )
 }
 
@@ -386,7 +383,7 @@ fn descriptors(machine: &Machine) -> Check {
             "descriptors",
             Effect::Limits,
             format!("this process may open {most} descriptors"),
-            format!("loads of more than some {} connections cannot run", most.saturating_sub(64)),
+            format!("loads of more than about {} connections cannot run", most.saturating_sub(64)),
             format!("raise it before the start: ulimit -n {DESCRIPTORS_WANTED}"),
         ),
         Some(Limit::AtMost(most)) => {
@@ -395,7 +392,7 @@ fn descriptors(machine: &Machine) -> Check {
         Some(Limit::Unlimited) => {
             Check::fine("descriptors", "this process may open any number of descriptors")
         }
-        None => Check::fine("descriptors", "no limit of descriptors is known"),
+        None => Check::fine("descriptors", "the limit on descriptors is not known"),
     }
 }
 
@@ -417,7 +414,7 @@ fn locked_memory(machine: &Machine) -> Check {
         Some(Limit::Unlimited) => {
             Check::fine("memlock", "this process may lock any amount of memory")
         }
-        None => Check::fine("memlock", "no limit of locked memory is known"),
+        None => Check::fine("memlock", "the limit on locked memory is not known"),
     }
 }
 
@@ -440,7 +437,7 @@ fn numa(machine: &Machine) -> Check {
             format!(
                 "this process may use {count} NUMA nodes, and the kernel moves pages between them"
             ),
-            "memory changes its distance during a run, and each move stops the thread",
+            "memory moves nearer or farther during a run, and each move stops the thread",
             "keep it on one node with --numa-node and --cpu, or",
         )
         .command("sysctl kernel.numa_balancing=0"),
@@ -563,10 +560,11 @@ fn moderation(device: &NetworkDevice) -> Option<Check> {
 
 fn offloads(device: &NetworkDevice) -> Option<Check> {
     let (name, offloads) = (&device.name, device.offloads?);
-    let found = format!("of GRO, LRO, TSO and GSO the device {name} has on: {}", offloads.names());
+    let found =
+        format!("of GRO, LRO, TSO and GSO, the device {name} has these on: {}", offloads.names());
     if !offloads.gro && !offloads.lro {
         let consequence =
-            "each segment of a connection is received by itself, and TCP is as slow as that";
+            "each segment of a connection is received by itself, which slows TCP down";
         let check = Check::bad("offloads", Effect::Limits, found, consequence, "have them joined");
         return Some(check.command(format!("ethtool -K {name} gro on")));
     }

@@ -80,8 +80,8 @@ impl Instruments {
                         "checkers",
                         Effect::Falsifies,
                         format!("this kernel checks itself at run time ({much})"),
-                        "figures are far below what others give",
-                        "use a kernel without",
+                        "figures are far below those of other kernels",
+                        "use a kernel without them",
                     ),
                 });
                 if !little.is_empty() {
@@ -89,7 +89,7 @@ impl Instruments {
                         "checks",
                         Effect::Limits,
                         format!("this kernel has checks that cost little ({little})"),
-                        "figures may be some percent below those of a kernel without",
+                        "figures may be some percent below those of a kernel without them",
                         "",
                     ));
                 }

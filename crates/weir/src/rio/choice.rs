@@ -136,15 +136,15 @@ providers! {
         "preferred busy polling, Linux 5.11",
         Xdp(Xdp::of(Mode::BusyPolled));
     XdpCopied "xdp-copied":
-        "AF_XDP, with frames copied by the kernel also where the device could use our memory",
+        "AF_XDP, with frames copied by the kernel even if the device could use our memory",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
         Xdp(Xdp::of(Mode::Copied));
     XdpGeneric "xdp-generic":
-        "AF_XDP, with the program outside the device's driver: what every device can",
+        "AF_XDP, with its program outside the device's driver: works on every device",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
         Xdp(Xdp::of(Mode::Generic));
     XdpAnyPort "xdp-any-port":
-        "AF_XDP, with the datagrams to every port of the address, not to the bound one alone",
+        "AF_XDP, with the datagrams to every port of the address, not only the bound one",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
         Xdp(Xdp { any_port: true, ..Xdp::default() });
     PacketAnyPort "packet-any-port":

@@ -461,8 +461,8 @@ fn tcp_info(fd: RawFd) -> io::Result<(libc::tcp_info, usize)> {
 fn bytes_received(info: &libc::tcp_info, len: usize) -> io::Result<u64> {
     let end = offset_of!(libc::tcp_info, tcpi_bytes_received) + size_of::<u64>();
     if len < end {
-        let why = "the kernel does not tell how many bytes a connection has received \
-                   (tcpi_bytes_received of tcp(7)); use Linux 4.1 or younger";
+        let why = "the kernel does not tell how many bytes a connection has received (tcpi_bytes_received of tcp(7)); \
+                   use Linux 4.1 or later";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
     Ok(info.tcpi_bytes_received)

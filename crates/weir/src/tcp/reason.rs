@@ -8,7 +8,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Reason {
     /// Both sides had sent all that they would.
-    #[error("both sides had sent all they would")]
+    #[error("both sides had finished sending")]
     Finished,
     /// The handler broke it off.
     #[error("the handler broke it off")]

@@ -183,7 +183,7 @@ impl<H: Handler> Worker<H> {
             Some(ForThreads { limit, .. }) => {
                 format!("there are {most} connections, as many as there are threads for ({limit})")
             }
-            None => format!("there are {most} connections, the most that may be"),
+            None => format!("there are {most} connections, the most allowed"),
         };
         event!(DEBUG, why, "a connection is refused: a limit is reached");
         Err(why)

@@ -92,8 +92,8 @@ pub trait Design: Options + Sealed {
             return Ok(());
         }
         let problem = format!(
-            "{} receives by a queue of its own, which no other program can have with it, so it cannot be replaced without a \
-             loss; take another design",
+            "{} receives through a queue of its own, which it cannot share with another program, so it cannot be \
+             replaced without a loss; use another design",
             Self::ABOUT.name
         );
         Err(Error::option("design", problem))

@@ -324,7 +324,7 @@ impl Exits {
         let sockets: Vec<_> = self.all.iter().filter(of_family).filter(bound).collect();
         if !self.receives_by_sockets {
             let reason =
-                "this provider receives frames, and frames to a group are left to the kernel";
+                "this provider receives frames, but leaves frames to a group to the kernel";
             let why = Unavailable::new("receiving from a group", reason);
             return Err(why.advise("use a provider with sockets").into());
         }

@@ -130,8 +130,7 @@ fn polled(sockets: &[SocketState]) -> String {
     ids.sort_unstable();
     ids.dedup();
     if ids.is_empty() {
-        return "none: no datagram has come by a device's queue that can be polled (there is none on \
-                loopback)"
+        return "none: no datagram has come through a device's queue that can be polled (there is none on loopback)"
             .into();
     }
     ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")

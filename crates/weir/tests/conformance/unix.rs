@@ -154,7 +154,7 @@ mod there {
                 _ if subject.offloads() => {}
                 other => panic!("{:?}", other.map(|_| "it started")),
             }
-            return Err(Skipped("a Unix socket is one for all threads".into()));
+            return Err(Skipped("all threads share a Unix socket".into()));
         }
         if subject.offloads() {
             match subject.try_log(&Server::bind_unix(&path), Answer::Nothing) {

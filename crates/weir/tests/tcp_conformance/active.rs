@@ -86,7 +86,7 @@ fn refuses_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
     let beyond = Client::connect(server.local_addresses()[0], 9);
     let mut said = String::new();
     (&beyond.stream).read_to_string(&mut said).unwrap();
-    assert_eq!(said, format!("{REFUSAL}there are 4 connections, the most that may be\n"));
+    assert_eq!(said, format!("{REFUSAL}there are 4 connections, the most allowed\n"));
     drop((beyond, clients));
     let total = stop(server, &log);
     assert_eq!((total.accepted, total.refused, total.waited), (4, 1, 2));

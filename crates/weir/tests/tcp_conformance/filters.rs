@@ -124,7 +124,7 @@ fn refuses_beyond_a_number(subject: &Subject) -> Result<(), Skipped> {
     within.iter_mut().for_each(Client::ping);
     for _ in 0..3 {
         let beyond = Client::connect(to, 9);
-        assert_eq!(refusal(&beyond), "there are 3 connections, the most that may be\n");
+        assert_eq!(refusal(&beyond), "there are 3 connections, the most allowed\n");
         let address = beyond.address();
         drop(beyond);
         assert_eq!(log.wait_for_ending(address), How::Declined);
@@ -158,10 +158,7 @@ fn refuses_beyond_a_number_of_an_address(subject: &Subject) -> Result<(), Skippe
     let mut within = clients(2, to);
     within.iter_mut().for_each(Client::ping);
     let beyond = Client::connect(to, 9);
-    assert_eq!(
-        refusal(&beyond),
-        "there are 2 connections from your address, the most that may be\n"
-    );
+    assert_eq!(refusal(&beyond), "there are 2 connections from your address, the most allowed\n");
     drop(beyond);
     // Another address is not concerned.
     let mut other = connect_from("127.0.0.2", to, 5);

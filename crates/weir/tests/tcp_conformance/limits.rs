@@ -262,7 +262,7 @@ fn too_many_connections(subject: &Subject) -> Result<(), Skipped> {
         let mut said = String::new();
         (&beyond.stream).read_to_string(&mut said).unwrap();
         let why = said.strip_prefix(REFUSAL).expect("it is told that it is refused");
-        assert_eq!(why, "there are 3 connections, the most that may be\n");
+        assert_eq!(why, "there are 3 connections, the most allowed\n");
         // What it sends, before or after, is no reason for a reset, which could overtake what it is told.
         for _ in 0..3 {
             within.iter_mut().for_each(Client::ping);

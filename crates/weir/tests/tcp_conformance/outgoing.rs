@@ -176,7 +176,7 @@ fn a_connect_that_fails_is_told(subject: &Subject) -> Result<(), Skipped> {
     assert_eq!(server.next(), Reached::Connected(address));
     server.connect(address).unwrap();
     let Reached::Closed(How::Failed, why) = server.next() else { panic!("there is no room") };
-    assert!(why.contains("the most that may be"), "{why}");
+    assert!(why.contains("the most allowed"), "{why}");
     drop(first);
     let Reached::Closed(How::Finished, _) = server.next() else { panic!("its peer has closed") };
     let total = server.stop().total();

@@ -106,9 +106,9 @@ pub struct UdpArgs {
     pub(in crate::compare) memory: bool,
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
-        "Total time [default: {}s, with --quick {}s (all kinds: \
-         {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what \
-         their rounds take, see --dry-run]. If given, it is a limit: nothing that does not fit is begun",
+        "Total time [default: {}s, with --quick {}s (all kinds: {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; \
+         with --rounds, or with more loads than usual, as long as their rounds take: see --dry-run]. If given, it is a \
+         limit: nothing that does not fit is begun",
         WITH_ANSWERS * STANDARD_S, WITH_ANSWERS * QUICK_S, ALL_STANDARD_S, ALL_QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,
@@ -126,14 +126,14 @@ pub struct UdpArgs {
     #[arg(long, value_delimiter = ',')]
     pub(super) work: Vec<Work>,
 
-    /// Servers that answer each datagram, instead of sinks. At saturation --outstanding requests of each flow are
-    /// under way (closed loop), and rows are ranked by answers per second. At a paced load each request goes out at
-    /// its time (open loop), and rows are ranked by round trip. Every answer is verified byte for byte.
+    /// Servers that answer each datagram, instead of sinks. At saturation each flow keeps --outstanding requests under
+    /// way (closed loop), and rows are ranked by answers per second. At a paced load each request goes out at its time
+    /// (open loop), and rows are ranked by round trip. Every answer is verified byte for byte.
     #[arg(long, conflicts_with = "burst")]
     pub(super) reply: bool,
 
-    /// Bytes of an answer, which is the beginning of the datagram: 32 to the datagram's length (k = 1024) [default:
-    /// all of it].
+    /// Bytes of each answer, which repeats the beginning of the datagram: 32 to the datagram's length (k = 1024)
+    /// [default: all of it].
     #[arg(long, requires = "reply", value_parser = parse_size)]
     pub(super) reply_size: Option<usize>,
 
@@ -151,7 +151,7 @@ pub struct UdpArgs {
         long, requires = "reply",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(OUTSTANDING_MAX)),
         help = format!(
-            "Requests of each flow that are under way in a closed loop [default: {}]",
+            "Requests that each flow keeps outstanding in a closed loop [default: {}]",
             Replies::default().outstanding
         )
     )]
@@ -182,17 +182,17 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_receive_buffer)]
     pub(super) rcvbuf: Option<ReceiveBuffer>,
 
-    /// Instead of rates, how many of so many datagrams sent at once each design receives (k = 1000), such as
-    /// 1k,5k,20k,150k.
+    /// Instead of rates, measure how much of a burst each design receives: so many datagrams (k = 1000) sent at once,
+    /// such as 1k,5k,20k,150k.
     #[arg(
         long, value_parser = parse_burst, value_delimiter = ',',
         conflicts_with_all = ["load", "pace", "sweep", "full", "receive_offload"]
     )]
     pub(super) burst: Vec<u64>,
 
-    /// What the server does while a burst comes. 0: it waits for datagrams. A time, such as 1ms: each thread stops at
-    /// its first datagram for so long. sent: it stops there until all has been sent, so that what is received is what
-    /// there was room for [default: 0,1ms,10ms,sent].
+    /// What the server does while a burst arrives. 0: it waits for datagrams. A time, such as 1ms: each thread stops at
+    /// its first datagram for this long. sent: it stops there until everything has been sent, so that it receives only
+    /// what there was room for [default: 0,1ms,10ms,sent].
     #[arg(long, value_delimiter = ',', requires = "burst")]
     pub(super) held: Vec<Held>,
 
@@ -202,8 +202,8 @@ pub struct UdpArgs {
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 
-    /// A study of somebody else's, repeated as far as the hosts allow: its servers (others with --design), sizes and
-    /// loads, and its figures beside those that come out.
+    /// Repeat a published study as far as the hosts allow, with its servers (or those of --design), sizes and loads,
+    /// and show its figures beside the new ones.
     #[arg(
         long, requires = "mpi",
         conflicts_with_all = ["load", "pace", "length", "sweep", "burst", "reply", "quick", "full"]
@@ -211,11 +211,11 @@ pub struct UdpArgs {
     pub(super) study: Option<StudyOf>,
 
     /// The link of which link:50% is a share: its speed in bits per second (k = 1000), such as 10G, or the name of a
-    /// device of this machine, such as eth0, whose speed is taken. A datagram of n bytes takes n + 8 (UDP) + 20
+    /// network device of this machine, such as eth0, to use its speed. A datagram of n bytes takes n + 8 (UDP) + 20
     /// (IPv4) + 14 (Ethernet) + 4 (check sequence) + 8 (preamble) + 12 (gap) bytes of the link, with at least 64 from
     /// Ethernet header to check sequence. With 1024 bytes that is 1090, so 50 % of 10G is 10e9 / 8 x 0.5 / 1090 =
-    /// 573,394 datagrams per second. A datagram that does not fit into 1500 bytes goes in fragments, each with its
-    /// own headers below UDP [default: on veth, what its driver says].
+    /// 573,394 datagrams per second. A datagram that does not fit into 1500 bytes goes in fragments, each with its own
+    /// headers below UDP [default: on veth, what its driver says].
     #[arg(long, value_name = "SPEED|DEVICE", value_parser = parse_link_speed)]
     pub(super) link_speed: Option<LinkSpeed>,
 
@@ -260,8 +260,8 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(in crate::compare) generator_cpu: Option<Cores>,
 
-    /// Where server and generator meet. On a virtual link AF_XDP takes part, and every row is flooded with
-    /// live frames, under a slow load from a socket; such figures are compared only with each other.
+    /// Where server and generator meet. On a virtual link AF_XDP takes part, and every row is flooded with live frames,
+    /// or from a socket if the load is slow. Figures of one place are compared only with each other.
     #[arg(long, value_enum, default_value_t = On::Loopback)]
     pub(super) on: On,
 

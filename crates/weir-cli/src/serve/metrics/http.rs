@@ -278,7 +278,9 @@ fn response<M: FnMut() -> String>(request: &[u8], pages: &mut Pages<M>) -> Optio
             );
             refusal("431 Request Header Fields Too Large", "", &why)
         }
-        Err(error) => refusal("400 Bad Request", "", &format!("this is no request: {error}")),
+        Err(error) => {
+            refusal("400 Bad Request", "", &format!("this is not a valid request: {error}"))
+        }
     };
     Some(response.bytes(parsed.method != Some("HEAD")))
 }

@@ -27,12 +27,12 @@ use text::{Histogram, Kind, Page, Value};
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
     /// Serve counters for Prometheus at http://ADDRESS/metrics, such as 127.0.0.1:9464; a port alone is one of
-    /// 127.0.0.1, and port 0 takes any free one, which is among the settings [default: no metrics].
+    /// 127.0.0.1, and port 0 takes any free one, which the settings show [default: no metrics].
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
 
-    /// Let other machines read the metrics: needed where --metrics is no loopback address. Nobody is asked for a
-    /// password, and nothing is encrypted.
+    /// Let other machines read the metrics: needed where --metrics is not a loopback address. There is no password and
+    /// no encryption.
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
 }
@@ -57,8 +57,8 @@ pub fn open(
     let Some(address) = args.metrics else { return Ok(None) };
     if !args.metrics_public && !address.ip().to_canonical().is_loopback() {
         return Err(Failure::usage(format!(
-            "other machines could read the metrics at {address}: give a loopback address such as \
-             127.0.0.1:{port}, or --metrics-public if they shall",
+            "other machines could read the metrics at {address}: give a loopback address such as 127.0.0.1:{port}, or \
+             --metrics-public if they should be able to",
             port = address.port()
         )));
     }

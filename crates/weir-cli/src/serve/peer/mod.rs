@@ -67,7 +67,7 @@ pub struct ServePeer {
     #[arg(long)]
     receive_offload: bool,
 
-    /// Send each answer by itself, also where the program could send several as one.
+    /// Send each answer by itself, even if the program could send several as one.
     #[arg(long)]
     no_send_offload: bool,
 
@@ -95,7 +95,7 @@ pub struct ServePeer {
     #[arg(long)]
     echo: bool,
 
-    /// Answer with so many bytes of a datagram's beginning instead of all (k = 1024).
+    /// Answer with this many bytes of the beginning of a datagram, instead of all of it (k = 1024).
     #[arg(long, requires = "echo", value_parser = parse_size)]
     reply_size: Option<usize>,
 

@@ -493,12 +493,14 @@ impl Receiver for PeerWatch {
             (open, generators) if open < generators => {}
             (_, 1) => {
                 return Err(
-                    "a run is open already, and a peer counts for only one; wait for its end"
+                    "a run is open already, and a peer can count for only one at a time; wait for its end"
                         .into(),
                 );
             }
             (_, several) => {
-                return Err(format!("{several} generators are here already, as many as are to be"));
+                return Err(format!(
+                    "all {several} generators that were announced are here already"
+                ));
             }
         }
         let mut settings = AuditSettings::for_run(run);

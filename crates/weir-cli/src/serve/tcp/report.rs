@@ -309,7 +309,7 @@ impl Report {
             );
         }
         if self.threads.len() > THREADS_SHOWN {
-            let _ = writeln!(text, "and {} threads more", self.threads.len() - THREADS_SHOWN);
+            let _ = writeln!(text, "and {} more threads", self.threads.len() - THREADS_SHOWN);
         }
         let list = |counts: &BTreeMap<&'static str, u64>| {
             let counted = counts.iter().filter(|(_, count)| **count > 0);
@@ -363,7 +363,7 @@ mod tests {
         assert!(text.starts_with("2000 ms, 1000 receives"), "the answer first: {text}");
         for line in [
             "threads: 18 at the end, 20 at most; 0 ended before",
-            "and 2 threads more",
+            "and 2 more threads",
             "connections: 7 accepted, 0 refused, 7 ended; 5 open at a time at most",
             "2000 ms, 1000 receives, 64000 bytes in, 0 out",
             "CPU: 5000 ns per receive, 0 % of a core",

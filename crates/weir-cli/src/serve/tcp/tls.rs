@@ -19,7 +19,7 @@ pub(super) struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Protocols that may be spoken within TLS (ALPN), the one wanted most first, with commas between them.
+    /// Protocols to offer within TLS (ALPN), separated by commas, the preferred one first.
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_cert")]
     tls_alpn: Vec<String>,
 

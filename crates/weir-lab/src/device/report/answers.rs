@@ -151,7 +151,7 @@ fn asynchronous(results: &Results) -> Vec<String> {
             ));
         }
     }
-    or_not_measured(said, "it takes a ranked design with several outstanding, and plain reads")
+    or_not_measured(said, "this needs a ranked design with several outstanding, and plain reads")
 }
 
 fn hand_overs(results: &Results) -> Vec<String> {
@@ -178,8 +178,7 @@ fn hand_overs(results: &Results) -> Vec<String> {
     }
     or_not_measured(
         said,
-        "it takes a ranked design that passes completions to another thread, and one that \
-                           does not",
+        "this needs a ranked design that passes completions to another thread, and one that does not",
     )
 }
 
@@ -201,7 +200,7 @@ fn floor(results: &Results) -> Vec<String> {
             ));
         }
     }
-    or_not_measured(said, "it takes a ranked design that reads nothing, and plain reads")
+    or_not_measured(said, "this needs a ranked design that reads nothing, and plain reads")
 }
 
 /// Designs with several depths, and which is best.
@@ -302,7 +301,7 @@ fn crossings(results: &Results) -> Vec<String> {
         let sentences = crossings_of(results, measure, axis);
         said.extend(sentences.into_iter().map(|sentence| format!("{length}{sentence}")));
     }
-    or_not_measured(said, "it takes plain reads and another design at two delays or more")
+    or_not_measured(said, "this needs plain reads and another design at two delays or more")
 }
 
 /// Who really overtakes plain reads on an axis, and where the others stand.

@@ -14,7 +14,7 @@ pub fn of(results: &Results, load: usize) -> Vec<Column<Devices>> {
         Column::of(&RATE),
         Column::spread(&RATE),
         Column::to_best(),
-        Column::to_measure("× sync\n", "the same to the figure of sync"),
+        Column::to_measure("× sync\n", "the same ratio, to sync"),
     ];
     let mut samples = results.cells[load].iter().flat_map(|cell| &cell.samples);
     if samples.any(|sample| sample.made.bytes_per_s > 0.0) {

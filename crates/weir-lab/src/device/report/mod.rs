@@ -44,11 +44,10 @@ impl Reported for Devices {
         wider: "-l, --delay and --sweep measure them",
     };
     const PICTURES: Pictures = pictures::PICTURES;
-    const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not; others, other programs \
-                                  had the cores (≥: it could do more). Busy-polling designs keep \
-                                  a core busy even when something arrives only now and then; designs that \
-                                  read nothing show a lower bound of what an I/O costs; each group is \
-                                  ranked separately";
+    const LIMITS: &'static str = "CPU: it kept a core busy; waiting: it did not; others: other programs had the cores \
+                                  (≥: it could do more). Busy-polling designs keep a core busy even when something \
+                                  arrives only now and then; designs that read nothing show a lower bound of what an \
+                                  I/O costs; each group is ranked separately";
     const RATIO_FIELD: Option<&'static str> = Some("ratio_to_sync");
 
     fn name(row: &Row) -> String {

@@ -85,7 +85,7 @@ pub fn answer(results: &Results) -> Vec<String> {
         ("does not decline", |of| {
             matches!(of, Verdict::Steady(_) | Verdict::AtMost(_) | Verdict::Rises(_))
         }),
-        ("cannot be told", |of| matches!(of, Verdict::Unknown)),
+        ("may or may not decline", |of| matches!(of, Verdict::Unknown)),
     ];
     sentences
         .into_iter()
@@ -109,9 +109,9 @@ fn of_short_runs(change: &Estimate) -> String {
     let verdict = match (high < 0.0, low > 0.0) {
         (true, _) => "it falls",
         (_, true) => "it rises",
-        _ => "neither falls nor rises for sure",
+        _ => "no clear trend",
     };
-    format!("{median:+.2} % a second, 95 % sure: {low:+.2} to {high:+.2}; {verdict}")
+    format!("{median:+.2} % a second, 95 % interval: {low:+.2} to {high:+.2}; {verdict}")
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ pub(crate) mod tests {
         let said = said(&results, 0);
         assert_eq!(said.len(), 3, "the second name has none: {said:?}");
         assert!(
-            said[0].starts_with("sync   +0.00 % a second") && said[0].contains("neither"),
+            said[0].starts_with("sync   +0.00 % a second") && said[0].contains("no clear trend"),
             "{said:?}"
         );
         assert!(said[1].contains("-8.00 % a second") && said[1].ends_with("it falls"), "{said:?}");
@@ -184,6 +184,6 @@ pub(crate) mod tests {
                 .contains("does not decline: sync (within ±0.0 %) and no-op (it rises by 4.0 %)"),
             "{said:?}"
         );
-        assert!(said[2].ends_with("cannot be told: port."), "{said:?}");
+        assert!(said[2].ends_with("may or may not decline: port."), "{said:?}");
     }
 }

@@ -15,7 +15,7 @@ pub(super) const PICTURES: Pictures = Pictures {
     cpu_part: Some(("cpu_system_ns_per_io", "in the kernel", "in the program")),
     batch: Some(Batch {
         title: "I/Os taken at a time",
-        about: "How many I/Os a design takes with one look, the mean.",
+        about: "How many completed I/Os a design takes at once, the mean.",
         middle: "ios_per_take",
         ends: None,
     }),
@@ -27,8 +27,8 @@ pub(super) const PICTURES: Pictures = Pictures {
         shown: Shown {
             plot: "depth",
             title: "I/Os per second against depth",
-            about: "I/Os completed per second for so many outstanding, with 95 % intervals: designs that were run with \
-                    several depths.",
+            about: "I/Os completed per second by the number outstanding, with 95 % intervals, for designs that were \
+                    run with several depths.",
             up: ("I/Os/s", si),
             scale: Upward::Linear,
             y: Y::Of("ios_per_s"),
@@ -43,8 +43,8 @@ pub(super) const PICTURES: Pictures = Pictures {
         shown: &[Shown {
             plot: "delay",
             title: "I/Os per second against the time of an I/O",
-            about: "I/Os completed per second if each takes so long: where a line crosses that of plain reads, asynchronous \
-                I/O begins to pay.",
+            about: "I/Os completed per second by how long each one takes: where a line crosses that of plain reads, \
+                    asynchronous I/O begins to pay.",
             up: ("I/Os/s", si),
             scale: Upward::Log,
             y: Y::Of("ios_per_s"),
@@ -108,15 +108,15 @@ fn over_time(document: &Value) -> Vec<Own> {
         picture(
             "over-time",
             "The rate over a long run",
-            "The ratio of each design's rate to that of its control, which takes turns with it; 1 is what it was in the \
-             first tenth. What the machine does both see, so a line that falls is the design's own.",
+            "The ratio of each design's rate to that of its control, which takes turns with it; 1 is what it was in \
+             the first tenth. What the machine does affects both, so a line that falls is due to the design.",
             ("of the first tenth", three_figures),
             lines(|at| Some(number(&at["ios_per_s"])? / number(&at["control_ios_per_s"])?), true),
         ),
         picture(
             "over-time-cpu",
             "I/Os per second of CPU time over a long run",
-            "The same of I/Os for each second of CPU time, in which nothing is of what other programs took of the cores.",
+            "The same for I/Os per second of CPU time, which leaves out what other programs took of the cores.",
             ("of the first tenth", three_figures),
             lines(
                 |at| Some(number(&at["control_cpu_ns_per_io"])? / number(&at["cpu_ns_per_io"])?),
@@ -126,7 +126,7 @@ fn over_time(document: &Value) -> Vec<Own> {
         picture(
             "over-time-memory",
             "Memory over a long run",
-            "What is resident of each design's process, its control included.",
+            "Resident memory of each design's process, its control included.",
             ("bytes", bytes),
             lines(|at| number(&at["resident_bytes"]), false),
         ),

@@ -313,8 +313,8 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
             id: "memory-curve".into(),
             title: "Kernel memory against outstanding receives".into(),
             about: &format!(
-                "What the kernel holds for a server that waits for so many receives, before anything has come. What is below \
-                 the noise, {}, is drawn there.",
+                "What the kernel holds for a server with this many receives outstanding, before anything has arrived. \
+                 Figures below the noise, {}, are drawn at that value.",
                 bytes(noise)
             ),
             across: "outstanding receives",

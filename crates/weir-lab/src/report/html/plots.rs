@@ -81,8 +81,8 @@ fn rate(study: &Study, load: &Load) -> Option<Picture> {
         id: anchor(study, Some(load), "rate"),
         title: format!("{}, with every run", named(&metric.heading)),
         about: format!(
-            "Each design's median with its 95 % interval, and a dot for each run ({what}). Rows whose dots mix are hard \
-             to tell apart, whatever their medians say."
+            "Each design's median with its 95 % interval, and a dot for each run ({what}). Rows whose dots overlap are \
+             hard to tell apart, whatever their medians say."
         ),
         drawing: Drawing::Rows(axis, bands),
         keys: vec![
@@ -360,7 +360,7 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
         title: format!("{}, round by round", named(&metric.heading)),
         about: format!(
             "Each run against its design's median, from the first round at the left to the last: above the line is \
-             more, the height of a row is ±{:.0} %, and what is farther away stands at its edge. What moves in all \
+             more, the height of a row is ±{:.0} %, and anything farther away is drawn at its edge. What moves in all \
              rows at once is the machine, not the designs; a slope is drift.",
             widest * 100.0
         ),

@@ -24,7 +24,7 @@ type Smaller = (fn(&mut Value), &'static str);
 const WAYS: [Smaller; 5] = [
     (
         |document| each_row(document, &mut without_settings),
-        "Left out of it is what repeats: settings of runs that are those of their row.",
+        "What repeats is left out of it: settings of runs that are those of their row.",
     ),
     (
         |document| {
@@ -33,8 +33,8 @@ const WAYS: [Smaller; 5] = [
                 without_samples(row);
             });
         },
-        "Left out of it is what repeats: settings of runs that are those of their row, and the samples of metrics, which \
-         stand in the runs. result.json, beside this file in the folder of results, has everything.",
+        "What repeats is left out of it: settings of runs that are those of their row, and the samples of metrics, \
+         which stand in the runs. result.json, beside this file in the folder of results, has everything.",
     ),
     (
         |document| each_row(document, &mut |row| row["runs"] = Value::Null),

@@ -158,7 +158,7 @@ fn pictures(document: &Document) -> Vec<Picture> {
             "model-latency",
             format!("model-latency-{}", copies.name()),
             title("99th percentile of latency"),
-            format!("From coming to handled. {} {MODEL}", about(copies)),
+            format!("From arrival until handled. {} {MODEL}", about(copies)),
             ("offered/s", |row| row.offered_per_s, si),
             ("p99 in µs", |row| row.latency_ns.map(|of| of.p99), microseconds),
             rows.iter().filter(of),
@@ -179,7 +179,7 @@ fn circumstances(copies: Copies, work: f64) -> String {
 fn about(copies: Copies) -> &'static str {
     match copies {
         Copies::Thread => "The thread that dequeues copies, as on plain sockets.",
-        Copies::Stack => "The network stack copies before, as with RIO and AF_XDP.",
+        Copies::Stack => "The network stack copies beforehand, as with RIO and AF_XDP.",
     }
 }
 

@@ -169,8 +169,7 @@ fn threads(results: &Results) -> Vec<String> {
     for load in 0..results.loads.len() {
         said.extend((0..results.rows.len()).filter_map(|row| held(load, row)));
     }
-    let what = "it takes a ranked design with a thread for each connection, one with fewer, and several \
-                connections";
+    let what = "this needs a ranked design with a thread for each connection, one with fewer, and several connections";
     or_not_measured(said, what)
 }
 

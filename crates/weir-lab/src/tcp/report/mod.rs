@@ -54,12 +54,12 @@ impl Reported for Tcp {
         wider: "-c, -l, --pattern and --sweep measure them",
     };
     const PICTURES: Pictures = pictures::PICTURES;
-    const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; \
-                                  neither, each waited for the other; others, other programs had the \
-                                  cores (≥: it could do more); load, everything was served at its rate. \
-                                  Busy-polling designs keep a core busy with one connection in ping-pong, \
-                                  or never yield it; they are ranked separately from sleeping \
-                                  designs. INVALID: bytes were wrong or lost, see below the table";
+    const LIMITS: &'static str = "server: its cores were used up; client: the client's cores were used up; both: those \
+                                  of both were; neither: each waited for the other; others: other programs had the \
+                                  cores (≥: it could do more); load: everything was served at its rate. Busy-polling \
+                                  designs keep a core busy with one connection in ping-pong, or never yield it; they \
+                                  are ranked separately from sleeping designs. INVALID: bytes were wrong or lost, see \
+                                  below the table";
     const GENERATOR: &'static str = "client";
     const LATENCY_FIELD: &'static str = "round_trip_of_all_runs_ns";
 
@@ -163,11 +163,11 @@ impl Reported for Tcp {
             )
         });
         let mixes = strategies::are_compared(results).then(|| {
-            "the figures of a mix are those of the connections that count; the others stand before those come, from \
-             addresses of their own, and their client has only what the other one leaves of its core. Memory and \
-             buffers were read when measuring had ended and the load still went on (turns: when all connections were \
-             made). Which of the others were refused or closed is their own client's count; a row that did not do \
-             exactly what its limits say is INVALID."
+            "the figures of a mix are those of the connections that count. The others are made first, from addresses \
+             of their own, and their client has only what the counted one leaves of its core. Memory and buffers were \
+             read when measuring had ended, while the load still went on (turns: when all connections were made). How \
+             many of the others were refused or closed is their own client's count; a row that did not do exactly what \
+             its limits say is INVALID."
                 .to_owned()
         });
         peer.into_iter().chain(rate).chain(mixes).collect()

@@ -21,7 +21,7 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "messages-curve",
                 title: "Messages/s against connections",
-                about: "Messages that came back per second, with 95 % intervals, for so many connections.",
+                about: "Messages that came back per second, with 95 % intervals, by the number of connections.",
                 up: ("messages/s", si),
                 scale: Upward::Linear,
                 y: Y::Of("messages_per_s"),

@@ -202,8 +202,8 @@ fn against_plain(results: &Results, load: usize, row: usize) -> Option<String> {
     let memory = |row: usize| known(results.median(load, row, &MEMORY), bytes);
     let buffers = |row: usize| known(results.median(load, row, &SERVER_BUFFERS), bytes);
     Some(format!(
-        "To {} without its options it is {} the {what} ({}), with {} instead of {} of the server's memory, and {} \
-         instead of {} in its sockets' buffers.",
+        "Compared with {} without its options that is {} the {what} ({}), with {} instead of {} of the server's \
+         memory, and {} instead of {} in its sockets' buffers.",
         results.title(plain),
         times(&ratio),
         worth(&difference),
@@ -242,8 +242,12 @@ fn not_served(results: &Results, load: usize) -> Option<String> {
         .filter(|row| results.takes_part(load, *row) && is_starved(row))
         .map(|row| results.title(row))
         .collect();
-    (!rows.is_empty())
-        .then(|| format!("Not all whose figures count were served by {}.", list(&shortened(rows))))
+    (!rows.is_empty()).then(|| {
+        format!(
+            "Not all of the connections whose figures count were served by {}.",
+            list(&shortened(rows))
+        )
+    })
 }
 
 #[cfg(test)]
@@ -312,9 +316,9 @@ mod tests {
         for wanted in [
             "silent: ping-pong, 64 B, 64 connections, 2000/s in all beside 1000 from 4 addresses that send nothing",
             "active set",
-            "it is 0.50 times",
+            "that is 0.50 times",
             "Of 1000 others it refused 936 (\"too many of your address\") and closed 0",
-            "Not all whose figures count were served by epoll --active 100",
+            "Not all of the connections whose figures count were served by epoll --active 100",
             "Which strategy for which mix",
         ] {
             let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");

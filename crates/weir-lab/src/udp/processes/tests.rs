@@ -90,9 +90,9 @@ fn a_report_of_a_flood_that_failed_is_no_result() {
 #[test]
 fn garbage_from_either_is_no_result() {
     let text = failure("echo Hello", FLOODED);
-    assert!(text.contains("the server gave something else than its ready line"), "{text}");
+    assert!(text.contains("the server sent something other than its ready line"), "{text}");
     let text = failure(&format!("{READY}; exec sleep 100"), "echo '{\"sent\":'");
-    assert!(text.contains("the generator gave something else than its report"), "{text}");
+    assert!(text.contains("the generator sent something other than its report"), "{text}");
 }
 
 #[test]

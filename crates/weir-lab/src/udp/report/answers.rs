@@ -204,7 +204,7 @@ fn polling(results: &Results) -> Vec<String> {
         .collect();
     let said: Vec<String> =
         loads.into_iter().filter_map(|load| polling_under(results, load)).collect();
-    let what = "it takes an evenly paced load with a ranked design that keeps a core busy and one that does not";
+    let what = "this needs an evenly paced load with a ranked design that keeps a core busy and one that does not";
     or_not_measured(said, what)
 }
 

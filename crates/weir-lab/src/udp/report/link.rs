@@ -76,8 +76,8 @@ pub fn sentence(results: &Results, load: usize) -> Option<String> {
         }
     };
     Some(format!(
-        "On this link the receiving thread of {} spends {on_frames:.0} ns of CPU time on a datagram, \
-         {} of what that of {} does, the thriftiest on sockets{interval}{elsewhere}.",
+        "On this link the receiving thread of {} spends {on_frames:.0} ns of CPU time on a datagram, {} of what that \
+         of {} spends, the thriftiest design on sockets{interval}{elsewhere}.",
         results.rows[frames],
         percent(share),
         results.rows[sockets],

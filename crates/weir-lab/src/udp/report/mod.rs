@@ -57,12 +57,12 @@ impl Reported for Udp {
         wider: "-l, --load, --sweep and --full measure them",
     };
     const PICTURES: Pictures = pictures::PICTURES;
-    const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send \
-                                  no more; both, that and the server received nearly everything; memory, \
-                                  the system refused or dropped datagrams before any socket; load, \
-                                  everything that was offered evenly was received; others, other programs \
-                                  had the cores (≥: it could do more); unknown, none of these. \
-                                  INVALID: its data or its ledger is wrong, see below the table";
+    const LIMITS: &'static str = "server: it lost datagrams or used up its cores; generator: it could send no more; \
+                                  both: the generator could send no more, and the server received nearly everything; \
+                                  memory: the system refused or dropped datagrams before any socket; load: everything \
+                                  that was offered evenly was received; others: other programs had the cores (≥: it \
+                                  could do more); unknown: none of these. INVALID: its data or its ledger is wrong, \
+                                  see below the table";
     const RATIO_FIELD: Option<&'static str> = Some("ratio_to_traditional");
 
     fn one(load: &Load) -> &'static str {

@@ -19,7 +19,7 @@ pub(super) const PICTURES: Pictures = Pictures {
     )),
     batch: Some(Batch {
         title: "Datagrams at a time",
-        about: "How many datagrams a design takes with one look: the median, and from the 10th to the 90th percentile.",
+        about: "How many datagrams a design takes at once: the median, and from the 10th to the 90th percentile.",
         middle: "batch_datagrams.p50",
         ends: Some(["batch_datagrams.p10", "batch_datagrams.p90"]),
     }),
@@ -42,8 +42,8 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "received",
                 title: "Received against offered",
-                about: "Datagrams received per second for so many offered. On the dashed line nothing is lost; where a design \
-                    leaves it, it is saturated.",
+                about: "Datagrams received per second, by how many were offered. On the dashed line nothing is lost; \
+                        where a design leaves it, it is saturated.",
                 up: ("received/s", si),
                 scale: Upward::Linear,
                 y: Y::Of("received_per_s"),
@@ -53,7 +53,7 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "lost",
                 title: "Lost against offered",
-                about: "Percent of the datagrams sent that were not received, for so many offered per second.",
+                about: "Percent of the datagrams sent that were not received, by how many were offered per second.",
                 up: ("% of sent lost", percent_of),
                 scale: Upward::Linear,
                 y: Y::LackOf("received_percent_of_sent"),
@@ -63,8 +63,8 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "latency-curve",
                 title: "99th percentile of the latency against offered",
-                about: "Latency in µs, one way or of servers that answer the round trip, on a logarithmic scale. Where it rises \
-                    steeply, queues fill.",
+                about: "Latency in µs, one-way (for servers that answer: the round trip), on a logarithmic scale. \
+                        Where it rises steeply, queues fill.",
                 up: ("p99 in µs", microseconds),
                 scale: Upward::Log,
                 y: Y::Of("latency_ns.p99"),
@@ -74,8 +74,8 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "cpu-curve",
                 title: "CPU time per datagram against offered",
-                about: "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it on little load, \
-                    too.",
+                about: "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it even \
+                        at low load.",
                 up: ("ns per datagram", si),
                 scale: Upward::Linear,
                 y: Y::Of("cpu_ns_per_datagram"),
@@ -85,7 +85,7 @@ pub(super) const PICTURES: Pictures = Pictures {
             Shown {
                 plot: "batch-curve",
                 title: "Batch size against offered",
-                about: "Datagrams taken at a time, the median. What batches spares work when load rises.",
+                about: "Datagrams taken at a time, the median. Batches that grow with the load save work.",
                 up: ("datagrams at a time", si),
                 scale: Upward::Log,
                 y: Y::Of("batch_datagrams.p50"),
@@ -139,8 +139,8 @@ fn bursts(document: &Value) -> Vec<Own> {
         Own {
             plot: "bursts",
             title: format!("Taken of a burst by {held}"),
-            about: "Percent of the datagrams sent at once that reached the handler, for so many of them. Where a \
-                    design leaves 100 %, its memory or its socket's buffer was full.",
+            about: "Percent of a burst that reached the handler, by its number of datagrams. Where a design leaves 100 \
+                    %, its memory or its socket's buffer was full.",
             across: "datagrams at once",
             up: ("% taken", percent_of),
             lines: items(&bursts["rows"]).map(line).collect(),

@@ -65,8 +65,8 @@ const fn figure(
 const THREADS: Option<u32> = Some(8);
 
 /// What the author himself says of the last figure and its ratio.
-pub const CAUTION: &str = "* the last figure is that of a link used to 75 %, divided by the traditional design's at 50 % (which \
-     did no better with more): its author cautions himself that this ratio mixes loads.";
+pub const CAUTION: &str = "* the last figure is that of a link used to 75 %, divided by the traditional design's at 50 \
+                           % (which did no better with more): its author himself cautions that this ratio mixes loads.";
 
 /// Every published figure. The headline is the last: 970 / 350 = 2.77 ([`CAUTION`]).
 pub const PUBLISHED: &[Published] = &[

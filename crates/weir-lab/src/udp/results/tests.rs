@@ -220,7 +220,7 @@ fn different_buffers_are_warned_of() {
     let warnings = unequal_settings(&results);
     assert_eq!(
         warnings,
-        ["rows were made under different receive-buffer-bytes: 212992 (epoll), 425984 (port)"]
+        ["rows ran under different receive-buffer-bytes: 212992 (epoll), 425984 (port)"]
     );
     results.cells[0].pop();
     assert!(unequal_settings(&results).is_empty());

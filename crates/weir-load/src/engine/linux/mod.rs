@@ -35,7 +35,7 @@ pub(super) static ENGINES: [About; 6] = [
     About { name: "send", summary: "one call a datagram", open: send::open },
     About {
         name: "xdp",
-        summary: "live frames past the kernel's network: up to 1024 a call, only on request",
+        summary: "live frames past the kernel's network stack: up to 1024 a call, only on request",
         open: xdp::open,
     },
     About { name: "uso", summary: "segmentation offload (Windows)", open: no_uso },

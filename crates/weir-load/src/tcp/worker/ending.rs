@@ -32,8 +32,8 @@ fn hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         // Of a Unix socket, which does not wait: on TCP the system repeats it.
         io::ErrorKind::WouldBlock => {
-            "as many as the server's backlog holds wait to be accepted: make fewer at a time (--connecting), or give the \
-             server a longer one (--backlog)"
+            "the server's backlog is full of connections that wait to be accepted: make fewer at a time \
+             (--connecting), or give the server a longer one (--backlog)"
         }
         io::ErrorKind::NotFound => "nothing has that name: start the server first, or name another",
         io::ErrorKind::PermissionDenied => {

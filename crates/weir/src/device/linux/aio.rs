@@ -104,7 +104,7 @@ impl AioQueue {
             let reason = "a read of this device waits for data, and libaio would wait for it when starting \
                           one";
             return Err(Unavailable::new(what, reason)
-                .advise("take a design on io_uring, or read a file or /dev/zero")
+                .advise("use a design on io_uring, or read a file or /dev/zero")
                 .into());
         }
         let wake_event =
@@ -259,8 +259,8 @@ impl Queue for AioQueue {
         made.map_err(|e| {
             let advice = match e.raw_os_error() {
                 Some(libc::EAGAIN) => {
-                    "; the contexts of the machine hold fs.aio-max-nr I/Os already: ask for less \
-                     depth, or raise it (as root: sysctl fs.aio-max-nr=...)"
+                    "; the contexts of the machine hold fs.aio-max-nr I/Os already: ask for less depth, or raise that \
+                     limit (as root: sysctl fs.aio-max-nr=...)"
                 }
                 Some(libc::ENOSYS) => "; this kernel was built without CONFIG_AIO",
                 _ => "",

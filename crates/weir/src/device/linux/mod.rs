@@ -180,8 +180,8 @@ impl Descriptor {
             nothing::settings(descriptor.raw()).map_err(|answer| Error::Refused {
                 path: path.to_owned(),
                 reason: format!(
-                    "it is called as weir's own nothing device is, and does not answer as that does \
-                     ({answer}); unload that driver, or load one of this version"
+                    "it has the name of weir's own nothing device, but does not answer as that does ({answer}); unload \
+                     that driver, or load one of this version"
                 ),
             })?;
             // Its reads that take their time refuse who will not wait, and are over by themselves.

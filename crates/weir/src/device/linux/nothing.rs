@@ -63,7 +63,7 @@ pub(super) fn settings(fd: RawFd) -> io::Result<Settings> {
     // one that writes no more than that.
     match unsafe { libc::ioctl(fd, libc::Ioctl::from(GET), &raw mut settings) } {
         0 if settings.reserved == 0 && settings.names().is_some() => Ok(settings),
-        0 => Err(io::Error::other("it answers in another way")),
+        0 => Err(io::Error::other("it does not answer as that device does")),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -37,7 +37,7 @@ pub const NAMES: Names = Names {
                by a timer that is set for each I/O (a system call, counted). Other character devices, and files of \
                other file systems (/proc, /sys, fuse), only if also named with --device, because opening or reading \
                some has side effects. Pipes, sockets and terminals never, since data read from them is lost to its \
-               intended reader; nor block devices and other ways to storage.",
+               intended reader; nor block devices and other paths to storage.",
     writable: "/dev/null and /dev/zero",
 };
 
@@ -96,7 +96,7 @@ const READABLE: &str = "weir reads /dev/null, /dev/zero, /dev/full, /dev/random,
 
 /// Whether what was found may be read. `named`: the caller named this very path.
 pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
-    let never = |what: &str| Err(format!("it is {what}; there is no flag for it; {READABLE}"));
+    let never = |what: &str| Err(format!("it is {what}, which no flag allows; {READABLE}"));
     let unless_named = |what: &str| {
         Err(format!(
             "it is {what}; if this one is harmless, also name it with --device; {READABLE}"
@@ -120,7 +120,7 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
         Found::Block => never("a block device, which may hold somebody's data"),
         Found::Character(Some(driver)) if driver == TERMINAL => of_others("a terminal"),
         Found::Character(Some(driver)) if STORAGE.contains(&driver.as_str()) => {
-            never(&format!("another way to storage (its driver is {driver})"))
+            never(&format!("another path to storage (its driver is {driver})"))
         }
         Found::Character(_) if named => Ok(Kind::Character),
         Found::Character(driver) => unless_named(&format!(
@@ -156,8 +156,8 @@ pub(super) fn judge_for_writing(found: &Found) -> Result<Kind, String> {
         Found::Other(name) => name,
     };
     Err(format!(
-        "it is {what}; weir writes only to what discards it: /dev/null (1:3) and /dev/zero (1:5), by \
-         their numbers, and there is no flag for anything else"
+        "it is {what}; weir writes only to what discards it: /dev/null (1:3) and /dev/zero (1:5), by their numbers, \
+         and no flag allows anything else"
     ))
 }
 

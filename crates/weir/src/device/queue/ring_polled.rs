@@ -17,7 +17,7 @@ use crate::{
 
 ring_design! {
     RingPolled "ring-polled";
-    summary: "a thread of the kernel starts the reads, so that the program enters it only to wait";
+    summary: "a kernel thread starts the reads, so the program enters the kernel only to wait";
     origin: "io_uring, Linux 5.1: SQPOLL";
     options {
         /// Reads outstanding.

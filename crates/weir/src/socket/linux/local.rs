@@ -115,9 +115,9 @@ pub(in crate::socket) fn open_unix(endpoint: &Endpoint) -> Result<Native, Error>
 fn has_no(options: &SocketOptions) -> Result<(), Error> {
     match options.missing_at_unix() {
         None => Ok(()),
-        Some(what) => {
-            Err(Unavailable::new(what, "it is none of a Unix socket").advise("leave it out").into())
-        }
+        Some(what) => Err(Unavailable::new(what, "it does not exist on a Unix socket")
+            .advise("leave it out")
+            .into()),
     }
 }
 

@@ -115,7 +115,7 @@ impl Native {
                 "an address shared by several sockets",
                 "Windows spreads datagrams over them only by the core that received them",
             )
-            .advise("open one socket, or one port for each, or take a socket for each core")
+            .advise("open one socket, or one port for each, or use a socket for each core")
             .into());
         }
         if options.receive_time {

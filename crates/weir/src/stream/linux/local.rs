@@ -129,7 +129,7 @@ pub(crate) fn bind_to(
 fn clear_away(path: &Path, encoded: &SockAddr, kind: Type) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
-        let problem = "there is a file that is no socket; choose another path, or remove it";
+        let problem = "there is a file that is not a socket; choose another path, or remove it";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     let asks = Socket::new(Domain::UNIX, kind, None)?;

@@ -51,8 +51,8 @@ design! {
         threshold: u32 = 500, 0..=1000;
         /// How long a spell lasts before waiting, in microseconds (can be changed while it runs); 0 for none.
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
-        /// How long messages may gather before a wait ends that follows polling in vain, and how many are enough (can be changed
-        /// while it runs).
+        /// How long messages may gather before a wait that follows polling in vain ends, and how many are enough (can
+        /// be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     provider: |design| engine::provider(design.receiving());

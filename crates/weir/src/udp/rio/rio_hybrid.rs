@@ -75,8 +75,8 @@ rio_design! {
         /// Whether to sleep until shortly before the next datagram where they come regularly, and to poll only where
         /// that pays; in no gap longer than spin (can be changed while it runs).
         adaptive: bool = false, Named(&["true", "false"]);
-        /// How long datagrams may gather before a wait ends that follows polling in vain, and how many are enough (can be
-        /// changed while it runs).
+        /// How long datagrams may gather before a wait that follows polling in vain ends, and how many are enough (can
+        /// be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |design| design.threads > 1;

@@ -41,8 +41,8 @@ rio_design! {
         threshold: u32 = 666, 1..=65_536;
         /// How long to poll after the last datagram before waiting, in microseconds (can be changed while it runs).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
-        /// How long datagrams may gather before a wait ends that follows polling in vain, and how many are enough (can be
-        /// changed while it runs).
+        /// How long datagrams may gather before a wait that follows polling in vain ends, and how many are enough (can
+        /// be changed while it runs).
         gather: Gather = Gather::NONE, Gather::LIMITS;
     }
     hands_over: |_| true;

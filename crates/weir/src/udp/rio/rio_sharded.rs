@@ -238,14 +238,14 @@ fn shares(endpoints: &[Endpoint], threads: u32) -> Result<Vec<Vec<Endpoint>>, Er
     for place in &mut places {
         let first = place[0];
         if threads > 1 && first.is_unix() {
-            let problem = "a Unix socket is one for all threads, and here each has its own; take one thread, or \
-                           another design";
+            let problem = "all threads share a Unix socket, but here each needs its own; use one thread, or another \
+                           design";
             return Err(Error::option("threads", problem));
         }
         if is_given(&first) && place.len() != threads as usize {
             let problem = format!(
-                "each of {threads} threads has a socket of its own at an address, and at {} {} given; give as many as there \
-                 are threads, all with SO_REUSEPORT, or take another design",
+                "each of {threads} threads has a socket of its own at an address, but at {} {} given; give as many as \
+                 there are threads, all with SO_REUSEPORT, or use another design",
                 UnixAddress::of(first.address)
                     .map_or(first.address.to_string(), |name| name.to_string()),
                 if place.len() == 1 { "one was".into() } else { format!("{} were", place.len()) },
@@ -264,9 +264,9 @@ fn cores_of_shards(shards: usize, allowed: &[usize]) -> Result<Vec<Option<usize>
     let cores: Vec<_> = (0..shards).map(core_of).collect();
     let Some(shard) = cores.iter().position(Option::is_none) else { return Ok(cores) };
     let problem = format!(
-        "with {shards} threads a datagram goes to thread (core modulo {shards}), and of the cores \
-         that may be used, {allowed:?}, none leads to thread {shard}; choose --threads so that \
-         each has one, let the process use more cores, or take --steering hash"
+        "with {shards} threads a datagram goes to thread (core modulo {shards}), and of the cores that may be used, \
+         {allowed:?}, none leads to thread {shard}; choose --threads so that each has one, let the process use more \
+         cores, or use --steering hash"
     );
     Err(Error::option("steering", problem))
 }

@@ -85,7 +85,7 @@ pub(super) fn open(size_bytes: usize, lanes: &[Lane]) -> Opened {
         .advise("use shorter ones, or another engine"));
     }
     if way::takes_frames(way.device) == Some(false) {
-        return Err(unavailable(format!("{} takes no frames of programs", way.name)).advise(
+        return Err(unavailable(format!("{} accepts no frames from programs", way.name)).advise(
             "a veth does where its other end has a program or GRO (ethtool -K DEVICE gro on); else \
              use another engine",
         ));

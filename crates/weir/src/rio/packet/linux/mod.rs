@@ -79,18 +79,18 @@ impl Packet {
         }
         if options.receive_offload || options.receive_time || options.peer_errors {
             return refuse(
-                "receive offload, receive times and errors of peers are those of a plain socket",
+                "receive offload, receive times and errors of peers need a plain socket",
                 "do not ask for them",
             );
         }
         if options.asks_for_meta() {
             return refuse(
-                "traffic class and hops of packets are not told yet",
+                "traffic class and hops of packets are not reported yet",
                 "do not ask for them",
             );
         }
         if options.busy_poll.is_some() {
-            return refuse("a ring is not polled busily", "leave it off");
+            return refuse("a ring cannot be busy-polled", "leave it off");
         }
         Ok(())
     }

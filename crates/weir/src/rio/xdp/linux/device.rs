@@ -139,7 +139,7 @@ fn choose(entries: &[Entry], address: IpAddr) -> Result<(String, [u8; 6]), NoDev
     match mac {
         Some(mac) => Ok((entry.name.clone(), mac)),
         None => refuse(
-            format!("{}, which has the address {address}, is no Ethernet device", entry.name),
+            format!("{}, which has the address {address}, is not an Ethernet device", entry.name),
             "use another provider on it",
         ),
     }
@@ -213,7 +213,7 @@ mod tests {
             ("::", "every address"),
             ("10.9.9.9", "no device"),
             ("fe80::1", "several"),
-            ("10.0.1.1", "no Ethernet device"),
+            ("10.0.1.1", "not an Ethernet device"),
         ] {
             let refused = choose(&entries, asked.parse().unwrap()).unwrap_err();
             assert!(refused.reason.contains(part), "{asked}: {refused:?}");

@@ -170,7 +170,7 @@ impl Xdp {
         }
         if endpoint.options.asks_for_meta() {
             return refuse(
-                "the traffic class and hops of frames are not told yet",
+                "the traffic class and hops of frames are not reported yet",
                 "do not ask for them",
             );
         }
@@ -179,7 +179,7 @@ impl Xdp {
         }
         if endpoint.options.busy_poll.is_some() {
             return refuse(
-                "the busy polling of sockets is not that of frames",
+                "busy polling of sockets does not apply to frames",
                 "leave it off, and use the provider xdp-busy-polled",
             );
         }
@@ -215,7 +215,7 @@ impl Xdp {
                 self.unavailable(reason).advise(advice)
             }
             Refused::Other => {
-                let reason = format!("another server of this program receives by {name}");
+                let reason = format!("another server of this program receives through {name}");
                 self.unavailable(reason).advise("give one server both addresses")
             }
         })?;
