@@ -36,7 +36,11 @@ mod unix;
 mod wine;
 
 use libtest_mimic::Arguments;
+use std::thread;
 use suite::{Row, Suite, required};
+
+/// How many checks are made at a time, unless told otherwise: they mostly wait. Under Wine all wait for one server.
+const AT_ONCE_PER_CORE: usize = if cfg!(windows) { 1 } else { 3 };
 
 /// Runs the suite.
 pub fn main() {
@@ -45,27 +49,45 @@ pub fn main() {
     if weir::rio::winsock::stand_in::install_where_absent() {
         eprintln!("the provider winsock runs on a stand-in: this system has no registered I/O");
     }
-    let mut suite = Suite::new(Arguments::from_args(), |_, check| check());
-    let checks = [
+    let mut arguments = Arguments::from_args();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(cores * AT_ONCE_PER_CORE);
+    let mut suite = Suite::new(arguments, |_, check| check());
+    let of_every_row = [
         once::CHECKS,
         behaviour::CHECKS,
         errors::CHECKS,
         replies::CHECKS,
         outbox::CHECKS,
         hooks::CHECKS,
-        meta::CHECKS,
-        groups::CHECKS,
         settings::CHECKS,
         sharing::CHECKS,
         stopping::CHECKS,
         given::CHECKS,
-        unix::CHECKS,
-        foreign::CHECKS,
+    ];
+    // A variant of a provider serves the same sockets by the same code, only at other moments, and receive offload is one
+    // more option of them: what is bound, refused and joined, and which program it is that sends, is checked without either.
+    // What is told beside a datagram lies in the same control data on a variant.
+    let of_the_server =
+        [groups::CHECKS, settings::CHECKS_OF_THE_SERVER, unix::CHECKS, foreign::CHECKS];
+    let of_variants = [&of_every_row.concat(), unix::CHECKS_OF_VARIANTS].concat();
+    let with_offload = [
+        of_every_row.concat().as_slice(),
+        meta::CHECKS,
+        unix::CHECKS_WITH_OFFLOAD,
+        offload::CHECKS,
     ]
     .concat();
+    let all = [of_every_row.concat().as_slice(), meta::CHECKS, &of_the_server.concat()].concat();
     for subject in support::subjects() {
-        let more = if subject.offloads() { offload::CHECKS } else { &[] };
-        let groups = if subject.gathers() { gathering::CHECKS } else { &[] };
+        let checks = match (subject.offloads(), subject.is_variant()) {
+            (true, _) => &with_offload,
+            (_, true) => &of_variants,
+            _ => &all,
+        };
+        // How long a thread sleeps is decided before anybody looks at what has come, with offload or without.
+        let gathers = subject.gathers() && !subject.offloads();
+        let groups = if gathers { gathering::CHECKS } else { &[] };
         let adapts = if subject.adapts() { gathering::CHECKS_OF_ADAPTIVE } else { &[] };
         let row = Row {
             name: subject.name(),
@@ -73,7 +95,7 @@ pub fn main() {
             required: required(|name| subject.is_called(name)),
             subject,
         };
-        suite.add(row, checks.iter().chain(more).chain(groups).chain(adapts));
+        suite.add(row, checks.iter().chain(groups).chain(adapts));
     }
     suite.run(Vec::new());
 }

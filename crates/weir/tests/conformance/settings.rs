@@ -7,15 +7,17 @@ use weir::{
     udp::{AnyDesign, Datagram, Replies, Server},
 };
 
-pub const CHECKS: &[Check] = &[
-    ("defaults", defaults),
+pub const CHECKS: &[Check] =
+    &[("defaults", defaults), ("changes_while_it_runs", changes_while_it_runs)];
+
+/// Of what is asked of a server, and bound, before its design starts.
+pub const CHECKS_OF_THE_SERVER: &[Check] = &[
     ("values_out_of_range", values_out_of_range),
     ("address_in_use", address_in_use),
     ("started_twice", started_twice),
     ("both_families_on_one_port", both_families_on_one_port),
     ("address_not_local", address_not_local),
     ("datagrams_too_long", datagrams_too_long),
-    ("changes_while_it_runs", changes_while_it_runs),
 ];
 
 /// With as many receives outstanding as the design has by default.

@@ -5,9 +5,13 @@ use super::support::*;
 
 #[cfg(not(target_os = "linux"))]
 pub const CHECKS: &[Check] = &[("unix_is_refused", unix_is_refused)];
+#[cfg(not(target_os = "linux"))]
+pub const CHECKS_WITH_OFFLOAD: &[Check] = CHECKS;
+#[cfg(not(target_os = "linux"))]
+pub const CHECKS_OF_VARIANTS: &[Check] = CHECKS;
 
 #[cfg(target_os = "linux")]
-pub use there::CHECKS;
+pub use there::{CHECKS, CHECKS_OF_VARIANTS, CHECKS_WITH_OFFLOAD};
 
 /// What the system lacks is said before anything is started.
 #[cfg(not(target_os = "linux"))]
@@ -61,6 +65,13 @@ mod there {
         ("unix_has_no_hops", unix_has_no_hops),
         ("unix_python", unix_python),
     ];
+
+    /// What such a socket does otherwise than one of the internet: its datagrams, and that another may shut it.
+    pub const CHECKS_OF_VARIANTS: &[Check] =
+        &[("unix_alone", unix_alone), ("unix_that_another_shuts", unix_that_another_shuts)];
+
+    /// They have no receive offload, and say so.
+    pub const CHECKS_WITH_OFFLOAD: &[Check] = &[("unix_has_no_offload", has_them)];
 
     /// A path that no other check has.
     fn any_path() -> PathBuf {
