@@ -125,6 +125,16 @@ fn a_batch_is_what_a_call_brings_and_with_epoll_one_by_one_what_a_wake_up_does()
     assert_eq!(batch(Design::Epoll, |course| course.drain = 5), Some(5));
 }
 
+/// As the counters of a flooded server show: 64 completions for each entry into the kernel, with any number of threads that
+/// share a core.
+#[test]
+fn a_flooded_port_brings_as_many_as_it_arms() {
+    for threads in [1, 2] {
+        let course = Course { threads, ..course(Design::PortBatch, 1, 2e7) };
+        assert_eq!(simulate(&course, &ROUND).batch_p50, Some(64), "{threads} threads");
+    }
+}
+
 /// The threads of these designs share nothing but the socket: each copies for itself.
 #[test]
 fn plain_designs_scale_until_the_lock_of_the_socket_is_what_they_wait_for() {
