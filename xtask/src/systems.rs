@@ -1,4 +1,4 @@
-//! The book's page on where what runs: its tables are made from the designs' tables, from what weir for Windows says of
+//! The book's page on what runs where: its tables are made from the designs' tables, from what weir for Windows says of
 //! itself, and from what Wine does not do.
 //!
 //! What runs on Windows is a claim of the page. CI asks `weir.exe` whether it is true, and takes from the page which
@@ -31,7 +31,7 @@ const README: &str = "README.md";
 /// The library's front page, which has a table of the designs of each kind.
 const FRONT_PAGE: &str = "crates/weir/README.md";
 
-/// Check, or write, the tables of the book's page on where what runs.
+/// Check, or write, the tables of the book's page on what runs where.
 #[derive(Args)]
 pub struct Systems {
     /// Compare with what this program says of itself: words that start weir for Windows.

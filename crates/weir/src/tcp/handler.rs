@@ -40,7 +40,7 @@ pub trait Handler: Send + 'static {
     }
 
     /// Called when the moment has come that it asked for with [`Asks::deadline`], never before, and as soon as the
-    /// system's timers wake the thread: on Linux some 10 µs later where its core has nothing else to do, on Windows 1
+    /// system's timers wake the thread: on Linux 20 to 50 µs later where its core has nothing else to do, on Windows 1
     /// to 2 ms (the time-outs of its waits are in milliseconds). On a busy thread it is later by what is being handled.
     fn on_time(&mut self, output: &mut Output<'_>) {
         let _ = output;
