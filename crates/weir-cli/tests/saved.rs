@@ -152,7 +152,7 @@ fn claims_are_judged_again() {
     common::assert_compared(&run);
     let document = common::document(&run);
     assert_eq!(document["claims"][0]["outcome"], "undecided", "ring is no row of it");
-    assert!(document["claims"][0]["why"].as_str().unwrap().contains("no row"));
+    assert!(document["claims"][0]["why"].as_str().unwrap().contains("not a row"));
     let shown = output(&["reproduce", &saved, "--no-save"]);
     assert!(text(&shown).contains("inconclusive: sync has 2.00"), "{}", text(&shown));
 
