@@ -246,7 +246,8 @@ mod ranks {
         let named = run(ranks(2, &[&words[..], &["--mpi-server", "1"]].concat()));
         let said = document(&named);
         assert_eq!(named.status.code(), Some(2), "{said:#}");
-        assert!(said["reason"].as_str().unwrap().contains("no address of rank 1"), "{said:#}");
+        let reason = said["reason"].as_str().unwrap();
+        assert!(reason.contains("not an address of rank 1"), "{said:#}");
     }
 
     #[test]

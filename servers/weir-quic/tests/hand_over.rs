@@ -1,5 +1,5 @@
 //! One server takes the place of another (`--hand-over`): connections go on where they are, and nobody is lost who comes
-//! meanwhile. Each server has a certificate of its own, by which clients tell who answers them.
+//! meanwhile. Each server has a certificate of its own, by which clients tell who answers them, unless any of them may.
 
 #![cfg(target_os = "linux")]
 

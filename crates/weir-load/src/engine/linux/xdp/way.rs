@@ -133,7 +133,10 @@ mod tests {
     fn there_is_no_way_of_frames_over_loopback() {
         for address in ["127.0.0.1", "::1"] {
             let (reason, advice) = to(address.parse().unwrap()).unwrap_err();
-            assert!(reason.contains("no Ethernet device") || reason.contains("route"), "{reason}");
+            assert!(
+                reason.contains("not an Ethernet device") || reason.contains("route"),
+                "{reason}"
+            );
             assert!(!advice.is_empty());
         }
     }
