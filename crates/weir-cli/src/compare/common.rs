@@ -38,8 +38,8 @@ pub(super) enum On {
 /// Options that every comparison has, with the same meaning.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct CommonArgs {
-    /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
-    /// time allows].
+    /// Rounds of each load. Without --time all of them are made, however long that takes. UDP's default loads are then
+    /// without servers that answer, which --reply measures [default: as many as the time allows].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
     pub rounds: Option<u32>,
 

@@ -57,7 +57,7 @@ fn common() -> Vec<Meaning> {
         ),
         of("±", ABOUT_SPREAD.into()),
         of("× best (x best)", ABOUT_TO_BEST.into()),
-        of("p50/p99 µs", "median and 99th percentile of the latency, in µs: each is the median over the rounds of each run's own percentile, in tables, reports and files alike; at saturation, where it would be the latency of a full buffer, it is taken from a paced load if one was measured. The distribution of all runs together is latency_of_all_runs_ns (TCP: round_trip_of_all_runs_ns) of the document".into()),
+        of("p50/p99 µs", "median and 99th percentile of the latency, in µs: each is the median over the rounds of each run's own percentile, in tables, reports and files alike. The table that decides, on the screen and in the report, has it under its own load: at saturation that is the latency of a full receive buffer; if no row has one under that load, it is taken from another load. The table of --details for UDP at saturation has it from the first paced load instead, and - if none was measured. The distribution of all runs together is latency_of_all_runs_ns (TCP: round_trip_of_all_runs_ns) of the document".into()),
         of("limit", "what kept a row from doing more: see limited by, for each kind".into()),
         of("× trad. (x trad)", "ratio to the traditional design, which is a completion port in the shape of the original study; from pairs of runs of one round".into()),
         of("provider", "the interface of the operating system that a design runs on: uring (io_uring), sockets, epoll, xdp (AF_XDP) and others; weir designs lists them".into()),

@@ -197,8 +197,9 @@ pub struct UdpArgs {
     pub(super) held: Vec<Held>,
 
     /// Loads: saturation, datagrams per second (k = 1000), a share of each design's own maximum, or a share of a link
-    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k and, with answers, 64 requests under
-    /// way; with --quick without 50k].
+    /// (--link-speed), as in saturation,75%,50k,link:50% [default: saturation,50k and servers that answer, with 64
+    /// requests under way; with --quick without 50k; without servers that answer if --rounds or a --time below 20s is
+    /// given, or another option that changes what is compared than --design, --threads and --length].
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
     pub(super) load: Vec<Pace>,
 
