@@ -70,6 +70,20 @@ pub fn names() -> Vec<&'static str> {
     Listed::all().names()
 }
 
+/// The options of all designs of servers and devices, with the design that has each.
+pub fn options() -> Vec<(&'static str, OptionInfo)> {
+    let Listed { udp, tcp, device, .. } = Listed::all();
+    let of_udp = udp.iter().map(|design| {
+        let memory = RegionOptions::known();
+        (design.about().name, design.known_options().into_iter().chain(memory).collect::<Vec<_>>())
+    });
+    let of_tcp = tcp.iter().map(|design| (design.about().name, design.known_options()));
+    let of_devices = device.iter().map(|design| (design.about().name, design.known_options()));
+    let all = of_udp.chain(of_tcp).chain(of_devices);
+    all.flat_map(|(design, options)| options.into_iter().map(move |option| (design, option)))
+        .collect()
+}
+
 impl Listed {
     fn all() -> Self {
         Self { udp: udp::designs(), tcp: tcp::designs(), device: device::designs() }
@@ -156,25 +170,25 @@ fn in_full(listed: &Listed) -> String {
     for design in &listed.udp {
         text.push_str("UDP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
-        options(&mut text, design.known_options());
+        options_of(&mut text, design.known_options());
         text.push_str("  and for its memory, as for every UDP design:\n");
-        options(&mut text, RegionOptions::known());
+        options_of(&mut text, RegionOptions::known());
     }
     for design in &listed.tcp {
         text.push_str("TCP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
         of_connections(&mut text, design);
-        options(&mut text, design.known_options());
+        options_of(&mut text, design.known_options());
     }
     for design in &listed.device {
         text.push_str("devices\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
-        options(&mut text, design.known_options());
+        options_of(&mut text, design.known_options());
     }
     text
 }
 
-fn options(text: &mut String, options: Vec<OptionInfo>) {
+fn options_of(text: &mut String, options: Vec<OptionInfo>) {
     for OptionInfo { name, help, default, accepts, .. } in options {
         let _ = writeln!(text, "  --{name} ({accepts}; default {default})\n      {help}");
     }

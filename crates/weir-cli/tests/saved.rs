@@ -190,6 +190,10 @@ fn columns_are_explained() {
         ("strangers", "without the stamp of this run"),
         ("lost", "did not receive"),
         ("flood", "too late for the pace"),
+        ("INVALID", "its ledger is wrong"),
+        ("quantum", "in one call"),
+        ("cores busy", "kept busy"),
+        ("spin", "`weir designs rio-"),
     ] {
         let found = output(&["explain", word]);
         // Lines are wrapped.
