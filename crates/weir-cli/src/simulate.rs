@@ -342,10 +342,17 @@ fn distinct(mut all: Vec<f64>) -> Vec<f64> {
 /// The costs in a file.
 fn costs_of(path: &Path) -> Result<Table, Failure> {
     let refuse = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
-    // What is no plain file does not say how long it is.
-    let file = std::fs::File::open(path).map_err(|error| refuse(&error))?;
+    let unread = |error| {
+        Failure::usage(format!(
+            "cannot read {}: {error}; name a file that `weir simulate --calibrate -o costs.toml` wrote, or leave --costs \
+             out, and the costs are measured now",
+            path.display()
+        ))
+    };
+    let file = std::fs::File::open(path).map_err(unread)?;
     let mut text = String::new();
-    file.take(MOST_COSTS_BYTES + 1).read_to_string(&mut text).map_err(|error| refuse(&error))?;
+    // What is no plain file does not say how long it is.
+    file.take(MOST_COSTS_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
     if text.len() as u64 > MOST_COSTS_BYTES {
         return Err(refuse(
             &"it is larger than any table of costs; `weir simulate --calibrate` writes one",

@@ -188,7 +188,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
         "{\"schema_version\": 1, \"kind\": \"tcp\", \"loads\": [{}], \"results\": []}",
     );
     for (words, reason) in [
-        (vec!["--costs", "/nowhere/costs.toml"], "/nowhere/costs.toml"),
+        (vec!["--costs", "/nowhere/costs.toml"], "cannot read /nowhere/costs.toml: "),
         (vec!["--costs", &no_toml], "no.toml"),
         (vec!["--costs", &missing], "these costs are missing"),
         (vec!["--costs", &unknown], "unknown.toml: [call] has why, which no cost has"),

@@ -147,13 +147,16 @@ impl Output {
     /// A folder that nobody else has, named for when it began and what is compared.
     fn make_folder(&self, kind: &str) -> Result<PathBuf, Failure> {
         let base = folder_of_results(self.asked.results.as_deref());
-        let cannot = |error: &io::Error| {
+        let cannot = |error: &dyn std::fmt::Display| {
             Failure::failed(format!(
                 "cannot keep results in {}: {error}; name another folder with --results, or use --no-save",
                 base.display()
             ))
         };
-        fs::create_dir_all(&base).map_err(|error| cannot(&error))?;
+        fs::create_dir_all(&base).map_err(|error| match base.exists() && !base.is_dir() {
+            true => cannot(&"it is not a folder"),
+            false => cannot(&error),
+        })?;
         let name = format!("{}-{kind}", self.started.file_name());
         for attempt in 1..=100 {
             let folder = base.join(match attempt {
@@ -166,7 +169,7 @@ impl Output {
                 Err(error) => return Err(cannot(&error)),
             }
         }
-        Err(cannot(&io::ErrorKind::AlreadyExists.into()))
+        Err(cannot(&io::Error::from(io::ErrorKind::AlreadyExists)))
     }
 
     /// Gives the results: what was asked for on standard output, then the files. What cannot be written is reported
@@ -456,5 +459,8 @@ mod tests {
         let failed = Output::begin(&asked(&["--results", "/dev/null/x"]), "udp", false);
         let failed = failed.err().expect("it cannot be made");
         assert!(failed.message.contains("--results") && failed.message.contains("/dev/null/x"));
+        let failed = Output::begin(&asked(&["--results", "/dev/null"]), "udp", false);
+        let failed = failed.err().expect("it is there, and no folder");
+        assert!(failed.message.contains("in /dev/null: it is not a folder"), "{}", failed.message);
     }
 }
