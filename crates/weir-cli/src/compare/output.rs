@@ -314,9 +314,7 @@ fn opened(path: &Path) -> io::Result<()> {
 
 /// Says beforehand that a file that was asked for cannot be written.
 pub fn can_be_written(path: &Path) -> Result<(), Failure> {
-    opened(path).map_err(|error| {
-        Failure::usage(format!("cannot write {}: {error}; give another place", path.display()))
-    })
+    opened(path).map_err(|error| not_written(path, &error))
 }
 
 /// Writes files of these names and contents into a folder, which is made if it is not there.
