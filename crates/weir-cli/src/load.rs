@@ -562,7 +562,11 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     if args.end_with_input {
         end_with_input(&stop);
     }
-    let tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
+    let mut silence = (!spec.one_way).then(show::Silence::default);
+    let mut tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
+        if let (Some(silence), tcp::Event::Interval(progress)) = (&mut silence, &event) {
+            silence.heed(progress);
+        }
         show::event(shown, args.tell_phases, args.interval, event)
     };
     let _consent = consent(args, spec.target.ip(), &stop)?;
