@@ -13,7 +13,7 @@ use weir_lab::report::document::with;
 use weir_lab::report::export;
 use weir_lab::report::html::page;
 use weir_lab::report::screen::LINES;
-use weir_lab::saved::DOCUMENT;
+use weir_lab::saved::{DOCUMENT, parts};
 
 use super::part::Part;
 use super::stream::{Stream, is_standard};
@@ -206,7 +206,7 @@ impl Output {
 
     /// Keeps the results in their folder, and says where as the last line. Returns what could not be written.
     fn keep(&self, part: &Part, document: &Value) -> Vec<Failure> {
-        let Some(kind) = &self.kind else { return vec![] };
+        let Some(kind) = self.kind.as_ref().filter(|_| !is_empty(document)) else { return vec![] };
         let folder = match self.make_folder(kind) {
             Ok(folder) => folder,
             Err(failed) => return vec![failed],
@@ -261,6 +261,25 @@ impl Output {
         });
         with(part.document.clone(), when)
     }
+}
+
+/// Whether nothing was even begun, not the checks: what is said of that is all there is to know of it.
+fn is_empty(document: &Value) -> bool {
+    let none = |of: &Value| match of {
+        Value::Array(list) => list.is_empty(),
+        Value::Number(number) => number.as_u64() == Some(0),
+        other => other.is_null(),
+    };
+    let untouched = |row: &Value| {
+        row["conformance"] != "failed"
+            && ["runs", "failed_runs", "failures"].iter().all(|field| none(&row[*field]))
+    };
+    let parts = parts(document);
+    let nothing = |part: &weir_lab::saved::Part| {
+        let rows = part.0["results"].as_array();
+        part.0["error"].is_string() && rows.is_some_and(|rows| rows.iter().all(untouched))
+    };
+    !parts.is_empty() && parts.iter().all(nothing)
 }
 
 /// Makes a report of a document.
@@ -421,6 +440,14 @@ mod tests {
         assert_eq!(kept.len(), 2, "each has its own: {kept:?}");
         output(&words).refuse(1, &serde_json::json!({}));
         assert_eq!(folders(), kept);
+        let row = serde_json::json!({ "runs": [], "failed_runs": 0, "failures": [] });
+        let nothing = serde_json::json!({ "loads": [], "results": [row], "error": "no time" });
+        let mut failed = nothing.clone();
+        failed["results"][0]["failures"] = serde_json::json!(["it lost data"]);
+        output(&words).give(&Part::of(1, String::new(), nothing)).unwrap();
+        assert_eq!(folders(), kept, "nothing was measured");
+        output(&words).give(&Part::of(1, String::new(), failed)).unwrap();
+        assert_eq!(folders().len(), 3, "what failed is to be looked at");
         // A folder that was there stays, also if it is empty.
         let own = base.join("own");
         fs::create_dir(&own).unwrap();
