@@ -20,7 +20,7 @@ use crate::width::fitted_lines;
 /// Options of `weir designs`.
 #[derive(Debug, Args)]
 pub struct DesignsArgs {
-    /// Design to show with its options.
+    /// Design to show with its options; or udp, tcp or iops, which lists the designs of that kind.
     name: Option<String>,
 
     /// One document on standard output.
@@ -38,24 +38,24 @@ struct Listed {
 /// Runs `weir designs`.
 pub fn run(args: &DesignsArgs) -> ExitCode {
     let mut listed = Listed::all();
-    if let Some(name) = &args.name {
-        let all = listed.names();
+    let kind = args.name.as_deref().filter(|name| listed.keep_kind(name));
+    if let Some(name) = args.name.as_ref().filter(|_| kind.is_none()) {
+        let none = listed.no_such(name);
         listed.udp.retain(|design| design.about().name == name);
         listed.tcp.retain(|design| design.about().name == name);
         listed.device.retain(|design| design.about().name == name);
         if listed.names().is_empty() {
-            let problem = weir::Error::unknown_name("design", name, all).to_string();
             if args.json {
-                crate::print(&format!("{}\n", failure(&problem)));
+                crate::print(&format!("{}\n", failure(&none)));
             }
-            say!("weir designs: {problem}");
+            say!("weir designs: {none}");
             return ExitCode::from(exit::USAGE);
         }
     }
     let text = match (args.json, &args.name) {
         (true, _) => format!("{}\n", document(&listed)),
-        (false, Some(_)) => in_full(&listed),
-        (false, None) => list(&listed),
+        (false, Some(_)) if kind.is_none() => in_full(&listed),
+        (false, _) => list(&listed),
     };
     let text = if args.json { text } else { fitted_lines(&text) };
     if let Err(failure) = crate::print_results(&text) {
@@ -70,9 +70,61 @@ pub fn names() -> Vec<&'static str> {
     Listed::all().names()
 }
 
+/// The options of all designs of servers and devices, with the design that has each.
+pub fn options() -> Vec<(&'static str, OptionInfo)> {
+    let Listed { udp, tcp, device, .. } = Listed::all();
+    let of_udp = udp.iter().map(|design| {
+        let memory = RegionOptions::known();
+        (design.about().name, design.known_options().into_iter().chain(memory).collect::<Vec<_>>())
+    });
+    let of_tcp = tcp.iter().map(|design| (design.about().name, design.known_options()));
+    let of_devices = device.iter().map(|design| (design.about().name, design.known_options()));
+    let all = of_udp.chain(of_tcp).chain(of_devices);
+    all.flat_map(|(design, options)| options.into_iter().map(move |option| (design, option)))
+        .collect()
+}
+
 impl Listed {
     fn all() -> Self {
         Self { udp: udp::designs(), tcp: tcp::designs(), device: device::designs() }
+    }
+
+    /// Keeps the designs of one kind, if this is the word of a kind.
+    fn keep_kind(&mut self, word: &str) -> bool {
+        let all = Self { udp: vec![], tcp: vec![], device: vec![] };
+        let all = std::mem::replace(self, all);
+        match word {
+            "udp" => self.udp = all.udp,
+            "tcp" => self.tcp = all.tcp,
+            "iops" | "device" | "devices" => self.device = all.device,
+            _ => {
+                *self = all;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// That there is no design of this name, and which there are of each kind.
+    fn no_such(&self, name: &str) -> String {
+        if Choice::ALL.iter().any(|provider| provider.about().name == name) {
+            return format!(
+                "{name} is a provider of registered I/O, and not a design; `weir designs udp` lists the providers, too"
+            );
+        }
+        let list = |names: Vec<&str>| names.join(", ");
+        let known = format!(
+            "udp: {}; tcp: {}; iops: {}",
+            list(self.udp.iter().map(|design| design.about().name).collect()),
+            list(self.tcp.iter().map(|design| design.about().name).collect()),
+            list(self.device.iter().map(|design| design.about().name).collect()),
+        );
+        match weir::Error::unknown_name("design", name, self.names()) {
+            weir::Error::UnknownName { kind, name, nearest, .. } => {
+                weir::Error::UnknownName { kind, name, known, nearest }.to_string()
+            }
+            other => other.to_string(),
+        }
     }
 
     /// Each name once: a mechanism may have a design of each kind.
@@ -107,21 +159,36 @@ fn reason(availability: Result<(), Unavailable>) -> Option<String> {
 }
 
 fn list(listed: &Listed) -> String {
-    let mut text = String::from("UDP designs\n");
+    let mut text = String::new();
+    let heading = |text: &mut String, heading: &str| {
+        let before = if text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{before}{heading}");
+    };
+    if !listed.udp.is_empty() {
+        heading(&mut text, "UDP designs");
+    }
     for design in &listed.udp {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
     }
-    text.push_str("\nTCP designs\n");
+    if !listed.tcp.is_empty() {
+        heading(&mut text, "TCP designs");
+    }
     for design in &listed.tcp {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
         of_connections(&mut text, design);
     }
-    text.push_str("\ndevice designs\n");
+    if !listed.device.is_empty() {
+        heading(&mut text, "device designs");
+    }
     for design in &listed.device {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
     }
-    text.push_str("\nproviders of registered I/O (option --provider of the rio designs)\n");
-    for provider in Choice::ALL {
+    // Devices have none.
+    let providers = if listed.udp.is_empty() && listed.tcp.is_empty() { &[] } else { Choice::ALL };
+    if !providers.is_empty() {
+        heading(&mut text, "providers of registered I/O (option --provider of the rio designs)");
+    }
+    for provider in providers {
         let about = provider.about();
         let reason = reason(provider.availability());
         entry(&mut text, about.name, about.summary, about.origin, reason);
@@ -156,25 +223,25 @@ fn in_full(listed: &Listed) -> String {
     for design in &listed.udp {
         text.push_str("UDP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
-        options(&mut text, design.known_options());
+        options_of(&mut text, design.known_options());
         text.push_str("  and for its memory, as for every UDP design:\n");
-        options(&mut text, RegionOptions::known());
+        options_of(&mut text, RegionOptions::known());
     }
     for design in &listed.tcp {
         text.push_str("TCP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
         of_connections(&mut text, design);
-        options(&mut text, design.known_options());
+        options_of(&mut text, design.known_options());
     }
     for design in &listed.device {
         text.push_str("devices\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
-        options(&mut text, design.known_options());
+        options_of(&mut text, design.known_options());
     }
     text
 }
 
-fn options(text: &mut String, options: Vec<OptionInfo>) {
+fn options_of(text: &mut String, options: Vec<OptionInfo>) {
     for OptionInfo { name, help, default, accepts, .. } in options {
         let _ = writeln!(text, "  --{name} ({accepts}; default {default})\n      {help}");
     }

@@ -6,13 +6,15 @@ use clap::Args;
 use weir::counters::names::{CALLS, Name, TCP, UDP};
 use weir_lab::report::explain::{Meaning, meanings};
 
+use crate::designs;
 use crate::exit;
 use crate::width::width;
 
 /// Say what a column, a counter or a figure of a progress line means.
 ///
 /// Without a name all are listed. A name is a heading of a table, a name in the JSON document, a counter of a server,
-/// or a part of one of these; or flood, load, iops, serve or ranks (--mpi) for the lines of that command.
+/// or a part of one of these; or flood, load, iops, serve, simulate or ranks (--mpi) for the lines of that command. Of an
+/// option of a design it says which designs have it.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// The column: "× best", batch, cpu_ns_per_datagram; or overflows, strangers, flood.
@@ -27,6 +29,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         found.retain(|meaning| meaning.kind == words);
     } else if !args.column.is_empty() {
         found.retain(|meaning| meaning.is_meant_by(&words));
+        found.extend(options(&words));
     }
     if found.is_empty() {
         say!("weir explain: {}", no_such(&words));
@@ -45,6 +48,32 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 /// All that can be asked for.
 fn all() -> impl Iterator<Item = Meaning> {
     meanings().into_iter().chain(counters()).chain(lines())
+}
+
+/// An option of designs, by its whole name: what it does, and which of them have it.
+fn options(name: &str) -> Vec<Meaning> {
+    let name = name.trim_start_matches('-');
+    // The same name may stand for something else in another design.
+    let mut found: Vec<(&str, Vec<&str>)> = vec![];
+    for (design, option) in designs::options().into_iter().filter(|(_, of)| of.name == name) {
+        match found.iter_mut().find(|(help, _)| *help == option.help) {
+            Some((_, all)) if all.contains(&design) => {}
+            Some((_, all)) => all.push(design),
+            None => found.push((option.help, vec![design])),
+        }
+    }
+    let meaning = |(help, all): (&str, Vec<&str>)| Meaning {
+        kind: "option",
+        heading: format!("--{name}"),
+        name: "",
+        unit: "",
+        about: format!(
+            "{help} Of {}; `weir designs {}` says what it allows, and its default.",
+            all.join(", "),
+            all[0]
+        ),
+    };
+    found.into_iter().map(meaning).collect()
 }
 
 /// How much alike a name must be to be named: 1 for the same.
@@ -132,6 +161,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "pace",
         "windows of 10 ms in which the pace was held within 2 % or one quantum; if it was held in fewer than 99 % of them, \
          the load was not the one asked for",
+    ),
+    (
+        "flood",
+        "quantum",
+        "datagrams that are passed to the system in one call, and in a paced flood how far apart these calls are",
     ),
     (
         "flood",
@@ -330,6 +364,11 @@ const LINES: &[(&str, &str, &str)] = &[
     ("iops", "error", "what the system said, and how often"),
     ("iops", "measured", "the time that counts, after the warm-up, and the I/Os completed in it"),
     ("iops", "rate", "I/Os completed per second in the measured time"),
+    (
+        "iops",
+        "IOS/call",
+        "as fio prints it: I/Os issued per call, and completions taken per call, which is inf where there is no such call",
+    ),
     ("iops", "median second", "the median of the rates of all whole seconds, with its interval"),
     (
         "iops",
@@ -388,10 +427,33 @@ const LINES: &[(&str, &str, &str)] = &[
         "not of this run",
         "datagrams without the stamp of the current run: from another sender, or of a run that is over (UDP)",
     ),
+    (
+        "serve",
+        "receives pending",
+        "receives that are outstanding on each socket: the option --outstanding of the design (UDP)",
+    ),
+    ("serve", "most per dequeue", "the option --dequeue-max of the design (UDP)"),
+    ("serve", "timers", "how many timers were created, set, updated, fired and cancelled (TCP)"),
     ("serve", "open", "connections open now (TCP)"),
     ("serve", "accepted/s", "connections accepted per second (TCP)"),
     ("serve", "receives/s", "receives per second that brought bytes (TCP)"),
     ("serve", "Mbit/s in, out", "bits per second of payload received, and sent (TCP)"),
+    ("simulate", "received/s", "datagrams per second that the model's threads handled"),
+    ("simulate", "lost", "share of the datagrams that found no room, before or at the socket"),
+    ("simulate", "buffered", "share of the datagrams that still waited in a socket at the end"),
+    ("simulate", "batch", "datagrams per dequeue, on average"),
+    (
+        "simulate",
+        "active, threads active",
+        "fewest threads that together handled 99 % of the datagrams",
+    ),
+    ("simulate", "cores busy", "cores that the threads kept busy, on average"),
+    ("simulate", "CPU ns", "CPU time of the server for each datagram, in ns"),
+    (
+        "simulate",
+        "p50 µs, p99 µs",
+        "median and 99th percentile of the time from arrival to the handler, in µs",
+    ),
 ];
 
 fn lines() -> impl Iterator<Item = Meaning> {
@@ -453,6 +515,15 @@ mod tests {
             }
             assert!(told >= 3, "{kind}: {told}");
         }
+    }
+
+    #[test]
+    fn an_option_is_told_with_the_designs_that_have_it() {
+        let spin = options("spin");
+        let has = |word: &str| spin.iter().any(|option| option.about.contains(word));
+        assert!(has("rio-hybrid") && has("`weir designs "), "{spin:?}");
+        assert_eq!(options("--spin"), spin);
+        assert!(options("spi").is_empty() && options("").is_empty());
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::{
     exit::{FAILED, UNAVAILABLE, USAGE, Usage},
     interrupts, keys,
     ranks::{self, Together},
+    serve::USUAL_ADDRESS,
     shown::{self, Shown, TellArgs},
 };
 
@@ -52,11 +53,11 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
                   cannot run here; 130 it was ended by Ctrl-C or a signal, and reports what was sent until then."
 )]
 pub struct FloodArgs {
-    /// Address or name of the server.
+    /// Address or name of the server, alone or with its port: 127.0.0.1, [::1]:8080, localhost:8080.
     target: String,
 
-    /// Port of the server; several with commas (flows take them in turn). Not needed with
-    /// --control, where the server names its own.
+    /// Port of the server; several with commas (flows take them in turn) [default: that of the target, or 8080, and with
+    /// --control those that the server names].
     #[arg(short, long, value_delimiter = ',')]
     port: Vec<u16>,
 
@@ -258,6 +259,7 @@ fn attempt(args: &FloodArgs, shown: &mut Shown<Flooded>) -> anyhow::Result<Optio
 struct Plan {
     command: Vec<String>,
     target: IpAddr,
+    ports: Vec<u16>,
     control: Option<SocketAddr>,
     run: u32,
 }
@@ -275,7 +277,8 @@ fn lead(
         share(&spec, rank, count)?;
     }
     let FloodSpec { target, control, run, .. } = spec;
-    all.plan(&Plan { command: crate::arguments(), target, control, run })?;
+    let ports = spec.ports.clone();
+    all.plan(&Plan { command: crate::arguments(), target, ports, control, run })?;
     let course = all.course()?;
     let library = all.library().to_owned();
     let report = flood_of_ranks(&spec, &course, |settings| {
@@ -294,6 +297,7 @@ fn follow(all: &Together) -> anyhow::Result<()> {
         anyhow::bail!("rank 0 runs another command");
     };
     args.target = plan.target.to_string();
+    args.port = plan.ports;
     args.control = plan.control.map(|control| control.to_string());
     args.run_id = Some(plan.run);
     // What is wrong with it, such as a key that is not here, is told by rank 0.
@@ -309,7 +313,13 @@ fn follow(all: &Together) -> anyhow::Result<()> {
 }
 
 fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
-    let target = resolve(&args.target)?;
+    let (name, named) = name_and_port(&args.target)?;
+    let target = resolve(name)?;
+    let ports = match named {
+        Some(named) => vec![only_port(&args.target, named, &args.port)?],
+        None if args.port.is_empty() && args.control.is_none() => vec![USUAL_ADDRESS.port()],
+        None => args.port.clone(),
+    };
     let control = match &args.control {
         Some(control) => Some(resolve_control(control, target)?),
         None => None,
@@ -329,7 +339,7 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
     };
     Ok(FloodSpec {
         target,
-        ports: args.port.clone(),
+        ports,
         control,
         any_build: args.any_build,
         key: match control {
@@ -390,6 +400,34 @@ fn datagrams(args: &FloodArgs) -> Result<Option<u64>, Usage> {
     }
 }
 
+/// The address or name in a target, and the port if it has one, as servers print them.
+pub fn name_and_port(target: &str) -> Result<(&str, Option<u16>), Usage> {
+    let bare =
+        |name| str::strip_prefix(name, "[").and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    if target.starts_with("unix:") || names_a_file(target).is_some() {
+        return Ok((target, None));
+    }
+    match target.rsplit_once(':') {
+        // More than one colon, and no brackets: an address of IPv6, which ends with no port.
+        Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
+            let wrong =
+                |_| Usage(format!("{port:?} in {target:?} is not a port; allowed: 0 to 65535"));
+            Ok((bare(name), Some(port.parse().map_err(wrong)?)))
+        }
+        _ => Ok((bare(target), None)),
+    }
+}
+
+/// The port that a target names, unless --port has others.
+pub fn only_port(target: &str, named: u16, given: &[u16]) -> Result<u16, Usage> {
+    match given.iter().find(|port| **port != named) {
+        Some(other) => Err(Usage(format!(
+            "the target {target} has port {named}, and --port says {other}; give one of them"
+        ))),
+        None => Ok(named),
+    }
+}
+
 pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     if let Ok(address) = target.parse() {
         return Ok(address);
@@ -409,10 +447,7 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
         .into());
     }
     let addresses = (target, 0).to_socket_addrs().map_err(|error| {
-        let with_port = target.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-        let advice = with_port.map(|(name, port)| format!("; to name a port: {name} -p {port}"));
-        let advice = advice.unwrap_or_default();
-        Usage(format!("{target:?} is neither an address nor a known name: {error}{advice}"))
+        Usage(format!("{target:?} is neither an address nor a known name: {error}"))
     })?;
     let first = addresses.map(|address| address.ip()).next();
     first.ok_or_else(|| Usage(format!("the name {target:?} has no address")).into())

@@ -31,7 +31,7 @@ use crate::{
     Command,
     cores::{Cores, permitted},
     exit::{FAILED, OK, UNAVAILABLE, USAGE, Usage, text_of_error},
-    flood::{names_a_file, resolve, resolve_control, together},
+    flood::{name_and_port, names_a_file, only_port, resolve, resolve_control, together},
     interrupts, keys,
     ranks::{self, Together},
     shown::{self, Shown, TellArgs},
@@ -426,26 +426,12 @@ fn unix(args: &LoadTcp) -> anyhow::Result<Option<UnixAddress>> {
 
 /// Where the server is: the target may name its port, as `weir serve tcp` prints it.
 fn server(target: &str, port: Option<u16>) -> anyhow::Result<SocketAddr> {
-    let bare = target.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(target);
-    // More than one colon, and no brackets: an address of IPv6, which ends with no port.
-    let named = match target.rsplit_once(':') {
-        Some((name, port)) if !name.contains(':') || name.ends_with(']') => Some((name, port)),
-        _ => None,
+    let (name, named) = name_and_port(target)?;
+    let port = match named {
+        Some(named) => only_port(target, named, port.as_slice())?,
+        None => port.unwrap_or(PORT),
     };
-    let Some((name, named)) = named else {
-        return Ok(SocketAddr::new(resolve(bare)?, port.unwrap_or(PORT)));
-    };
-    let named: u16 = named.parse().map_err(|_| {
-        Usage(format!("{named:?} in {target:?} is not a port; allowed: 0 to 65535"))
-    })?;
-    if let Some(port) = port.filter(|port| *port != named) {
-        return Err(Usage(format!(
-            "the target {target} has port {named}, and --port says {port}; give one of them"
-        ))
-        .into());
-    }
-    let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-    Ok(SocketAddr::new(resolve(name)?, named))
+    Ok(SocketAddr::new(resolve(name)?, port))
 }
 
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
@@ -576,7 +562,11 @@ fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Opti
     if args.end_with_input {
         end_with_input(&stop);
     }
-    let tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
+    let mut silence = (!spec.one_way).then(show::Silence::default);
+    let mut tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
+        if let (Some(silence), tcp::Event::Interval(progress)) = (&mut silence, &event) {
+            silence.heed(progress);
+        }
         show::event(shown, args.tell_phases, args.interval, event)
     };
     let _consent = consent(args, spec.target.ip(), &stop)?;

@@ -46,11 +46,11 @@ mod utc;
 mod width;
 
 use std::error::Error as _;
-use std::net::AddrParseError;
+use std::net::{AddrParseError, IpAddr, SocketAddr};
 use std::num::{IntErrorKind, ParseIntError};
 use std::{io::Write as _, process::ExitCode, sync::LazyLock};
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Measures the I/O of servers: every design side by side, on this machine.
@@ -187,7 +187,7 @@ fn lost_results(error: &std::io::Error) -> exit::Failure {
 /// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then: that
 /// of the command that was meant.
 fn refuse(error: clap::Error) -> ExitCode {
-    let error = in_words(error);
+    let error = in_words(with_the_nearest(error));
     let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
     let command = arguments();
     let asks = |form: fn(&str) -> bool| command.iter().skip(1).any(|word| form(word));
@@ -206,28 +206,59 @@ fn refuse(error: clap::Error) -> ExitCode {
     }
 }
 
+/// A refusal of a word that names no subcommand, with the one that was most likely meant: clap finds it where letters are
+/// missing or wrong, and not where two have changed places.
+fn with_the_nearest(mut error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::InvalidSubcommand => word,
+        _ => return error,
+    };
+    if error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return error;
+    }
+    let all = Cli::command();
+    let before = arguments().into_iter().skip(1).take_while(|given| given != word);
+    let command = before.fold(&all, |at, given| at.find_subcommand(given).unwrap_or(at));
+    let names = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let nearest = names
+        .map(clap::Command::get_name)
+        .find(|name| strsim::osa_distance(name, word) == 1)
+        .map(str::to_owned);
+    if let Some(nearest) = nearest {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![nearest]));
+    }
+    error
+}
+
 /// A refusal of a value that no parser of ours has seen: what the standard library says of it is of no help.
 fn in_words(error: clap::Error) -> clap::Error {
-    let words = error.source().and_then(|source| {
+    let of = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let words: Option<String> = error.source().and_then(|source| {
         if source.is::<AddrParseError>() {
             // It does not say of what kind but in its words.
             let of_socket = source.to_string().contains("socket");
-            Some(if of_socket {
-                "give an address and a port, such as 127.0.0.1:8080 or [::1]:8080, not a name"
-            } else {
-                "give an address, such as 127.0.0.1"
+            let bare = of(ContextKind::InvalidValue).parse::<IpAddr>();
+            Some(match (of_socket, bare) {
+                (true, Ok(bare)) => {
+                    format!("the port is missing, as in {}", SocketAddr::new(bare, 8080))
+                }
+                (true, Err(_)) => {
+                    "give an address and a port, such as 127.0.0.1:8080 or [::1]:8080, not a name"
+                        .into()
+                }
+                (false, _) => "give an address, such as 127.0.0.1".into(),
             })
         } else if let Some(number) = source.downcast_ref::<ParseIntError>() {
-            Some(match number.kind() {
+            let words = match number.kind() {
                 IntErrorKind::PosOverflow => "the number is too large",
                 IntErrorKind::NegOverflow => "the number is too small",
                 _ => "give a whole number, in digits alone",
-            })
+            };
+            Some(words.into())
         } else {
             None
         }
     });
-    let of = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let Some(words) = words else { return error };
     let text = format!(
         "invalid value '{}' for '{}': {words}\n\nFor more information, try '--help'.\n",

@@ -1,5 +1,6 @@
 //! `weir reproduce`, `weir diff` and `weir history`: what becomes of saved results.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -117,6 +118,9 @@ fn attempt_diff(args: &DiffArgs) -> Result<u8, Failure> {
 }
 
 /// List saved results, the newest first.
+///
+/// Exit codes: 0 success, also if nothing is kept yet; 1 the list cannot be written; 2 wrong usage, or a folder that
+/// cannot be read.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     /// The folder in which results are kept [default: WEIR_RESULTS, or weir-results].
@@ -136,9 +140,18 @@ fn attempt_history(args: &HistoryArgs) -> Result<u8, Failure> {
     let base = folder_of_results(args.results.as_deref());
     let entries = match std::fs::read_dir(&base) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => vec![],
+        // Until something is kept there is none, unless somebody names it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && args.results.is_none() => vec![],
         Err(error) => {
-            return Err(Failure::failed(format!("cannot read {}: {error}", base.display())));
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => "there is no such folder".into(),
+                io::ErrorKind::NotADirectory => "it is not a folder".into(),
+                _ => error.to_string(),
+            };
+            return Err(Failure::usage(format!(
+                "cannot read {}: {why}; name the folder in which results are kept, or leave --results out",
+                base.display()
+            )));
         }
     };
     // An empty one was left by a run that was killed.

@@ -27,8 +27,8 @@ use crate::{compare::output, width::width};
 /// elsewhere. It says which design overtakes which, from which load on and on how many cores, and how far it is off a
 /// measured comparison. Datagrams arrive at random (Poisson); protocol processing is on other cores.
 ///
-/// The same costs and seed give the same figures. Exit codes: 0 success; 1 it failed; 2 wrong usage, or a file that
-/// cannot be read; 5 costs cannot be measured here (give them with --costs).
+/// The same costs and seed give the same figures. Exit codes: 0 success; 1 it failed, or a file cannot be
+/// written; 2 wrong usage, or a file that cannot be read; 5 costs cannot be measured here (give them with --costs).
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// Design; repeatable [default: all that the model has].
@@ -259,7 +259,7 @@ fn output_is_possible(args: &SimulateArgs) -> Result<(), Failure> {
     let Some(folder) = &args.plots else { return Ok(()) };
     // The nearest that is there is what the rest is to be made in.
     match folder.ancestors().find(|above| above.exists()) {
-        Some(above) if !above.is_dir() => Err(Failure::usage(format!(
+        Some(above) if !above.is_dir() => Err(Failure::failed(format!(
             "--plots {}: {} is not a folder; give another place",
             folder.display(),
             above.display()
@@ -342,10 +342,17 @@ fn distinct(mut all: Vec<f64>) -> Vec<f64> {
 /// The costs in a file.
 fn costs_of(path: &Path) -> Result<Table, Failure> {
     let refuse = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
-    // What is no plain file does not say how long it is.
-    let file = std::fs::File::open(path).map_err(|error| refuse(&error))?;
+    let unread = |error| {
+        Failure::usage(format!(
+            "cannot read {}: {error}; name a file that `weir simulate --calibrate -o costs.toml` wrote, or leave --costs \
+             out, and the costs are measured now",
+            path.display()
+        ))
+    };
+    let file = std::fs::File::open(path).map_err(unread)?;
     let mut text = String::new();
-    file.take(MOST_COSTS_BYTES + 1).read_to_string(&mut text).map_err(|error| refuse(&error))?;
+    // What is no plain file does not say how long it is.
+    file.take(MOST_COSTS_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
     if text.len() as u64 > MOST_COSTS_BYTES {
         return Err(refuse(
             &"it is larger than any table of costs; `weir simulate --calibrate` writes one",

@@ -238,9 +238,27 @@ fn designs_are_listed_with_their_options() {
     assert!(designs.iter().all(|design| design["provider"].is_string()));
     assert!(all["memory_options"].as_array().unwrap().iter().any(|o| o["name"] == "pages"));
 
+    for (kind, has, has_not) in [
+        ("udp", "blocking-batch", "TCP designs"),
+        ("tcp", "TCP designs", "UDP designs"),
+        ("iops", "device designs", "TCP designs"),
+        ("device", "device designs", "providers"),
+    ] {
+        let text = String::from_utf8(output(&["designs", kind]).stdout).unwrap();
+        assert!(text.contains(has) && !text.contains(has_not), "{kind}: {text}");
+    }
+    let tcp = document(&output(&["designs", "tcp", "--json"]));
+    assert!(tcp["designs"].as_array().unwrap().is_empty());
+    assert!(!tcp["tcp_designs"].as_array().unwrap().is_empty());
+
     let unknown = output(&["designs", "nonsense", "--json"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(document(&unknown)["reason"].as_str().unwrap().contains("rio-hybrid"));
+    let reason = document(&unknown)["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("available: udp: ") && reason.contains("; tcp: "), "{reason}");
+    assert!(reason.contains("rio-hybrid"), "{reason}");
+    let provider = output(&["designs", "uring"]);
+    assert_eq!(provider.status.code(), Some(2));
+    assert!(errors(&provider).contains("is a provider"), "{}", errors(&provider));
 }
 
 /// Whether a process, by its folder in `/proc`, runs the program under test: the same tests may run elsewhere on this machine,

@@ -178,6 +178,8 @@ fn nothing_is_written_to_but_what_throws_it_away() {
         &["/dev/ptmx"],
         &["eventfd:"],
         &["timer:10us"],
+        // It would be refused once it is there.
+        &["/dev/weir-has-no-such"],
     ] {
         let output = iops(&[words, &["--write", "-k", "1"]].concat());
         let found = document(&output);

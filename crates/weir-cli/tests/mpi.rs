@@ -331,8 +331,8 @@ mod ranks {
     /// A flood of some ranks on loopback that would last a minute, once datagrams of all of them have come, and its processes.
     fn under_way() -> (Child, BTreeSet<u32>) {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        let port = receiver.local_addr().expect("it is bound").port().to_string();
-        let words = ["flood", "127.0.0.1", "-p", &port, "--pps", "300", "-t", "60"];
+        let target = receiver.local_addr().expect("it is bound").to_string();
+        let words = ["flood", &target, "--pps", "300", "-t", "60"];
         let words = [&words[..], &["--any-pace", "--mpi", "--json"]].concat();
         let child = ranks(RANKS, &words).spawn().expect("mpirun can be started");
         receiver.set_read_timeout(Some(crate::common::SOON)).expect("a time");

@@ -117,6 +117,15 @@ fn what_is_no_result_has_no_report() {
         assert_eq!(run.status.code(), Some(2));
         assert!(errors(&run).contains(why), "{}", errors(&run));
     }
+    for name in ["2026-01-01T00-00-00Z-udp", "2026-01-02T00-00-00Z-udp"] {
+        std::fs::create_dir_all(base.join("all").join(name)).unwrap();
+        std::fs::write(base.join("all").join(name).join("result.json"), ALL).unwrap();
+    }
+    let of_all = output(&["report", base.join("all").to_str().unwrap()]);
+    assert_eq!(of_all.status.code(), Some(2));
+    for said in ["2026-01-02T00-00-00Z-udp, the newest", "`weir history --results "] {
+        assert!(errors(&of_all).contains(said), "{}", errors(&of_all));
+    }
     let missing = output(&["report", "/nonexistent/x.json"]);
     assert_eq!(missing.status.code(), Some(2));
     std::fs::write(&file, ALL).unwrap();

@@ -7,7 +7,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use common::{errors, output};
+use common::{errors, output, weir};
 use serde_json::{Value, json};
 
 /// A folder of this test's own.
@@ -173,7 +173,13 @@ fn what_is_no_result_is_refused() {
         assert!(errors(&run).contains("holds no results"), "{}", errors(&run));
     }
     let empty = output(&["history", "--results", base.join("none").to_str().unwrap()]);
-    assert_eq!(empty.status.code(), Some(0));
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(errors(&empty).contains("there is no such folder"), "{}", errors(&empty));
+    let file = output(&["history", "--results", "/dev/null"]);
+    assert_eq!(file.status.code(), Some(2));
+    assert!(errors(&file).contains("it is not a folder"), "{}", errors(&file));
+    let by_default = weir(&["history"]).current_dir(&base).env_remove("WEIR_RESULTS").output();
+    assert_eq!(by_default.unwrap().status.code(), Some(0), "nothing is kept yet");
     std::fs::remove_dir_all(base).unwrap();
 }
 
@@ -190,6 +196,10 @@ fn columns_are_explained() {
         ("strangers", "without the stamp of this run"),
         ("lost", "did not receive"),
         ("flood", "too late for the pace"),
+        ("INVALID", "its ledger is wrong"),
+        ("quantum", "in one call"),
+        ("cores busy", "kept busy"),
+        ("spin", "`weir designs rio-"),
     ] {
         let found = output(&["explain", word]);
         // Lines are wrapped.

@@ -188,18 +188,12 @@ fn what_is_wrong_is_said_with_what_to_do() {
         "{\"schema_version\": 1, \"kind\": \"tcp\", \"loads\": [{}], \"results\": []}",
     );
     for (words, reason) in [
-        (vec!["--costs", "/nowhere/costs.toml"], "/nowhere/costs.toml"),
+        (vec!["--costs", "/nowhere/costs.toml"], "cannot read /nowhere/costs.toml: "),
         (vec!["--costs", &no_toml], "no.toml"),
         (vec!["--costs", &missing], "these costs are missing"),
         (vec!["--costs", &unknown], "unknown.toml: [call] has why, which no cost has"),
         (vec!["--costs", &costs, "--threads", "0"], "ask for 1 to 256"),
         (vec!["--costs", &costs, "--threads", "999"], "ask for 1 to 256"),
-        (
-            vec!["--costs", "/nowhere", "-o", "/nowhere/model.csv"],
-            "cannot write /nowhere/model.csv",
-        ),
-        (vec!["--calibrate", "-o", "/nowhere/costs.toml"], "cannot write /nowhere/costs.toml"),
-        (vec!["--costs", "/nowhere", "--plots", &costs], "is not a folder"),
         (vec!["--costs", &costs, "--cores", "0"], "ask for 1 to 256"),
         (vec!["--costs", &costs, "--load", "2000M"], "ask for 1 to 1000M"),
         (vec!["--costs", &costs, "--threshold", "2000"], "threshold of 2000"),
@@ -212,6 +206,19 @@ fn what_is_wrong_is_said_with_what_to_do() {
         let refused = simulated(&words);
         assert_eq!(refused.status.code(), Some(2), "{words:?}: {}", errors(&refused));
         assert!(errors(&refused).contains(reason), "{words:?}: {}", errors(&refused));
+    }
+    // The same exit code as of a report and a comparison, before any other file is read.
+    for (words, reason) in [
+        (
+            ["--costs", "/nowhere", "-o", "/nowhere/model.csv"].as_slice(),
+            "cannot write /nowhere/model.csv",
+        ),
+        (&["--calibrate", "-o", "/nowhere/costs.toml"], "cannot write /nowhere/costs.toml"),
+        (&["--costs", "/nowhere", "--plots", &costs], "is not a folder"),
+    ] {
+        let failed = simulated(words);
+        assert_eq!(failed.status.code(), Some(1), "{words:?}: {}", errors(&failed));
+        assert!(errors(&failed).contains(reason), "{words:?}: {}", errors(&failed));
     }
     let refused = simulated(&["--json", "--costs", &missing]);
     let document: Value = serde_json::from_str(&text(&refused)).unwrap();

@@ -13,7 +13,7 @@ use weir_lab::report::document::with;
 use weir_lab::report::export;
 use weir_lab::report::html::page;
 use weir_lab::report::screen::LINES;
-use weir_lab::saved::DOCUMENT;
+use weir_lab::saved::{DOCUMENT, parts};
 
 use super::part::Part;
 use super::stream::{Stream, is_standard};
@@ -147,13 +147,16 @@ impl Output {
     /// A folder that nobody else has, named for when it began and what is compared.
     fn make_folder(&self, kind: &str) -> Result<PathBuf, Failure> {
         let base = folder_of_results(self.asked.results.as_deref());
-        let cannot = |error: &io::Error| {
+        let cannot = |error: &dyn std::fmt::Display| {
             Failure::failed(format!(
                 "cannot keep results in {}: {error}; name another folder with --results, or use --no-save",
                 base.display()
             ))
         };
-        fs::create_dir_all(&base).map_err(|error| cannot(&error))?;
+        fs::create_dir_all(&base).map_err(|error| match base.exists() && !base.is_dir() {
+            true => cannot(&"it is not a folder"),
+            false => cannot(&error),
+        })?;
         let name = format!("{}-{kind}", self.started.file_name());
         for attempt in 1..=100 {
             let folder = base.join(match attempt {
@@ -166,7 +169,7 @@ impl Output {
                 Err(error) => return Err(cannot(&error)),
             }
         }
-        Err(cannot(&io::ErrorKind::AlreadyExists.into()))
+        Err(cannot(&io::Error::from(io::ErrorKind::AlreadyExists)))
     }
 
     /// Gives the results: what was asked for on standard output, then the files. What cannot be written is reported
@@ -203,7 +206,7 @@ impl Output {
 
     /// Keeps the results in their folder, and says where as the last line. Returns what could not be written.
     fn keep(&self, part: &Part, document: &Value) -> Vec<Failure> {
-        let Some(kind) = &self.kind else { return vec![] };
+        let Some(kind) = self.kind.as_ref().filter(|_| !is_empty(document)) else { return vec![] };
         let folder = match self.make_folder(kind) {
             Ok(folder) => folder,
             Err(failed) => return vec![failed],
@@ -260,6 +263,25 @@ impl Output {
     }
 }
 
+/// Whether nothing was even begun, not the checks: what is said of that is all there is to know of it.
+fn is_empty(document: &Value) -> bool {
+    let none = |of: &Value| match of {
+        Value::Array(list) => list.is_empty(),
+        Value::Number(number) => number.as_u64() == Some(0),
+        other => other.is_null(),
+    };
+    let untouched = |row: &Value| {
+        row["conformance"] != "failed"
+            && ["runs", "failed_runs", "failures"].iter().all(|field| none(&row[*field]))
+    };
+    let parts = parts(document);
+    let nothing = |part: &weir_lab::saved::Part| {
+        let rows = part.0["results"].as_array();
+        part.0["error"].is_string() && rows.is_some_and(|rows| rows.iter().all(untouched))
+    };
+    !parts.is_empty() && parts.iter().all(nothing)
+}
+
 /// Makes a report of a document.
 type Format = fn(&Value) -> String;
 
@@ -311,9 +333,7 @@ fn opened(path: &Path) -> io::Result<()> {
 
 /// Says beforehand that a file that was asked for cannot be written.
 pub fn can_be_written(path: &Path) -> Result<(), Failure> {
-    opened(path).map_err(|error| {
-        Failure::usage(format!("cannot write {}: {error}; give another place", path.display()))
-    })
+    opened(path).map_err(|error| not_written(path, &error))
 }
 
 /// Writes files of these names and contents into a folder, which is made if it is not there.
@@ -420,6 +440,14 @@ mod tests {
         assert_eq!(kept.len(), 2, "each has its own: {kept:?}");
         output(&words).refuse(1, &serde_json::json!({}));
         assert_eq!(folders(), kept);
+        let row = serde_json::json!({ "runs": [], "failed_runs": 0, "failures": [] });
+        let nothing = serde_json::json!({ "loads": [], "results": [row], "error": "no time" });
+        let mut failed = nothing.clone();
+        failed["results"][0]["failures"] = serde_json::json!(["it lost data"]);
+        output(&words).give(&Part::of(1, String::new(), nothing)).unwrap();
+        assert_eq!(folders(), kept, "nothing was measured");
+        output(&words).give(&Part::of(1, String::new(), failed)).unwrap();
+        assert_eq!(folders().len(), 3, "what failed is to be looked at");
         // A folder that was there stays, also if it is empty.
         let own = base.join("own");
         fs::create_dir(&own).unwrap();
@@ -456,5 +484,8 @@ mod tests {
         let failed = Output::begin(&asked(&["--results", "/dev/null/x"]), "udp", false);
         let failed = failed.err().expect("it cannot be made");
         assert!(failed.message.contains("--results") && failed.message.contains("/dev/null/x"));
+        let failed = Output::begin(&asked(&["--results", "/dev/null"]), "udp", false);
+        let failed = failed.err().expect("it is there, and no folder");
+        assert!(failed.message.contains("in /dev/null: it is not a folder"), "{}", failed.message);
     }
 }

@@ -89,6 +89,33 @@ fn the_control_channel_is_an_address_or_a_port_of_the_target() {
 }
 
 #[test]
+fn a_server_is_named_as_it_names_itself() {
+    for (line, target, ports) in [
+        ("127.0.0.1", "127.0.0.1", &[8080][..]),
+        ("127.0.0.1:7012", "127.0.0.1", &[7012]),
+        ("127.0.0.1:7012 -p 7012", "127.0.0.1", &[7012]),
+        ("127.0.0.1 -p 7,8", "127.0.0.1", &[7, 8]),
+        ("::1", "::1", &[8080]),
+        ("[::1]", "::1", &[8080]),
+        ("[::1]:7012", "::1", &[7012]),
+        ("127.0.0.1 --control 5200", "127.0.0.1", &[]),
+        ("127.0.0.1:7012 --control 5200", "127.0.0.1", &[7012]),
+    ] {
+        let found = spec(line);
+        assert_eq!((found.target.to_string().as_str(), &*found.ports), (target, ports), "{line}");
+    }
+    assert_eq!(spec("localhost:7012").ports, [7012]);
+    for (wrong, said) in [
+        ("127.0.0.1:7012 -p 7012,7013", "has port 7012, and --port says 7013"),
+        ("127.0.0.1:99999", "is not a port"),
+        ("127.0.0.1:", "is not a port"),
+    ] {
+        let refused = parse(wrong).expect_err(wrong);
+        assert!(refused.contains(said), "{wrong}: {refused}");
+    }
+}
+
+#[test]
 fn clocks_are_told_by_what_they_showed_at_one_moment() {
     let offset = |clocks: &str| {
         let spec = parse(&format!("10.0.0.1 --control :5200 --clocks {clocks}"))?;

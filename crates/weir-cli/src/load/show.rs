@@ -38,6 +38,41 @@ pub(super) fn event(shown: &mut Shown, tells_phases: bool, every: Duration, even
     }
 }
 
+/// Whether anything has come back of what was sent.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    sent_from_ns: Option<u64>,
+    is_over: bool,
+}
+
+/// How long nothing comes back before that is told.
+const SILENT_NS: u64 = 900_000_000;
+
+impl Silence {
+    /// Takes an interval, and says once what to do if nothing has come back.
+    pub fn heed(&mut self, progress: &Progress) {
+        if self.hints_at(progress) {
+            say!(
+                "nothing has come back so far; does the server echo (weir serve tcp --echo)? With a sink, use --one-way"
+            );
+        }
+    }
+
+    /// Whether it is told after this interval.
+    pub fn hints_at(&mut self, progress: &Progress) -> bool {
+        if self.is_over || progress.bytes_received > 0 {
+            self.is_over = true;
+            return false;
+        }
+        if progress.bytes_sent > 0 && self.sent_from_ns.is_none() {
+            self.sent_from_ns = Some(progress.from_ns);
+        }
+        self.is_over =
+            self.sent_from_ns.is_some_and(|from_ns| progress.to_ns >= from_ns + SILENT_NS);
+        self.is_over
+    }
+}
+
 fn interval(shown: &mut Shown, progress: &Progress, every: Duration) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
     let per_s = |count: u64| count as f64 / (to_s - from_s);

@@ -104,6 +104,34 @@ fn a_server_is_named_as_it_names_itself() {
 }
 
 #[test]
+fn that_nothing_comes_back_is_told_once_after_about_a_second() {
+    let interval = |from_ms: u64, to_ms: u64, bytes_sent, bytes_received| tcp::Progress {
+        from_ns: from_ms * 1_000_000,
+        to_ns: to_ms * 1_000_000,
+        open: 1,
+        attempted: 1,
+        connected: 1,
+        messages: 0,
+        bytes_sent,
+        bytes_received,
+    };
+    let told = |intervals: &[tcp::Progress]| -> Vec<bool> {
+        let mut silence = show::Silence::default();
+        intervals.iter().map(|interval| silence.hints_at(interval)).collect()
+    };
+    let silent = [
+        interval(0, 500, 0, 0),
+        interval(500, 1000, 64, 0),
+        interval(1000, 1500, 0, 0),
+        interval(1500, 2000, 0, 0),
+    ];
+    assert_eq!(told(&silent), [false, false, true, false]);
+    assert_eq!(told(&[interval(0, 1000, 64, 0)]), [true]);
+    assert_eq!(told(&[interval(0, 500, 64, 64), interval(500, 9000, 64, 0)]), [false, false]);
+    assert_eq!(told(&[interval(0, 5000, 0, 0)]), [false], "nothing was sent");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     for (wrong, said) in [
         ("192.0.2.1", "loopback"),

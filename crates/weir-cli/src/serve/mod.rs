@@ -569,7 +569,7 @@ fn begin(args: &ServeUdp, audit: &Arc<Audit>, events: &Sender<Event>) -> Result<
 }
 
 /// Where a server of UDP receives of which nothing is said.
-const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+pub const USUAL_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// The addresses of --bind, or those that -p stands for.
 fn bound(bind: &[SocketAddr], ports: &[u16]) -> Vec<SocketAddr> {

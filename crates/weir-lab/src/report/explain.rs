@@ -25,9 +25,23 @@ impl Meaning {
         let plain = |text: &str| text.to_lowercase().replace([' ', '-', '_', '.'], "");
         let asked = plain(words);
         !asked.is_empty()
-            && (plain(&self.heading).contains(&asked) || plain(self.name).contains(&asked))
+            && (plain(&self.heading).contains(&asked)
+                || plain(self.name).contains(&asked)
+                || self.tells_of(words))
+    }
+
+    /// Whether it is what limits rows, and tells what this word in its column means.
+    fn tells_of(&self, word: &str) -> bool {
+        let mut parts = self.about.split(['.', ';', '(', ')']).map(str::trim_start);
+        self.name == LIMITED_BY
+            && parts.any(|part| {
+                part.split_once(": ").is_some_and(|(told, _)| told.eq_ignore_ascii_case(word))
+            })
     }
 }
+
+/// The name in the document of what limited a row.
+const LIMITED_BY: &str = "limited_by";
 
 /// All of them: what all comparisons have, then the metrics of each.
 pub fn meanings() -> Vec<Meaning> {
@@ -62,6 +76,10 @@ fn common() -> Vec<Meaning> {
         of("× trad. (x trad)", "ratio to the traditional design, which is a completion port in the shape of the original study; from pairs of runs of one round".into()),
         of("provider", "the interface of the operating system that a design runs on: uring (io_uring), sockets, epoll, xdp (AF_XDP) and others; weir designs lists them".into()),
         of("drops dev/cpu/sock", "percent of what was sent that was dropped at the network device, at the queue of a CPU, and at the server's sockets; ? where the system does not tell, ~ where a count of the whole machine stands in".into()),
+        of("~ tie", "a tie: the two differ by no more than the noise. Where drops are told, a count of the \
+                     whole machine stands in".into()),
+        of("? undecided", "too few comparable rounds, or too much noise, to tell; where drops are told, the system does not \
+                           tell them".into()),
         of("noise floor", "how far one design, run under two names, appears to differ from itself; smaller differences count as ties".into()),
         of("core to core", "the time to transfer a cache line between the cores of server and generator; where it changes, the machine is in effect another one, and only runs at the same latency are compared".into()),
         of("sleeping and busy-polling designs", "sleeping designs wait in the kernel while there is nothing to do; busy-polling designs keep a core busy even then; they are ranked separately".into()),
@@ -69,6 +87,8 @@ fn common() -> Vec<Meaning> {
         of("(again)", "a row under a second name, which shows the noise".into()),
         of("claim", "a result that a later run can be held against (weir reproduce): one row is better than another by \
                      some ratio, or cannot be told apart from it".into()),
+        of("after/before", "weir diff: the ratio of a row's figure in the second result to that in the first, in brackets with \
+                            its 95 % interval".into()),
         of("relative to all", "weir diff: a row's change relative to the change that all rows of its load have in common".into()),
         of("≥ lower bound", "something other than the server was the limit, so the server may do more".into()),
         of("disturbed", "a run that something other than the design spoilt, such as other programs on its cores: it is \
@@ -81,7 +101,7 @@ fn of_study<K: Reported>() -> Vec<Meaning> {
     let limits = Meaning {
         kind: K::KIND,
         heading: "limited by".into(),
-        name: "limited_by",
+        name: LIMITED_BY,
         unit: "",
         about: K::LIMITS.into(),
     };
@@ -114,6 +134,18 @@ mod tests {
         }
         assert!(asked("× best")[0].about.contains("tie"));
         assert_eq!(asked("limited by").len(), 3);
+        for (word, says) in [
+            ("~", "a tie"),
+            ("?", "too few comparable rounds"),
+            ("both", "both: the generator"),
+            ("INVALID", "INVALID: its data"),
+            ("unknown", "unknown: none of these"),
+            ("after/before", "second result"),
+        ] {
+            let found = asked(word);
+            assert!(found.iter().any(|one| one.about.contains(says)), "{word}: {found:?}");
+        }
+        assert_eq!(asked("INVALID").len(), 2);
         assert!(asked("no such column").is_empty() && asked("").is_empty());
     }
 

@@ -32,6 +32,15 @@ pub enum LoadError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// It is no result, but has folders that are.
+    #[error("{} holds several results, each in a folder of its own; name one of these, such as {}, the newest; \
+             `weir history --results {}` lists them", path.display(), newest.display(), path.display())]
+    OfFolders {
+        /// Where it is.
+        path: PathBuf,
+        /// The newest of the folders.
+        newest: PathBuf,
+    },
     /// It is longer than any document.
     #[error("{} has more than {} MiB, which no document of `weir compare` has", path.display(), MOST_BYTES >> 20)]
     TooLong {
@@ -85,7 +94,16 @@ impl Saved {
     /// # Errors
     /// If it cannot be read, is no JSON, no document of a comparison, or one of a newer version of weir.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
-        let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
+        let path = match path.is_dir() {
+            true if !path.join(DOCUMENT).exists() => {
+                if let Some(newest) = newest_in(path) {
+                    return Err(LoadError::OfFolders { path: path.to_owned(), newest });
+                }
+                path.join(DOCUMENT)
+            }
+            true => path.join(DOCUMENT),
+            false => path.to_owned(),
+        };
         let unread = |source| LoadError::Unreadable { path: path.clone(), source };
         let mut bytes = vec![];
         let file = std::fs::File::open(&path).map_err(unread)?;
@@ -119,6 +137,12 @@ impl Saved {
     pub fn command(&self) -> Vec<String> {
         strings(&self.document["command"])
     }
+}
+
+/// The newest of the folders of results in a folder: their names begin with when they were made.
+fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let inside = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    inside.filter(|path| path.join(DOCUMENT).is_file()).max()
 }
 
 /// The comparisons in a document, each of one kind.

@@ -50,7 +50,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use target::{Found, judge, judge_for_writing};
+use target::{Found, WRITABLE, judge, judge_for_writing};
 
 /// What the system answers that has not enough of something: memory, descriptors, threads.
 pub const SHORTAGES: &[i32] = &[libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
@@ -125,7 +125,14 @@ impl Descriptor {
             reason: "a path holds no zero byte".into(),
         })?;
         // It is not opened: nothing acts, and nothing need be readable.
-        let place = open(&*text, OFlag::O_PATH).map_err(|e| cannot_open(path, e))?;
+        let place = open(&*text, OFlag::O_PATH).map_err(|e| match direction {
+            // Whoever made it would be refused then.
+            Direction::Write if e.kind() == io::ErrorKind::NotFound => Error::Refused {
+                path: path.to_owned(),
+                reason: format!("there is nothing of that name; {WRITABLE}"),
+            },
+            _ => cannot_open(path, e),
+        })?;
         let (found, kind) = look(&place, path, judge)?;
         // By this name it is opened itself, and not what has taken its name meanwhile. O_NONBLOCK:
         // some devices that may be named would wait in this call.

@@ -94,6 +94,10 @@ const TERMINAL: &str = "tty";
 const READABLE: &str = "weir reads /dev/null, /dev/zero, /dev/full, /dev/random, /dev/urandom, its own \
     /dev/nothing, eventfd: and timer:10us, and regular files of ordinary file systems";
 
+/// What may be written to, for whoever is refused.
+pub(super) const WRITABLE: &str = "weir writes only to what discards it: /dev/null (1:3) and /dev/zero (1:5), by their \
+    numbers, and no flag allows anything else";
+
 /// Whether what was found may be read. `named`: the caller named this very path.
 pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
     let never = |what: &str| Err(format!("it is {what}, which no flag allows; {READABLE}"));
@@ -155,10 +159,7 @@ pub(super) fn judge_for_writing(found: &Found) -> Result<Kind, String> {
         Found::Socket => "a socket",
         Found::Other(name) => name,
     };
-    Err(format!(
-        "it is {what}; weir writes only to what discards it: /dev/null (1:3) and /dev/zero (1:5), by their numbers, \
-         and no flag allows anything else"
-    ))
+    Err(format!("it is {what}; {WRITABLE}"))
 }
 
 /// Most links that are followed, as by the kernel.
