@@ -495,6 +495,7 @@ impl<K: Course> Experiment<'_, '_, K> {
             let mut course = OfLoad { experiment: self, results, load: index, schedule };
             let cut = blocks::run(&mut course, &rows, schedule, &mut random)?;
             *self.random = random;
+            results.cut[index] = cut;
             self.count_entries(results, index, &rows, schedule)?;
             if let Some(made) = cut {
                 let begun = results.rounds_made(index) as u32 > made;

@@ -114,6 +114,8 @@ pub struct Results<K: Study> {
     pub loads: Vec<K::Load>,
     /// How often and how long each load was planned to run, once that is known.
     pub schedules: Vec<Option<Schedule>>,
+    /// How many rounds of each load were complete when its time ran out; `None` where it did not.
+    pub cut: Vec<Option<u32>>,
     /// By load, then by row.
     pub cells: Vec<Vec<Cell<K::Sample>>>,
     /// What only this kind of comparison has.
@@ -144,6 +146,7 @@ impl<K: Study> Results<K> {
             conformance: vec![Conformance::NotChecked; rows.len()],
             cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
             schedules: vec![None; loads.len()],
+            cut: vec![None; loads.len()],
             rows,
             loads,
             own,

@@ -11,6 +11,7 @@ use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::{Results, Study};
 use crate::experiment::verdict::Limit;
 use crate::report::Reported;
+use crate::report::missed;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{capital_first, list, lower_first, number_of, shortened};
@@ -125,6 +126,7 @@ pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> 
     if let Some((headline, sentences)) = K::conclusion(results) {
         (all.headline, all.sentences) = (headline, sentences);
     }
+    all.sentences.splice(0..0, missed::sentences(results));
     all
 }
 
@@ -468,7 +470,9 @@ fn other_loads<K: Reported>(
         said.push(format!("{} more in the report.", number_of(more, "load")));
     }
     let has_winner = rankings[main].iter().any(|(_, ranking)| ranking.winner().is_some());
-    if has_winner && claims.is_empty() && said.is_empty() {
+    let is_missed = |load: usize| load != main && missed::reason(results, load).is_some();
+    let missed = (0..results.loads.len()).any(is_missed);
+    if has_winner && claims.is_empty() && said.is_empty() && !missed {
         said.push(format!(
             "This applies to {}; other loads may rank designs differently: {}.",
             results.loads[main],

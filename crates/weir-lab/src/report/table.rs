@@ -12,9 +12,10 @@ use crate::hosts::{Host, Hosts};
 use crate::report::Reported;
 use crate::report::columns::{At, Column, names};
 use crate::report::layout::{Filled, NARROWEST, paragraph, parts};
+use crate::report::missed;
 use crate::report::number::percent;
 use crate::report::places::Places;
-use crate::report::sentences::together;
+use crate::report::sentences::{summary, together};
 use crate::report::words::{list, number_of};
 use crate::stats::quantile;
 
@@ -40,6 +41,10 @@ pub fn report<K: Reported>(results: &Results<K>, width: usize) -> String {
                     meanings.push(meaning);
                 }
             }
+        }
+        if let Some(missed) = missed::words(results, load).filter(|_| !has_table) {
+            let said = format!("{}: {missed}", results.loads[load]);
+            paragraph(&mut text, &said, width);
         }
         for sentence in left_out(results, load) {
             if !said_of_rows.contains(&sentence) {
@@ -198,7 +203,7 @@ fn one_group<K: Reported>(
     if let Some(hosts) = K::hosts(results, load) {
         paragraph(text, &Places::of(&hosts, K::GENERATOR).sentence(), width);
     }
-    paragraph(text, &K::summary(results, load, group, &ranking).join(" "), width);
+    paragraph(text, &summary(results, load, group, &ranking).join(" "), width);
     K::of_group(results, load, group).iter().for_each(|said| paragraph(text, said, width));
     // One that is judged by the noise of another has none of its own.
     if K::judged_by(group) == group {
@@ -277,6 +282,9 @@ fn left_out<K: Reported>(results: &Results<K>, load: usize) -> Vec<String> {
     let mut reasons: Vec<((String, String), Vec<String>)> = vec![];
     for row in (0..results.rows.len()).filter(|row| results.takes_part(load, *row)) {
         let Some(reason) = results.unranked(load, row) else { continue };
+        if missed::is_only_that(results, load, row) {
+            continue;
+        }
         let under = match &results.cells[load][row].skipped {
             Some(Skipped::Unavailable(_)) if results.rows[row].unavailable.is_none() => {
                 format!(" under {}", results.loads[load])

@@ -79,7 +79,7 @@ fn no_figure_at_all_is_still_a_report() {
     results.interrupted = true;
     results.error = Some("the generator cannot be started".into());
     let text = report(&results, 120);
-    assert!(text.contains("No design delivered a figure"), "{text}");
+    assert!(text.contains("Not measured: interrupted before it."), "{text}");
     assert!(text.contains("warning: interrupted; the results are partial"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
     let text = screen(&document(&results), 100, LINES);
