@@ -342,6 +342,7 @@ pub fn run<K: Course>(
     tell: Tell<K>,
 ) -> Result<(), Interrupted> {
     let settings = *settings;
+    results.asked_for_rounds = settings.rounds.is_some();
     let (overhead_ms, check_ms) = (vec![], vec![]);
     let mut experiment = Experiment { bench, settings, time, random, tell, overhead_ms, check_ms };
     if time.is_bound {

@@ -214,8 +214,8 @@ pub(crate) fn why_open<K: Reported>(
     }
     let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
     format!(
-        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}); \
-         more time (-t) gives more"
+        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}); ask for {}",
+        results.more_rounds(load)
     )
 }
 

@@ -252,10 +252,11 @@ fn noise<K: Reported>(
         }
         Some(widest) => write!(
             text,
-            " The requested confidence (±{}) was not reached: the widest interval is ±{}; more time (-t) or \
-             fewer designs make it narrower.",
+            " The requested confidence (±{}) was not reached: the widest interval is ±{}; {} or fewer designs \
+             make it narrower.",
             percent(confidence.asked),
-            percent(widest)
+            percent(widest),
+            results.more_rounds(load)
         ),
         None => write!(text, " Too few rounds for intervals."),
     };

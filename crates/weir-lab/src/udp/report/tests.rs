@@ -60,6 +60,23 @@ fn numbers_of_designs_and_rounds_agree() {
     assert!(sentences(&fixture::results()).contains("Based on 8 rounds, at 95 %"));
 }
 
+/// Where the number of rounds was asked for and all were made, more time would give no more.
+#[test]
+fn what_gives_more_rounds_is_what_there_are_too_few_for() {
+    let mut results = fixture::results();
+    results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+    let said = |results: &_| document(results)["conclusion"]["sentences"].to_string();
+    assert!(said(&results).contains("ask for more time (-t)"), "{}", said(&results));
+    results.asked_for_rounds = true;
+    let rounds = "; ask for more rounds (--rounds)";
+    assert!(said(&results).contains(rounds), "{}", said(&results));
+    results.cells[0][1].of_another_machine = true;
+    let why = results.unranked(0, 1).unwrap();
+    assert!(why.ends_with("; ask for more rounds (--rounds)"), "{why}");
+    results.cut[0] = Some(3);
+    assert!(said(&results).contains("ask for more time (-t)"), "{}", said(&results));
+}
+
 #[test]
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";
