@@ -205,8 +205,8 @@ pub(crate) fn why_open<K: Reported>(
         causes.push(format!("in {} the machine changed (core to core)", number_of(changed, "run")));
     }
     if ranking.unlike_pairs > 0 {
-        let times = number_of(ranking.unlike_pairs, "time");
-        causes.push(format!("it changed {times} between two runs"));
+        let pairs = number_of(ranking.unlike_pairs, "pair");
+        causes.push(format!("in {pairs} of runs the machine changed in between (core to core)"));
     }
     let failed: u32 = cells.iter().map(|cell| cell.failed_runs).sum();
     if failed > 0 {

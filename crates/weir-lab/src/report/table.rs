@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::experiment::cell::Skipped;
 use crate::experiment::plan::Schedule;
+use crate::experiment::plan::budget::NOT_CHECKED;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::repeat;
 use crate::experiment::results::Results;
@@ -287,7 +288,8 @@ fn left_out<K: Reported>(results: &Results<K>, load: usize) -> Vec<String> {
             continue;
         }
         let under = match &results.cells[load][row].skipped {
-            Some(Skipped::Unavailable(_)) if results.rows[row].unavailable.is_none() => {
+            Some(Skipped::NotMeasured(why)) if why == NOT_CHECKED => String::new(),
+            Some(_) if results.rows[row].unavailable.is_none() => {
                 format!(" under {}", results.loads[load])
             }
             _ => String::new(),

@@ -78,6 +78,23 @@ fn what_gives_more_rounds_is_what_there_are_too_few_for() {
 }
 
 #[test]
+fn why_a_row_has_no_rank_names_the_load_and_what_changed() {
+    let mut results = fixture::results();
+    results.cells[1][1] = Default::default();
+    results.cells[1][1].had_no_time();
+    let text = report(&results, 200);
+    let why =
+        "Not ranked under paced at 50000/s, 64 B: blocking: there was no time for a run of it (-t)";
+    assert!(text.contains(why), "{text}");
+
+    results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+    let mut ranking = results.main_ranking(0);
+    ranking.unlike_pairs = 2;
+    let why = crate::report::sentences::why_open(&results, 0, &ranking);
+    assert!(why.contains("in 2 pairs of runs the machine changed in between"), "{why}");
+}
+
+#[test]
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";
     let mut results = fixture::results();
