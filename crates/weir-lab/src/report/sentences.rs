@@ -212,10 +212,13 @@ pub(crate) fn why_open<K: Reported>(
     if failed > 0 {
         causes.push(format!("{} failed", number_of(failed as usize, "run")));
     }
+    let advice = match results.interrupted {
+        true => String::new(),
+        false => format!("; ask for {}", results.more_rounds(load)),
+    };
     let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
     format!(
-        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}); ask for {}",
-        results.more_rounds(load)
+        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}){advice}"
     )
 }
 

@@ -94,6 +94,38 @@ fn why_a_row_has_no_rank_names_the_load_and_what_changed() {
     assert!(why.contains("in 2 pairs of runs the machine changed in between"), "{why}");
 }
 
+/// An answer of a part must not read as that of the whole.
+#[test]
+fn an_interrupted_comparison_says_so_first() {
+    let headline = |results: &_| document(results)["conclusion"]["headline"].clone();
+    let mut results = fixture::results();
+    results.interrupted = true;
+    results.cells[1].iter_mut().for_each(|cell| cell.samples.truncate(1));
+    let said = headline(&results).as_str().unwrap().to_owned();
+    assert!(
+        said.starts_with(
+            "Interrupted after 5 of 40 runs of paced at 50000/s, 64 B: use rio-hybrid"
+        ),
+        "{said}"
+    );
+
+    // One run of one row under the first load.
+    results.cells[1].fill(Default::default());
+    results.schedules[1] = None;
+    for (row, cell) in results.cells[0].iter_mut().enumerate() {
+        cell.failed_runs = 0;
+        cell.samples.truncate(usize::from(row == 1));
+    }
+    assert_eq!(
+        headline(&results),
+        "Interrupted after 1 of 40 runs of saturation, 64 B: no answer: only blocking was measured until then: \
+         1.32 M datagrams/s."
+    );
+    results.error = Some("a host was lost".into());
+    let said = headline(&results).as_str().unwrap().to_owned();
+    assert!(said.starts_with("Ended by an error after 1 of 40 runs"), "{said}");
+}
+
 #[test]
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";
@@ -117,7 +149,7 @@ fn no_figure_at_all_is_still_a_report() {
     assert!(text.contains("warning: interrupted; the results are partial"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
     let text = screen(&document(&results), 100, LINES);
-    assert!(text.contains("No answer: it was ended before anything was measured."), "{text}");
+    assert!(text.contains("Interrupted before anything was measured: no answer."), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
 }
 
