@@ -344,7 +344,7 @@ impl<S> Default for Cell<S> {
 
 /// Why a cell of another machine has no rank.
 pub(crate) const OF_ANOTHER_MACHINE: &str = "the machine changed (core to core): fewer than 3 of its runs \
-                                         match those of the other rows; more time (-t) gives more runs";
+                                         match those of the other rows";
 
 /// Fewest samples of the usual machine that a median may rest on alone.
 const FEWEST_ALIKE: usize = 3;

@@ -342,6 +342,7 @@ pub fn run<K: Course>(
     tell: Tell<K>,
 ) -> Result<(), Interrupted> {
     let settings = *settings;
+    results.asked_for_rounds = settings.rounds.is_some();
     let (overhead_ms, check_ms) = (vec![], vec![]);
     let mut experiment = Experiment { bench, settings, time, random, tell, overhead_ms, check_ms };
     if time.is_bound {
@@ -495,6 +496,7 @@ impl<K: Course> Experiment<'_, '_, K> {
             let mut course = OfLoad { experiment: self, results, load: index, schedule };
             let cut = blocks::run(&mut course, &rows, schedule, &mut random)?;
             *self.random = random;
+            results.cut[index] = cut;
             self.count_entries(results, index, &rows, schedule)?;
             if let Some(made) = cut {
                 let begun = results.rounds_made(index) as u32 > made;

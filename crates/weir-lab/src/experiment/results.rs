@@ -114,6 +114,10 @@ pub struct Results<K: Study> {
     pub loads: Vec<K::Load>,
     /// How often and how long each load was planned to run, once that is known.
     pub schedules: Vec<Option<Schedule>>,
+    /// Whether the number of rounds was asked for.
+    pub asked_for_rounds: bool,
+    /// How many rounds of each load were complete when its time ran out; `None` where it did not.
+    pub cut: Vec<Option<u32>>,
     /// By load, then by row.
     pub cells: Vec<Vec<Cell<K::Sample>>>,
     /// What only this kind of comparison has.
@@ -144,6 +148,8 @@ impl<K: Study> Results<K> {
             conformance: vec![Conformance::NotChecked; rows.len()],
             cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
             schedules: vec![None; loads.len()],
+            asked_for_rounds: false,
+            cut: vec![None; loads.len()],
             rows,
             loads,
             own,
@@ -276,6 +282,15 @@ impl<K: Study> Results<K> {
         }
     }
 
+    /// What to ask for to have more rounds of a load.
+    pub fn more_rounds(&self, load: usize) -> &'static str {
+        // Where the time ended before the rounds that were asked for, more of them are of no use.
+        match self.asked_for_rounds && self.cut[load].is_none() {
+            true => "more rounds (--rounds)",
+            false => "more time (-t)",
+        }
+    }
+
     /// Why a row under a load has no rank; `None` if it has one.
     pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
         let cell = &self.cells[load][row];
@@ -283,7 +298,11 @@ impl<K: Study> Results<K> {
             .or_else(|| self.invalid(load, row))
             .or_else(|| K::incomparable(self, load, row))
             .or_else(|| K::nothing_arrived(self, load, row).then(|| NOTHING_ARRIVED.into()))
-            .or_else(|| cell.of_another_machine.then(|| cell::OF_ANOTHER_MACHINE.into()))
+            .or_else(|| {
+                let more = || self.more_rounds(load);
+                cell.of_another_machine
+                    .then(|| format!("{}; ask for {}", cell::OF_ANOTHER_MACHINE, more()))
+            })
     }
 
     /// What makes a cell's figures wrong, if anything.

@@ -11,6 +11,7 @@ use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::{Results, Study};
 use crate::experiment::verdict::Limit;
 use crate::report::Reported;
+use crate::report::missed;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{capital_first, list, lower_first, number_of, shortened};
@@ -125,6 +126,10 @@ pub fn conclusion<K: Reported>(results: &Results<K>, rankings: &Rankings<K>) -> 
     if let Some((headline, sentences)) = K::conclusion(results) {
         (all.headline, all.sentences) = (headline, sentences);
     }
+    if let Some(ended) = ended(results) {
+        all.headline = format!("{ended}: {}", lower_first(&all.headline));
+    }
+    all.sentences.splice(0..0, missed::sentences(results));
     all
 }
 
@@ -139,6 +144,27 @@ pub fn main_load<K: Reported>(results: &Results<K>) -> Option<usize> {
     (0..results.loads.len()).find(has_figures)
 }
 
+/// How far a comparison came that did not come to its end: in the load that was measured last.
+fn ended<K: Reported>(results: &Results<K>) -> Option<String> {
+    let begun = |load: &usize| results.schedules[*load].is_some();
+    let load = (0..results.loads.len()).rev().find(begun).filter(|_| results.interrupted)?;
+    let rounds = results.schedules[load]?.rounds as usize;
+    let cells = &results.cells[load];
+    let runs = results.passed().into_iter().filter(|row| {
+        let is_left_out = cells[*row].skipped.is_some() && cells[*row].samples.is_empty();
+        results.takes_part(load, *row) && !is_left_out
+    });
+    let made: usize =
+        cells.iter().map(|cell| cell.standing().count() + cell.failed_runs as usize).sum();
+    let of_load = match results.loads.len() {
+        1 => String::new(),
+        _ => format!(" of {}", results.loads[load]),
+    };
+    let what = if results.error.is_none() { "Interrupted" } else { "Ended by an error" };
+    let all = number_of(rounds * runs.count(), "run");
+    Some(format!("{what} after {made} of {all}{of_load}"))
+}
+
 /// Why there is no figure.
 fn nothing<K: Reported>(results: &Results<K>) -> String {
     let reason = results.error.clone().or_else(|| {
@@ -148,7 +174,7 @@ fn nothing<K: Reported>(results: &Results<K>) -> String {
             .find_map(|(load, row)| results.unranked(load, row))
     });
     match (results.interrupted, reason) {
-        (true, _) => "No answer: it was ended before anything was measured.".into(),
+        (true, _) => "Interrupted before anything was measured: no answer.".into(),
         (_, Some(reason)) => format!("No answer: nothing could be measured: {reason}."),
         (_, None) => "No answer: nothing was measured.".into(),
     }
@@ -245,8 +271,11 @@ impl<'a, K: Reported> Found<'a, K> {
         let is_known = !behind.is_empty() && unclear.len() < behind.len() + tied.len();
         let unranked = self.unranked();
         if lead == Lead::Only {
-            let what = if unranked == 0 { "was compared" } else { "could be ranked" };
-            return format!("Only {name} {what}: {figure}.");
+            return match (unranked, self.results.interrupted) {
+                (0, _) => format!("Only {name} was compared: {figure}."),
+                (_, false) => format!("Only {name} could be ranked: {figure}."),
+                (_, true) => format!("No answer: only {name} was measured until then: {figure}."),
+            };
         }
         if is_known {
             let next = next.map(|next| format!(", {next}")).unwrap_or_default();
@@ -468,7 +497,9 @@ fn other_loads<K: Reported>(
         said.push(format!("{} more in the report.", number_of(more, "load")));
     }
     let has_winner = rankings[main].iter().any(|(_, ranking)| ranking.winner().is_some());
-    if has_winner && claims.is_empty() && said.is_empty() {
+    let is_missed = |load: usize| load != main && missed::reason(results, load).is_some();
+    let missed = (0..results.loads.len()).any(is_missed);
+    if has_winner && claims.is_empty() && said.is_empty() && !missed {
         said.push(format!(
             "This applies to {}; other loads may rank designs differently: {}.",
             results.loads[main],

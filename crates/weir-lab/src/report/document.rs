@@ -13,6 +13,8 @@ use crate::experiment::results::Results;
 use crate::report::Reported;
 use crate::report::columns::limit;
 use crate::report::conclusion::{conclusion, main_load, short_name};
+use crate::report::missed;
+use crate::report::sentences::summary;
 use crate::stats::compare::Difference;
 use crate::stats::{CONFIDENCE, Estimate, latency};
 
@@ -120,7 +122,7 @@ fn of_load<K: Reported>(
             "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
             "comparisons": ranking.comparisons,
             "unlike_pairs": ranking.unlike_pairs,
-            "summary": K::summary(results, load, *group, ranking),
+            "summary": summary(results, load, *group, ranking),
         });
         with(common, K::of_group_value(results, load, *group))
     });
@@ -137,6 +139,7 @@ fn of_load<K: Reported>(
         "rounds": schedule.map(|schedule| schedule.rounds),
         "run_ms": schedule.map(|schedule| schedule.run_ms),
         "warmup_ms": schedule.map(|schedule| schedule.warmup_ms),
+        "missed": missed::words(results, load),
     });
     let groups = K::groups_value(results, load, groups.collect());
     with(with(common, groups), K::of_load_value(results, load))

@@ -9,6 +9,7 @@ pub mod export;
 pub mod html;
 pub mod kinds;
 pub mod layout;
+pub(crate) mod missed;
 pub mod model;
 pub mod number;
 pub(crate) mod peers;

@@ -288,6 +288,16 @@ pub fn foot_of_all(document: &Value, width: usize) -> Vec<String> {
         }
     };
     let unranked: Vec<String> = studies.iter().filter_map(without_rank).collect();
+    let missed_of = |study: &Study| {
+        let of_load = |load: &Load| {
+            let missed = text(load.value, "missed")?;
+            Some(format!("{}, {}: {missed}", study.kind.title, load.name))
+        };
+        study.loads.iter().filter_map(of_load).collect::<Vec<_>>()
+    };
+    let missed: Vec<String> = studies.iter().flat_map(missed_of).collect();
+    let missed =
+        (!missed.is_empty()).then(|| format!("Not all was measured: {}", missed.join("; ")));
     let mut warnings: Vec<String> = vec![];
     for warning in studies.iter().flat_map(Study::warnings) {
         if !warnings.contains(&warning) {
@@ -296,7 +306,12 @@ pub fn foot_of_all(document: &Value, width: usize) -> Vec<String> {
     }
     let unranked = (!unranked.is_empty())
         .then(|| format!("Not ranked (--details says why): {}", unranked.join(", ")));
-    unranked.into_iter().chain(worst(warnings)).map(|line| cut(&line, width)).collect()
+    missed
+        .into_iter()
+        .chain(unranked)
+        .chain(worst(warnings))
+        .map(|line| cut(&line, width))
+        .collect()
 }
 
 /// A line that is no wider than this.

@@ -4,6 +4,7 @@ use crate::experiment::cell::{Better, Measured, Metric};
 use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::Results;
 use crate::report::Reported;
+use crate::report::missed;
 use crate::report::words::{list, number_of, shortened};
 use crate::stats::Estimate;
 use crate::stats::bootstrap::FEWEST_SAMPLES;
@@ -11,6 +12,19 @@ use crate::stats::compare::Difference;
 
 /// A change of a figure by less than this factor explains nothing.
 pub(crate) const EXPLAINS: f64 = 1.15;
+
+/// What is said of a group under a load: who wins, or that the load was not measured.
+pub(crate) fn summary<K: Reported>(
+    results: &Results<K>,
+    load: usize,
+    group: K::Group,
+    ranking: &Ranking,
+) -> Vec<String> {
+    match missed::reason(results, load) {
+        Some(reason) => vec![format!("Not measured: {reason}.")],
+        None => K::summary(results, load, group, ranking),
+    }
+}
 
 /// Who has the most of what rows are ranked by, and whether that is shown, as far as a colon or a full stop;
 /// `None` without a winner.
@@ -191,17 +205,20 @@ pub(crate) fn why_open<K: Reported>(
         causes.push(format!("in {} the machine changed (core to core)", number_of(changed, "run")));
     }
     if ranking.unlike_pairs > 0 {
-        let times = number_of(ranking.unlike_pairs, "time");
-        causes.push(format!("it changed {times} between two runs"));
+        let pairs = number_of(ranking.unlike_pairs, "pair");
+        causes.push(format!("in {pairs} of runs the machine changed in between (core to core)"));
     }
     let failed: u32 = cells.iter().map(|cell| cell.failed_runs).sum();
     if failed > 0 {
         causes.push(format!("{} failed", number_of(failed as usize, "run")));
     }
+    let advice = match results.interrupted {
+        true => String::new(),
+        false => format!("; ask for {}", results.more_rounds(load)),
+    };
     let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
     format!(
-        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}); \
-         more time (-t) gives more"
+        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}){advice}"
     )
 }
 

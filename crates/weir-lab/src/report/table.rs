@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::experiment::cell::Skipped;
 use crate::experiment::plan::Schedule;
+use crate::experiment::plan::budget::NOT_CHECKED;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::repeat;
 use crate::experiment::results::Results;
@@ -12,9 +13,10 @@ use crate::hosts::{Host, Hosts};
 use crate::report::Reported;
 use crate::report::columns::{At, Column, names};
 use crate::report::layout::{Filled, NARROWEST, paragraph, parts};
+use crate::report::missed;
 use crate::report::number::percent;
 use crate::report::places::Places;
-use crate::report::sentences::together;
+use crate::report::sentences::{summary, together};
 use crate::report::words::{list, number_of};
 use crate::stats::quantile;
 
@@ -40,6 +42,10 @@ pub fn report<K: Reported>(results: &Results<K>, width: usize) -> String {
                     meanings.push(meaning);
                 }
             }
+        }
+        if let Some(missed) = missed::words(results, load).filter(|_| !has_table) {
+            let said = format!("{}: {missed}", results.loads[load]);
+            paragraph(&mut text, &said, width);
         }
         for sentence in left_out(results, load) {
             if !said_of_rows.contains(&sentence) {
@@ -198,7 +204,7 @@ fn one_group<K: Reported>(
     if let Some(hosts) = K::hosts(results, load) {
         paragraph(text, &Places::of(&hosts, K::GENERATOR).sentence(), width);
     }
-    paragraph(text, &K::summary(results, load, group, &ranking).join(" "), width);
+    paragraph(text, &summary(results, load, group, &ranking).join(" "), width);
     K::of_group(results, load, group).iter().for_each(|said| paragraph(text, said, width));
     // One that is judged by the noise of another has none of its own.
     if K::judged_by(group) == group {
@@ -247,10 +253,11 @@ fn noise<K: Reported>(
         }
         Some(widest) => write!(
             text,
-            " The requested confidence (±{}) was not reached: the widest interval is ±{}; more time (-t) or \
-             fewer designs make it narrower.",
+            " The requested confidence (±{}) was not reached: the widest interval is ±{}; {} or fewer designs \
+             make it narrower.",
             percent(confidence.asked),
-            percent(widest)
+            percent(widest),
+            results.more_rounds(load)
         ),
         None => write!(text, " Too few rounds for intervals."),
     };
@@ -277,8 +284,12 @@ fn left_out<K: Reported>(results: &Results<K>, load: usize) -> Vec<String> {
     let mut reasons: Vec<((String, String), Vec<String>)> = vec![];
     for row in (0..results.rows.len()).filter(|row| results.takes_part(load, *row)) {
         let Some(reason) = results.unranked(load, row) else { continue };
+        if missed::is_only_that(results, load, row) {
+            continue;
+        }
         let under = match &results.cells[load][row].skipped {
-            Some(Skipped::Unavailable(_)) if results.rows[row].unavailable.is_none() => {
+            Some(Skipped::NotMeasured(why)) if why == NOT_CHECKED => String::new(),
+            Some(_) if results.rows[row].unavailable.is_none() => {
                 format!(" under {}", results.loads[load])
             }
             _ => String::new(),

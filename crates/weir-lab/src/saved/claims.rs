@@ -117,9 +117,10 @@ pub(super) fn held(claim: &Claim, now: &Difference) -> (Outcome, String) {
     let was_above = claim.ratio > 1.0;
     let text = now.ratio().map(|ratio| format!("now {}", times(&ratio))).unwrap_or_default();
     match (claim.verdict, now) {
-        (_, Difference::TooFew(_)) => {
-            (Outcome::Undecided, "too few comparable rounds; more time (-t) gives more".into())
-        }
+        (_, Difference::TooFew(_)) => (
+            Outcome::Undecided,
+            "too few comparable rounds; ask for more rounds (--rounds) or time (-t)".into(),
+        ),
         (Verdict::Real, Difference::Real(ratio)) if (ratio.median > 1.0) == was_above => {
             (Outcome::Held, text)
         }

@@ -6,6 +6,7 @@
 //! never leave them; those on other cores are no part of it.
 
 use super::{Copies, Course, Design, costs::Costs, simulate};
+use crate::experiment::verdict::Limit;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,8 +41,14 @@ pub struct Checked {
     pub sent_per_s: f64,
     /// Whether the server was what limited the row; else it received what was sent, which proves little.
     pub limited_by_server: bool,
+    /// What limited it by its comparison, in a word; null if that does not say.
+    #[serde(default)]
+    pub limited_by: Option<String>,
     /// Measured: datagrams received in a second.
     pub measured_per_s: f64,
+    /// Whether it could have received more than was measured.
+    #[serde(default)]
+    pub lower_bound: bool,
     /// Of the model.
     pub model_per_s: f64,
     /// How much more the model says, in percent; less, if below 0.
@@ -175,6 +182,7 @@ impl Measured<'_> {
             self.median("received_per_s").filter(|of| *of > 0.0).ok_or("nothing was received")?;
         let model = simulate(&course, costs);
         let measured_cpu_ns = self.median("cpu_ns_per_datagram").filter(|of| *of > 0.0);
+        let limited_by = self.result["limited_by"].as_str();
         let more = |model: f64, measured: f64| 100.0 * (model / measured - 1.0);
         let cpu = measured_cpu_ns.zip(model.cpu_ns_per_datagram);
         Ok(Checked {
@@ -182,8 +190,11 @@ impl Measured<'_> {
             load: self.text("load_name"),
             cores: self.cores,
             sent_per_s,
-            limited_by_server: measured_per_s < 0.99 * sent_per_s,
+            limited_by_server: limited_by.is_none_or(|limit| limit == Limit::Server.word())
+                && measured_per_s < 0.99 * sent_per_s,
+            limited_by: limited_by.map(str::to_owned),
             measured_per_s,
+            lower_bound: self.result["lower_bound"] == true,
             model_per_s: model.received_per_s,
             off_percent: more(model.received_per_s, measured_per_s),
             measured_cpu_ns,
@@ -310,6 +321,25 @@ mod tests {
         );
         assert_eq!((check.within_goal, check.limited_by_server), (1, 2));
         assert!(check.rows[0].cpu_off_percent.unwrap().abs() < 5.0, "{:?}", check.rows[0]);
+    }
+
+    /// A rate that other programs kept down says nothing of the model.
+    #[test]
+    fn only_rows_that_the_server_limited_by_their_document_are_counted() {
+        let row = |limit: &str, is_bound: bool| {
+            let mut row = result("blocking", "sockets", 4e6, 1.9e6);
+            row["limited_by"] = json!(limit);
+            row["lower_bound"] = json!(is_bound);
+            row
+        };
+        let check = check(&document(vec![row("server", false), row("others", true)]), &ROUND, 1);
+        let check = check.unwrap();
+        let said: Vec<_> =
+            check.rows.iter().map(|row| (row.limited_by_server, row.lower_bound)).collect();
+        assert_eq!((said, check.limited_by_server), (vec![(true, false), (false, true)], 1));
+        let text = super::super::report::checked(&check, 120);
+        let line = text.lines().rfind(|line| line.trim_start().starts_with("blocking")).unwrap();
+        assert!(line.contains("≥1.90 M") && line.trim_end().ends_with("others"), "{text}");
     }
 
     /// What the model leaves out must not be counted against it, nor for it.

@@ -2,10 +2,11 @@
 
 use super::{
     Copies, Design, Row,
-    check::{Check, GOAL_PERCENT},
+    check::{Check, Checked, GOAL_PERCENT},
     costs::Table,
     predict::{Crossing, answers},
 };
+use crate::experiment::verdict::Limit;
 use crate::report::{
     layout::{figures, paragraph, table_of_width},
     number::{or_unknown, si, three_figures},
@@ -226,6 +227,16 @@ fn table(rows: &[&Row], width: usize) -> String {
     figures(whole_names(table), &[])
 }
 
+/// What limited a row. One that received what was sent is not known to have been limited by its server.
+fn limit(row: &Checked) -> &str {
+    let server = Limit::Server.word();
+    match row.limited_by.as_deref().filter(|limit| *limit != server) {
+        _ if row.limited_by_server => server,
+        Some(limit) => limit,
+        None => "what was sent",
+    }
+}
+
 /// With a first column as wide as the longest name of a design, which is not broken.
 fn whole_names(mut table: comfy_table::Table) -> comfy_table::Table {
     let longest = Design::ALL.iter().map(|design| design.name().len() + 1).max().unwrap_or(0);
@@ -235,7 +246,7 @@ fn whole_names(mut table: comfy_table::Table) -> comfy_table::Table {
     table
 }
 
-fn checked(check: &Check, width: usize) -> String {
+pub(super) fn checked(check: &Check, width: usize) -> String {
     let mut text = String::from("\n");
     let percent = |value: f64| format!("{value:+.0} %");
     let words = match (check.median_off_percent, check.widest_off_percent) {
@@ -265,13 +276,13 @@ fn checked(check: &Check, width: usize) -> String {
             table.add_row([
                 row.name.clone(),
                 si(row.sent_per_s),
-                si(row.measured_per_s),
+                format!("{}{}", if row.lower_bound { "≥" } else { "" }, si(row.measured_per_s)),
                 si(row.model_per_s),
                 percent(row.off_percent),
                 or_unknown(row.measured_cpu_ns, |ns| format!("{ns:.0}")),
                 or_unknown(row.model_cpu_ns, |ns| format!("{ns:.0}")),
                 or_unknown(row.cpu_off_percent, percent),
-                if row.limited_by_server { "server" } else { "what was sent" }.into(),
+                limit(row).to_owned(),
             ]);
         }
         let plural = if rows[0].cores == 1 { "" } else { "s" };

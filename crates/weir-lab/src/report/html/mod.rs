@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use crate::report::deciding::table;
 use crate::report::model::{
-    self, Group, INTERRUPTED, Load, MEMORY_COLUMNS, Study, errors, is_memory, items, memory_rows,
-    number, text, texts,
+    self, Group, INTERRUPTED, Load, MEMORY_COLUMNS, Row, Study, errors, is_memory, items,
+    memory_rows, number, text, texts,
 };
 use crate::report::number::percent;
 use crate::report::pictures::Aside;
@@ -298,7 +298,8 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
     html! {
         section.load id={ (study.kind.name) "-load-" (load.index) } {
             h3 { (load.name) }
-            p.sure { (schedule(load)) }
+            @let schedule = schedule(load);
+            @if !schedule.is_empty() { p.sure { (schedule) } }
             @if load.groups.is_empty() { p { "No row was measured under this load." } }
             @for (group, lines) in &table.groups {
                 @if !group.title.is_empty() { h4 { (capital_first(group.title)) } }
@@ -322,6 +323,11 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
 fn schedule(load: &Load) -> String {
     let of = |name: &str| load.value[name].as_u64();
     let Some(rounds) = of("rounds") else { return String::new() };
+    let failed = |row: &Row| row.value["failed_runs"].as_u64().is_some_and(|runs| runs > 0);
+    let has_run = |row: &Row| items(&row.value["runs"]).next().is_some() || failed(row);
+    if !load.rows().any(has_run) {
+        return String::new();
+    }
     let blocks = load.rows().flat_map(|row| items(&row.value["runs"]));
     let made =
         blocks.filter_map(|run| run["block"].as_u64()).max().map(|block| block.saturating_add(1));

@@ -287,7 +287,10 @@ fn a_document_without_results_is_a_page_that_says_why() {
         cell.samples.clear();
     }
     let shown = page(&document(&nothing));
-    assert!(shown.contains("No answer") && !shown.contains("<svg role"), "no picture has figures");
+    assert!(
+        shown.contains("Interrupted before anything was measured") && !shown.contains("<svg role"),
+        "no picture has figures"
+    );
     let mut part = all();
     part["tcp"] = failure(&["weir".into()], "no core for the client", crate::exit::FAILED);
     assert!(page(&part).contains("weir compare tcp: no core for the client"));

@@ -261,6 +261,7 @@ pub fn swept() -> Results {
         results.loads.push(load);
         results.cells.push(cells);
         results.schedules.push(Some(Schedule { rounds: 8, run_ms: 300, warmup_ms: 60 }));
+        results.cut.push(None);
     }
     results
 }

@@ -60,6 +60,72 @@ fn numbers_of_designs_and_rounds_agree() {
     assert!(sentences(&fixture::results()).contains("Based on 8 rounds, at 95 %"));
 }
 
+/// Where the number of rounds was asked for and all were made, more time would give no more.
+#[test]
+fn what_gives_more_rounds_is_what_there_are_too_few_for() {
+    let mut results = fixture::results();
+    results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+    let said = |results: &_| document(results)["conclusion"]["sentences"].to_string();
+    assert!(said(&results).contains("ask for more time (-t)"), "{}", said(&results));
+    results.asked_for_rounds = true;
+    let rounds = "; ask for more rounds (--rounds)";
+    assert!(said(&results).contains(rounds), "{}", said(&results));
+    results.cells[0][1].of_another_machine = true;
+    let why = results.unranked(0, 1).unwrap();
+    assert!(why.ends_with("; ask for more rounds (--rounds)"), "{why}");
+    results.cut[0] = Some(3);
+    assert!(said(&results).contains("ask for more time (-t)"), "{}", said(&results));
+}
+
+#[test]
+fn why_a_row_has_no_rank_names_the_load_and_what_changed() {
+    let mut results = fixture::results();
+    results.cells[1][1] = Default::default();
+    results.cells[1][1].had_no_time();
+    let text = report(&results, 200);
+    let why =
+        "Not ranked under paced at 50000/s, 64 B: blocking: there was no time for a run of it (-t)";
+    assert!(text.contains(why), "{text}");
+
+    results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+    let mut ranking = results.main_ranking(0);
+    ranking.unlike_pairs = 2;
+    let why = crate::report::sentences::why_open(&results, 0, &ranking);
+    assert!(why.contains("in 2 pairs of runs the machine changed in between"), "{why}");
+}
+
+/// An answer of a part must not read as that of the whole.
+#[test]
+fn an_interrupted_comparison_says_so_first() {
+    let headline = |results: &_| document(results)["conclusion"]["headline"].clone();
+    let mut results = fixture::results();
+    results.interrupted = true;
+    results.cells[1].iter_mut().for_each(|cell| cell.samples.truncate(1));
+    let said = headline(&results).as_str().unwrap().to_owned();
+    assert!(
+        said.starts_with(
+            "Interrupted after 5 of 40 runs of paced at 50000/s, 64 B: use rio-hybrid"
+        ),
+        "{said}"
+    );
+
+    // One run of one row under the first load.
+    results.cells[1].fill(Default::default());
+    results.schedules[1] = None;
+    for (row, cell) in results.cells[0].iter_mut().enumerate() {
+        cell.failed_runs = 0;
+        cell.samples.truncate(usize::from(row == 1));
+    }
+    assert_eq!(
+        headline(&results),
+        "Interrupted after 1 of 40 runs of saturation, 64 B: no answer: only blocking was measured until then: \
+         1.32 M datagrams/s."
+    );
+    results.error = Some("a host was lost".into());
+    let said = headline(&results).as_str().unwrap().to_owned();
+    assert!(said.starts_with("Ended by an error after 1 of 40 runs"), "{said}");
+}
+
 #[test]
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";
@@ -79,11 +145,11 @@ fn no_figure_at_all_is_still_a_report() {
     results.interrupted = true;
     results.error = Some("the generator cannot be started".into());
     let text = report(&results, 120);
-    assert!(text.contains("No design delivered a figure"), "{text}");
+    assert!(text.contains("Not measured: interrupted before it."), "{text}");
     assert!(text.contains("warning: interrupted; the results are partial"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
     let text = screen(&document(&results), 100, LINES);
-    assert!(text.contains("No answer: it was ended before anything was measured."), "{text}");
+    assert!(text.contains("Interrupted before anything was measured: no answer."), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
 }
 
