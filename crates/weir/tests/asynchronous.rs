@@ -1,6 +1,10 @@
 //! Datagrams and connections awaited by tasks, on every design: by an executor of a few lines, so that nothing depends on
 //! one.
 
+#[path = "suite/receive.rs"]
+mod receive;
+
+use receive::receive;
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream, UdpSocket},
@@ -85,7 +89,8 @@ fn datagrams_are_awaited_and_answered_on_several_designs() {
         for number in 0..100u8 {
             client.send_to(&[number; 30], address).unwrap();
             let mut answer = [0; 64];
-            let bytes = client.recv(&mut answer).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let (bytes, _) =
+                receive(&client, &mut answer).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert_eq!(answer[..bytes], [number; 30], "{name}");
         }
         assert!(server.stop().failure.is_none(), "{name}");
@@ -244,9 +249,16 @@ fn a_peer_that_is_not_read_from_has_to_wait_and_nothing_is_lost() {
         drop(connection);
         client.set_nonblocking(false).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert_eq!(client.read(&mut buffer).unwrap(), 0, "{name}: dropping it closes it");
+        assert_end(&client, &format!("{name}: dropping it closes it"));
         assert!(server.stop().failure.is_none(), "{name}");
     }
+}
+
+/// Waits for the end of what the peer sends, before which nothing comes.
+fn assert_end(mut client: &TcpStream, what: &str) {
+    let mut came = Vec::new();
+    client.read_to_end(&mut came).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(came, [], "{what}");
 }
 
 #[test]
@@ -264,17 +276,20 @@ fn what_finds_no_place_or_nobody_is_closed_and_a_stop_ends_a_read() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream
         };
-        let first = connect();
-        while server.open() < 1 {
+        let mut first = connect();
+        first.write_all(b"!").unwrap();
+        // It is open before it waits to be taken, but what it sends is received after that.
+        while server.counters().bytes_received == 0 {
             thread::yield_now();
         }
-        let mut second = connect();
-        assert_eq!(second.read(&mut [0]).unwrap(), 0, "{name}: one waits already");
+        let second = connect();
+        assert_end(&second, &format!("{name}: one waits already"));
         let mut connection = block_on(connections.next()).unwrap();
         assert_eq!(connection.peer(), first.local_addr().unwrap(), "{name}");
+        assert_eq!(block_on(connection.read(&mut [0; 10])).unwrap(), 1, "{name}");
         drop(connections);
-        let mut third = connect();
-        assert_eq!(third.read(&mut [0]).unwrap(), 0, "{name}: nobody takes them any more");
+        let third = connect();
+        assert_end(&third, &format!("{name}: nobody takes them any more"));
         let reading = thread::spawn(move || {
             let mut buffer = [0; 10];
             let read = block_on(connection.read(&mut buffer));

@@ -12,7 +12,7 @@ use std::{
     fs,
     net::{SocketAddr, UdpSocket},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -33,6 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// does not do so in each period, as a timer that ticks does.
 const PERIOD: Duration = Duration::from_secs(1);
 const PERIODS: u32 = 10;
+
+/// Tests here run one after another: the servers of one that start and stop are not to wake those of the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn sleeps(thread: ThreadId) -> u64 {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
@@ -98,6 +104,7 @@ fn udp_designs() -> Vec<(String, udp::AnyDesign)> {
 
 #[test]
 fn servers_of_datagrams_that_have_nothing_to_do_sleep() {
+    let _alone = alone();
     let mut servers = Vec::new();
     for (name, design) in udp_designs() {
         if required::cannot_run(design.about().name, design.availability()) {
@@ -158,6 +165,7 @@ impl tcp::Handler for EchoAfter {
 
 #[test]
 fn servers_of_connections_that_have_nothing_to_do_sleep() {
+    let _alone = alone();
     let mut servers = Vec::new();
     let variants = tcp::designs().into_iter().flat_map(|design| {
         let name = design.about().name.to_string();

@@ -2,7 +2,11 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "suite/receive.rs"]
+mod receive;
+
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use receive::receive;
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     time::{Duration, Instant},
@@ -108,7 +112,7 @@ impl Watching {
             queue.receive(completion.slice).unwrap();
             queue.send(region.take().unwrap(), 1, &Peer::from(source)).unwrap();
             queue.commit(&counters).unwrap();
-            assert_eq!(client.recv(&mut [0; 10]).unwrap(), 1);
+            assert_eq!(receive(&client, &mut [0; 10]).unwrap(), (1, address));
         }
         let stopped = completions.stop(requests, Instant::now() + PATIENCE);
         assert_eq!(stopped.missing, 0);

@@ -12,8 +12,10 @@ mod wine;
 
 use socket2::{Domain, Socket, Type};
 use std::{
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::TcpStream,
+    thread,
+    time::Instant,
 };
 use tcp::{PATIENCE, connect, echo, exchange, exchange_at_once, stop};
 use tcp_designs::{can_run, end, exchange_much, start};
@@ -142,7 +144,9 @@ fn a_port_gives_up_who_is_stuck_for_longest() {
             let mut client = TcpStream::from(socket);
             client.set_read_timeout(Some(PATIENCE)).unwrap();
             client.write_all(b"L").unwrap();
-            client.peek(&mut [0]).expect("the beginning of a long answer");
+            while let Err(e) = client.peek(&mut [0]) {
+                assert_eq!(e.kind(), ErrorKind::Interrupted, "the beginning of a long answer: {e}");
+            }
             client
         };
         let stuck: Vec<_> = (0..STUCK).map(stuck).collect();
@@ -150,8 +154,13 @@ fn a_port_gives_up_who_is_stuck_for_longest() {
         for round in 0..10 {
             exchange(&mut other, &[round; 100]);
         }
-        // The pool is whose turn it is, two are beside it, and the others made room, the first first.
-        assert_eq!(running.counters().closed_stalled, STUCK - 2, "{design}");
+        // The pool is whose turn it is, two are beside it, and the others made room, the first first: they count as closed a
+        // little later. At the end they are as many.
+        let by = Instant::now() + PATIENCE;
+        while running.counters().closed_stalled < STUCK - 2 {
+            assert!(Instant::now() < by, "{design}: {:?}", running.counters());
+            thread::yield_now();
+        }
         let mut bytes = vec![0; 1 << 20];
         for mut client in stuck.into_iter().take(STUCK as usize - 2) {
             while client.read(&mut bytes).is_ok_and(|count| count > 0) {}

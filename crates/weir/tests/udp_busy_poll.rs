@@ -3,9 +3,12 @@
 //! iproute2.
 #![cfg(target_os = "linux")]
 
+#[path = "suite/receive.rs"]
+mod receive;
 #[path = "../src/required.rs"]
 mod required;
 
+use receive::receive;
 use required::cannot_run;
 use std::{
     fs::{self, File},
@@ -161,7 +164,8 @@ fn polls(design: &str, client: &UdpSocket) {
     let exchange = |number: u32| {
         let (sent, mut back) = (number.to_be_bytes(), [0; 8]);
         client.send_to(&sent, to).unwrap();
-        let length = client.recv(&mut back).unwrap_or_else(|e| panic!("{name}: no reply: {e}"));
+        let (length, _) =
+            receive(client, &mut back).unwrap_or_else(|e| panic!("{name}: no reply: {e}"));
         assert_eq!(back[..length], sent, "{name}");
     };
     while packets_polled() == before {

@@ -1,10 +1,13 @@
 //! The example `udp_relay`, end to end: clients on this side, an upstream server of its own on the other, every design
 //! between them.
 
+#[path = "suite/receive.rs"]
+mod receive;
 #[allow(dead_code, reason = "its main is not called")]
 #[path = "../examples/udp_relay.rs"]
 mod udp_relay;
 
+use receive::receive;
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     thread,
@@ -55,7 +58,7 @@ fn relays(design: &str, loopback: SocketAddr) {
         for (number, client) in clients.iter().enumerate() {
             let question: Vec<_> = (0..=(round * 150)).map(|i| (i * 7 + number) as u8).collect();
             client.send_to(&question, at).unwrap();
-            let (bytes, from) = client.recv_from(&mut buffer).expect("an answer");
+            let (bytes, from) = receive(client, &mut buffer).expect("an answer");
             assert_eq!(from, at, "{design}");
             let (port, answer) = buffer[..bytes].split_first_chunk().expect("a port");
             let expected: Vec<_> = question.into_iter().rev().collect();

@@ -1,8 +1,11 @@
 //! `rio-sharded` where the core that receives a datagram decides who gets it, and what becomes of its sockets.
 
+#[path = "suite/receive.rs"]
+mod receive;
 #[path = "../src/required.rs"]
 mod required;
 
+use receive::receive;
 use required::cannot_run;
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -128,7 +131,7 @@ fn a_design_whose_threads_share_takes_over_all_sockets_of_a_sharded_one() {
         client.set_read_timeout(Some(LONG)).unwrap();
         client.send_to(&[number; 9], to).unwrap();
         let mut answer = [0; 16];
-        assert_eq!(client.recv(&mut answer).unwrap(), 9);
+        assert_eq!(receive(&client, &mut answer).unwrap(), (9, to));
         assert_eq!(answer[..9], [number; 9]);
     }
     let report = second.stop();

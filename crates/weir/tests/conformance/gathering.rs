@@ -1,7 +1,11 @@
 //! Waiting in groups, and sleeping ahead of what is expected, for the designs that have it.
 
 use super::support::*;
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 use weir::udp::{Running, Server};
 
 pub const CHECKS: &[Check] = &[
@@ -14,6 +18,7 @@ pub const CHECKS: &[Check] = &[
 
 /// Far longer than the datagrams here are apart.
 const LONGER: &str = "150000us,65536";
+const LONGER_TIME: Duration = Duration::from_millis(150);
 
 /// The longest that may be asked for.
 const LONG: &str = "1000000us,65536";
@@ -38,6 +43,7 @@ fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     let mut sent = Tally::new();
+    let since = Instant::now();
     for number in 0..COUNT {
         let bytes = pattern(number, 100);
         sender.send_to(&bytes, to).unwrap();
@@ -47,9 +53,16 @@ fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
     log.wait_for(COUNT);
     let total = stop(server, &log);
     assert_same(&log.seen(), &sent);
-    // Without gathering each has its own wait. Threads that share a socket have some each.
-    assert!(total.waits < COUNT as u64 / 2, "{} waits for {COUNT} datagrams", total.waits);
+    assert_few(total.waits, subject, COUNT, since);
     Ok(())
+}
+
+/// Without gathering each datagram has its own wait. Threads that share a socket have some each, and on a busy machine, where
+/// the datagrams take their time, a wait is over now and then.
+fn assert_few(waits: u64, subject: &Subject, datagrams: usize, since: Instant) {
+    let over = since.elapsed().as_nanos() / LONGER_TIME.as_nanos();
+    let most = datagrams as u64 / 2 + 2 * u64::from(subject.threads()) * over as u64;
+    assert!(waits < most, "{waits} waits for {datagrams} datagrams, of at most {most}");
 }
 
 fn gathers_a_lone_datagram(subject: &Subject) -> Result<(), Skipped> {
@@ -111,7 +124,7 @@ fn gathers_from_when_that_is_asked_for(subject: &Subject) -> Result<(), Skipped>
     };
     assert_eq!(value("gather").as_deref(), Some(LONGER));
     let waits = || server.counters().iter().map(|counters| counters.waits).sum::<u64>();
-    let before = waits();
+    let (before, since) = (waits(), Instant::now());
     for number in 0..COUNT {
         let bytes = pattern(number, 100);
         senders[0].send_to(&bytes, to).unwrap();
@@ -119,8 +132,7 @@ fn gathers_from_when_that_is_asked_for(subject: &Subject) -> Result<(), Skipped>
         thread::sleep(Duration::from_millis(1)); // the pace, not a wait for something
     }
     log.wait_for(5 + COUNT);
-    let waited = waits() - before;
-    assert!(waited < COUNT as u64 / 2, "{waited} waits for {COUNT} datagrams");
+    assert_few(waits() - before, subject, COUNT, since);
     server.set(&[("gather", "none")]).unwrap();
     assert_eq!(value("gather").as_deref(), Some("none"));
     add(&mut sent, send_all(&senders, to, [100; 5], 1, &log));

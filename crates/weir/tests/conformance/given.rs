@@ -73,7 +73,7 @@ fn sockets_that_are_given_are_served(subject: &Subject) -> Result<(), Skipped> {
     for (number, to) in server.local_addresses().to_vec().into_iter().enumerate() {
         client.send_to(&[number as u8; 9], to).expect("it is sent");
         let mut back = [0; 16];
-        let (length, from) = client.recv_from(&mut back).expect("an answer");
+        let (length, from) = receive(&client, &mut back).expect("an answer");
         assert_eq!((&back[..length], from), (&[number as u8; 9][..], to));
     }
     let report = server.stop();
@@ -132,7 +132,8 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
             }
             let oldest = *under_way.first().expect("something is under way");
             let mut back = [0; 16];
-            let length = client_of(oldest).recv(&mut back).expect("each datagram is answered");
+            let (length, _) =
+                receive(client_of(oldest), &mut back).expect("each datagram is answered");
             let number = u64::from_le_bytes(back[..length].try_into().expect("as it was sent"));
             assert!(under_way.remove(&number), "datagram {number} is answered twice");
             answers += 1;
@@ -146,7 +147,7 @@ fn a_socket_goes_from_server_to_server(subject: &Subject) -> Result<(), Skipped>
     go_on(BETWEEN, true);
     for client in &clients {
         client.set_read_timeout(Some(Duration::from_millis(1))).expect("a time");
-        assert!(client.recv(&mut [0; 16]).is_err(), "a datagram is answered twice");
+        assert!(receive(client, &mut [0; 16]).is_err(), "a datagram is answered twice");
     }
     assert_whole(&server.stop());
     Ok(())

@@ -24,6 +24,8 @@ mod once;
 mod outbox;
 #[path = "../suite/programs.rs"]
 mod programs;
+#[path = "../suite/receive.rs"]
+mod receive;
 mod replies;
 mod settings;
 mod sharing;

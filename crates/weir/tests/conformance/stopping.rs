@@ -3,6 +3,7 @@
 
 use super::support::*;
 use std::{
+    io::ErrorKind,
     net::{SocketAddr, UdpSocket},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -46,7 +47,7 @@ fn stop_at_once(subject: &Subject) -> Result<(), Skipped> {
     Ok(())
 }
 
-/// Sends as fast as it can until it is dropped.
+/// Sends as fast as it can until the server's socket has gone, or it is dropped: another check's server may have the port then.
 struct Flood {
     end: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -58,6 +59,7 @@ const FLOOD_MAX: u64 = 20_000_000;
 impl Flood {
     fn start(to: SocketAddr) -> Self {
         let socket = UdpSocket::bind(any_port()).unwrap();
+        socket.connect(to).unwrap();
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
         let thread = thread::spawn(move || {
@@ -67,7 +69,12 @@ impl Flood {
                 if over || ended.load(Relaxed) {
                     return;
                 }
-                let _ = socket.send_to(&number.to_le_bytes(), to);
+                if socket
+                    .send(&number.to_le_bytes())
+                    .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+                {
+                    return;
+                }
             }
         });
         Self { end, thread: Some(thread) }

@@ -1,11 +1,11 @@
 //! The rows of the suite, and what its checks are written with.
 
+pub use super::receive::receive;
 use super::suite;
 pub use super::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
 use std::{
     any::Any,
     collections::BTreeMap,
-    io,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -460,17 +460,6 @@ fn senders_at(at: &str, count: usize) -> Vec<UdpSocket> {
             socket
         })
         .collect()
-}
-
-/// Receives one datagram. A ring that an earlier server closed may interrupt the thread that
-/// opened it: the kernel runs the end of a ring in every thread that used it.
-pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-    loop {
-        match socket.recv_from(buffer) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
 }
 
 /// Waits until a stopped server has left its address. Another test may hold the port for a

@@ -22,7 +22,9 @@ pub fn start(design: &str) -> Running {
 /// Ends a connection in order, and sees the other side do so.
 pub fn end(mut client: TcpStream) {
     client.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    let mut more = Vec::new();
+    client.read_to_end(&mut more).unwrap();
+    assert_eq!(more, []);
 }
 
 /// Sends so much on a connection that it must be read meanwhile, reads it back, and ends.

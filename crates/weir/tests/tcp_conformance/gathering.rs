@@ -82,10 +82,13 @@ fn expect_all(clients: &mut [Client]) {
     }
 }
 
-/// A server that sleeps for each message sleeps as often.
+/// A server that sleeps for each message sleeps as often. On a busy machine, where the messages take their time, those that
+/// gather so long are over now and then: it sleeps until there is one, and until there is a group.
 #[track_caller]
-fn assert_groups(slept: u64) {
-    assert!(slept < COUNT as u64 / 2, "it slept {slept} times for {COUNT} messages");
+fn assert_groups(slept: u64, since: Instant, gathered: Duration) {
+    let over = (since.elapsed().as_nanos() / gathered.as_nanos()) as u64;
+    let most = COUNT as u64 / 2 + 2 * over;
+    assert!(slept < most, "it slept {slept} times for {COUNT} messages, of at most {most}");
 }
 
 fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
@@ -95,10 +98,10 @@ fn gathers_groups(subject: &Subject) -> Result<(), Skipped> {
     let mut clients = connected(&server, &log, 10);
     let by = by.or_else(|| server.effective().into_iter().find(|(name, _)| name == "gathers-by"));
     assert!(by.is_some_and(|(_, how)| how.contains("slack")), "it is told how");
-    let before = sleeps(&server);
+    let (before, since) = (sleeps(&server), Instant::now());
     send_apart(&mut clients);
     expect_all(&mut clients);
-    assert_groups(sleeps(&server) - before);
+    assert_groups(sleeps(&server) - before, since, Duration::from_secs(1));
     drop(clients);
     stop(server, &log);
     Ok(())
@@ -251,10 +254,10 @@ fn gathers_from_when_that_is_asked_for(subject: &Subject) -> Result<(), Skipped>
         assert!(error.contains("200us,64"), "{error}");
     }
     server.set(&[("gather", LONGER)]).unwrap();
-    let before = sleeps(&server);
+    let (before, since) = (sleeps(&server), Instant::now());
     send_apart(&mut clients);
     expect_all(&mut clients);
-    assert_groups(sleeps(&server) - before);
+    assert_groups(sleeps(&server) - before, since, Duration::from_millis(150));
     server.set(&[("gather", "none")]).unwrap();
     (0..20).for_each(|_| clients[0].ping());
     let value = server.effective().into_iter().find(|(name, _)| name == "gather");
