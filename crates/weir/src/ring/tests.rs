@@ -46,7 +46,7 @@ fn wait_for(ring: &Ring, completions: &mut Completions, at_least: u32) -> Vec<(T
     let mut got = Vec::new();
     while got.len() < at_least as usize {
         let missing = at_least - got.len() as u32;
-        let entered = ring.enter(0, missing, Some(Duration::from_secs(10)), false).unwrap();
+        let entered = ring.enter(0, missing, Some(Duration::from_secs(60)), false).unwrap();
         assert_ne!(entered, Entered::TimedOut);
         got.extend(completions.take().map(|e| (Token::from_user_data(e.user_data()), e.result())));
     }
