@@ -14,13 +14,15 @@ under_every_form!(
     it_says_what_it_got,
 );
 
-/// Sends without pause until told to stop.
+/// Sends without pause until told to stop, or until the socket has gone: another test may have the port then.
 fn flood(to: SocketAddr, on: &AtomicBool) {
     let sender = peer(to);
-    let mut number = 0;
-    while on.load(Relaxed) {
-        let _ = sender.send_to(&payload(number, number % 100), to);
-        number += 1;
+    sender.connect(to).unwrap();
+    let is_gone = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+    for number in (0..).take_while(|_| on.load(Relaxed)) {
+        if sender.send(&payload(number, number % 100)).is_err_and(|e| is_gone(&e)) {
+            break;
+        }
     }
 }
 
