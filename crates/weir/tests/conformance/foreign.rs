@@ -14,7 +14,7 @@ import socket, sys
 to = ("127.0.0.1", int(sys.argv[1]))
 sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
 for s in sockets:
-    s.settimeout(20)
+    s.settimeout(60)
 for n in range(100):
     s = sockets[n % 2]
     sent = bytes((n + i) % 256 for i in range(n * 10))

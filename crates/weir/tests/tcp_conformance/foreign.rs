@@ -42,7 +42,7 @@ async def client(number):
     await writer.wait_closed()
 
 async def main():
-    await asyncio.wait_for(asyncio.gather(*(client(n) for n in range(8))), 20)
+    await asyncio.wait_for(asyncio.gather(*(client(n) for n in range(8))), 60)
 
 asyncio.run(main())
 print("8 echoes")
@@ -63,7 +63,7 @@ fn python(subject: &Subject) -> Result<(), Skipped> {
 fn socat(subject: &Subject) -> Result<(), Skipped> {
     there_and_back(subject, "socat", |to| {
         // It waits for the other direction, for so many seconds at most.
-        ["-t20", "-", &format!("TCP4:{to}")].map(String::from).to_vec()
+        ["-t60", "-", &format!("TCP4:{to}")].map(String::from).to_vec()
     })
 }
 

@@ -56,7 +56,7 @@ def connect(version=None):
     context = ssl.create_default_context(cafile=certificate)
     if version:
         context.minimum_version = context.maximum_version = version
-    raw = socket.create_connection((ip, port), timeout=20)
+    raw = socket.create_connection((ip, port), timeout=60)
     return context.wrap_socket(raw, server_hostname="localhost")
 def exactly(stream, count):
     pieces = []
@@ -116,7 +116,7 @@ fn python_reads_late(subject: &Subject) -> Result<(), Skipped> {
         &server,
         r#"
 context = ssl.create_default_context(cafile=certificate)
-raw = socket.create_connection((ip, port), timeout=20)
+raw = socket.create_connection((ip, port), timeout=60)
 into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
 tls = context.wrap_bio(into, out, server_hostname="localhost")
 while True:
@@ -138,7 +138,7 @@ try:
     print("the server takes whatever comes")
 except TimeoutError:
     pass
-raw.settimeout(20)
+raw.settimeout(60)
 sender = threading.Thread(target=lambda: raw.sendall(rest))
 sender.start()
 back, total = hashlib.sha256(), 0
@@ -182,7 +182,7 @@ stream = connect()
 stream.sendall(b"hello")
 assert exactly(stream, 5) == b"hello"
 raw = socket.socket(fileno=stream.detach())
-raw.settimeout(20)
+raw.settimeout(60)
 raw.shutdown(socket.SHUT_WR)
 while raw.recv(1000):
     pass

@@ -148,7 +148,7 @@ import socket, sys
 
 clients = [socket.socket(socket.AF_UNIX) for _ in range(8)]
 for client in clients:
-    client.settimeout(20)
+    client.settimeout(60)
     client.connect(sys.argv[1])
 for number, client in enumerate(clients):
     client.sendall(bytes([number]) * 1000)
@@ -176,7 +176,7 @@ fn unix_socat(subject: &Subject) -> Result<(), Skipped> {
     let mut bytes = vec![0; 1 << 20];
     fill(1, 0, &mut bytes);
     let to = format!("UNIX-CONNECT:{}", path.display());
-    let back = run("socat", &["-t20", "-", &to], &bytes)?;
+    let back = run("socat", &["-t60", "-", &to], &bytes)?;
     assert!(back == bytes, "{} of {} bytes came back, or others", back.len(), bytes.len());
     assert_eq!(stop(server, &log).closed_finished, 1);
     Ok(())

@@ -91,7 +91,8 @@ fn who_waits_is_told_of_the_end(design: &AnyDesign) -> Result<(), Skipped> {
         waits.join().expect("it returns");
     });
     assert!(!running.is_running() && running.wait_for(Duration::ZERO));
-    ended.try_recv().expect("it was told of the end");
+    // Whoever wakes those who wait may not be through with it.
+    ended.recv_timeout(PATIENCE).expect("it is told of the end");
     let report = running.stop();
     assert!(report.total().balances() && report.failure.is_none(), "{report:?}");
     stopper.wake(); // it asks nobody any more
