@@ -4,7 +4,6 @@
 #[path = "suite/receive.rs"]
 mod receive;
 
-use receive::receive;
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream, UdpSocket},
@@ -90,7 +89,7 @@ fn datagrams_are_awaited_and_answered_on_several_designs() {
             client.send_to(&[number; 30], address).unwrap();
             let mut answer = [0; 64];
             let (bytes, _) =
-                receive(&client, &mut answer).unwrap_or_else(|e| panic!("{name}: {e}"));
+                receive::receive(&client, &mut answer).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert_eq!(answer[..bytes], [number; 30], "{name}");
         }
         assert!(server.stop().failure.is_none(), "{name}");
