@@ -5,7 +5,7 @@
 mod linux;
 #[path = "../../src/required.rs"]
 mod required;
-#[cfg_attr(windows, expect(dead_code, reason = "linux.rs needs the rest"))]
+#[expect(dead_code, reason = "shared with tests that need more of it")]
 #[path = "../suite/tcp.rs"]
 mod tcp;
 #[path = "../suite/tcp_designs.rs"]
