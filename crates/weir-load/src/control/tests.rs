@@ -206,8 +206,7 @@ fn two_systems_at_one_address_have_two_clocks() {
 #[test]
 fn another_build_is_refused_on_either_side_and_both_can_waive_it() {
     let other = Build { version: "9.9".into(), fingerprint: Some("f00d".into()) };
-    let theirs =
-        |any_build| ClientSettings { any_build, build: other.clone(), ..patient_client() };
+    let theirs = |any_build| ClientSettings { any_build, build: other.clone(), ..patient_client() };
     let connect_to = |server: &ControlServer, settings: &ClientSettings| {
         ControlClient::connect(server.local_address(), settings, Arc::default())
     };
@@ -520,11 +519,8 @@ fn an_end_for_another_number_of_flows_is_no_end() {
 
 #[test]
 fn there_are_at_most_so_many_generators_at_once() {
-    let settings = ControlSettings {
-        peers_max: 2,
-        idle_grace: Duration::from_secs(3600),
-        ..patient()
-    };
+    let settings =
+        ControlSettings { peers_max: 2, idle_grace: Duration::from_secs(3600), ..patient() };
     let (server, _hears) = server(settings);
     let (first, _) = connect(&server);
     let (_second, _) = connect(&server);
@@ -559,9 +555,8 @@ fn a_receiver_that_panics_does_not_leave_the_generator_flooding() {
             serde_json::Value::Null
         }
     }
-    let server =
-        ControlServer::bind((LOOPBACK, 0).into(), patient(), Arc::new(Panics))
-            .expect("loopback can be listened on");
+    let server = ControlServer::bind((LOOPBACK, 0).into(), patient(), Arc::new(Panics))
+        .expect("loopback can be listened on");
     let (client, stop) = connect(&server);
     client.ask(&ask(), LOOPBACK, &[]).expect("consented");
     assert!(client.start(7).is_err());
@@ -626,18 +621,15 @@ fn a_run_ends_when_the_sockets_of_a_starved_server_are_empty_and_nothing_is_miss
 #[test]
 fn what_stays_missing_is_given_up_after_a_longer_quiet() {
     let missing = vec![Outstanding { queued_bytes: Some(0), missing: Some(1) }];
-    let given_up = ControlSettings {
-        missing_given_up_after: Duration::from_millis(25),
-        ..patient()
-    };
+    let given_up =
+        ControlSettings { missing_given_up_after: Duration::from_millis(25), ..patient() };
     assert_eq!(drained(missing, given_up), (1.into(), vec![]), "it was quiet for 30 ms");
 }
 
 #[test]
 fn a_server_that_leaves_datagrams_in_its_sockets_is_waited_for_no_longer_than_that() {
     let hangs = vec![Outstanding { queued_bytes: Some(768), missing: None }];
-    let settings =
-        ControlSettings { quiet_within: Duration::from_millis(60), ..patient() };
+    let settings = ControlSettings { quiet_within: Duration::from_millis(60), ..patient() };
     let (_, reasons) = drained(hangs, settings);
     assert_eq!(reasons.len(), 1);
     assert!(reasons[0].starts_with("60ms after the end of the run"), "{}", reasons[0]);
@@ -843,9 +835,8 @@ fn consent_is_revoked_where_more_arrives_than_was_asked_for() {
     let (heard, hears) = mpsc::sync_channel(100);
     let arrived = Arc::<AtomicU64>::default();
     let recorder = Recorder { heard, refuses: None, arrived: Arc::clone(&arrived) };
-    let server =
-        ControlServer::bind((LOOPBACK, 0).into(), patient(), Arc::new(recorder))
-            .expect("loopback can be listened on");
+    let server = ControlServer::bind((LOOPBACK, 0).into(), patient(), Arc::new(recorder))
+        .expect("loopback can be listened on");
     let (client, stop) = connect(&server);
     let ask = RunAsk { datagrams_per_s: Some(10.0), duration_ms: 600_000, ..ask() };
     client.ask(&ask, LOOPBACK, &[]).expect("consented");
@@ -907,8 +898,7 @@ fn a_server_that_gives_no_sign_is_lost_while_signs_are_due() {
 
 #[test]
 fn a_server_renews_as_long_as_a_run_is_on() {
-    let settings =
-        ControlSettings { renew_every: Duration::from_millis(1), ..patient() };
+    let settings = ControlSettings { renew_every: Duration::from_millis(1), ..patient() };
     let (server, _hears) = server(settings);
     let (client, stop) = connect(&server);
     client.ask(&ask(), LOOPBACK, &[]).expect("consented");
