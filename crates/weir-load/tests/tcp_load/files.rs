@@ -196,6 +196,8 @@ fn a_half_close_reaches_the_server_while_answers_are_due(engine: Engine) {
         // It ends when nobody can say so any more.
         until_over.lock().unwrap().recv().map_err(io::Error::other)
     });
+    // Dropped before the server, also where the test fails: the server waits for its threads.
+    let over = over;
     let report = run(&LoadSpec { answer_timeout: INSTANT / 2, ..spec(&silent) });
     drop(over);
     assert_eq!(report.counts.unanswered, 5, "{report:?}");
