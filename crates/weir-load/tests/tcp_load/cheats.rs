@@ -1,6 +1,7 @@
 //! Servers that pretend to echo: none of them gets a valid run.
 
 use crate::{support::*, wine};
+use std::time::Duration;
 use weir_load::tcp::{Engine, LoadReport, LoadSpec, Sizes};
 
 each_engine!(no_cheat_has_a_valid_run, answers_that_stay_behind_are_missing_at_the_end,);
