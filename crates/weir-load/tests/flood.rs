@@ -112,7 +112,7 @@ fn server() -> (Sink, ControlServer) {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same of an echo that leaves some unanswered: all of it is waited for.
-const MISSING_WITHIN: Duration = Duration::from_secs(5);
+const MISSING_WITHIN: Duration = Duration::from_secs(10);
 
 /// One for floods of which the socket holds all.
 fn patient_server() -> (Sink, ControlServer) {

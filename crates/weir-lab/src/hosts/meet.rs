@@ -25,6 +25,8 @@ use super::{Host, Hosts, Link};
 const MEET_WITHIN: Duration = Duration::from_secs(60);
 /// How long a connection to an address may take that may not be reachable.
 const REACH_WITHIN: Duration = Duration::from_secs(2);
+/// How long what is said on one may take: whoever says it needs a core for that.
+const SAID_WITHIN: Duration = Duration::from_secs(10);
 /// Most that are answered at a time; more are sent away, who are none of the run.
 const MOST_ANSWERS: usize = 1024;
 /// Most addresses of a server's host that are tried.
@@ -273,7 +275,7 @@ fn answering<R>(listening: Vec<(TcpListener, Offer)>, f: impl FnOnce() -> R) -> 
 
 /// Answers one. Whoever cannot be answered was not, and knows it.
 fn answer(mut stream: TcpStream, number: &str) {
-    let _ = stream.set_read_timeout(Some(REACH_WITHIN));
+    let _ = stream.set_read_timeout(Some(SAID_WITHIN));
     if stream.read_exact(&mut [0]).is_ok() {
         let _ = stream.write_all(number.as_bytes());
     }
@@ -287,7 +289,7 @@ fn reach(offers: &[Offer]) -> Reach {
     let links = weir::machine::links().unwrap_or_default();
     let one = |offer: &Offer| -> Option<Link> {
         let mut stream = TcpStream::connect_timeout(&offer.at, REACH_WITHIN).ok()?;
-        stream.set_read_timeout(Some(REACH_WITHIN)).ok()?;
+        stream.set_read_timeout(Some(SAID_WITHIN)).ok()?;
         stream.write_all(&[ANSWER]).ok()?;
         let mut said = vec![0; offer.number.len()];
         stream.read_exact(&mut said).ok()?;

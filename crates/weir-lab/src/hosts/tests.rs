@@ -276,12 +276,18 @@ fn a_generator_that_fails_below_others_is_named() {
 
 #[test]
 fn a_generator_that_takes_too_long_is_ended_and_named_by_its_rank() {
-    let run = Run::of(3, &format!("[ $4 = 1 ] && exec sleep 600; {FLOOD}"));
-    let error = run.flood_together(3, Duration::from_secs(3)).err().expect("one hangs");
-    let error = error.to_string();
-    let said = "at rank 2 on host2: the generator was ended: no word that it is ready within 3.0 s";
-    assert_eq!(error, said);
-    assert!(run.end().iter().all(Result::is_ok));
+    // On a busy machine another one may take too long as well.
+    for seconds in [3, 10, 30] {
+        let run = Run::of(3, &format!("[ $4 = 1 ] && exec sleep 600; {FLOOD}"));
+        let within = Duration::from_secs(seconds);
+        let error = run.flood_together(3, within).err().expect("one hangs").to_string();
+        assert!(run.end().iter().all(Result::is_ok));
+        let why = format!("the generator was ended: no word that it is ready within {seconds}.0 s");
+        if error == format!("at rank 2 on host2: {why}") {
+            return;
+        }
+        assert!(seconds < 30 && error.ends_with(&why), "{error}");
+    }
 }
 
 #[test]

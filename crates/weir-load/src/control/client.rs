@@ -1,6 +1,7 @@
 //! The generator's end of a control connection.
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr, TcpStream},
     sync::{
         Arc,
@@ -278,6 +279,8 @@ fn read_on(
                     }
                     Message::Renew { run } => match wire.write(&Message::Alive { run }) {
                         Ok(()) => continue,
+                        // It has hung up, and why may lie here unread.
+                        Err(ControlError::Io { source, .. }) if hung_up(&source) => continue,
                         Err(error) => error,
                     },
                     Message::Revoke { reason, .. } => {
@@ -310,6 +313,11 @@ fn read_on(
         let _ = sender.send(Err(error));
         return;
     }
+}
+
+/// Whether writing failed since the other end is gone: then reading ends, too, behind what it said before.
+fn hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Whether a consent covers what is to be done; if not, what it does not cover.

@@ -43,8 +43,10 @@ struct Said {
     failure: Option<String>,
 }
 
-/// How long a connection to the rank that speaks for the server may take, and how often that one looks for them.
+/// How long a connection to the rank that speaks for the server may take, which its system makes; how long what that rank then
+/// says, for which it needs a core; and how often it looks for them.
 const REACH_WITHIN: Duration = Duration::from_secs(2);
+const SAID_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Where the rank that speaks for the server listens, and by what it is known.
@@ -121,7 +123,7 @@ fn answer(listener: &TcpListener, number: &str, over: &AtomicBool) {
 fn reaches(offer: &Offer) -> bool {
     let said = || {
         let mut stream = TcpStream::connect_timeout(&offer.at, REACH_WITHIN)?;
-        stream.set_read_timeout(Some(REACH_WITHIN))?;
+        stream.set_read_timeout(Some(SAID_WITHIN))?;
         let mut said = vec![0; offer.number.len()];
         stream.read_exact(&mut said).map(|()| said)
     };
@@ -145,8 +147,10 @@ fn is_own(address: IpAddr) -> bool {
     let comes_back = || {
         let socket = UdpSocket::bind((address, 0))?;
         let own = socket.local_addr()?;
+        // Somebody may still send to whoever had this port before.
+        socket.connect(own)?;
         socket.set_read_timeout(Some(COMES_BACK_WITHIN))?;
-        socket.send_to(&[0], own)?;
+        socket.send(&[0])?;
         socket.recv_from(&mut [0; 2]).map(|(_, from)| from == own)
     };
     !address.is_unspecified() && !address.is_multicast() && comes_back().unwrap_or(false)
@@ -470,6 +474,8 @@ mod tests {
             while crate::clock::now_ns() < from_ns {
                 answered.recv().unwrap();
             }
+            // What was answered before that time may not all have been heard here.
+            while answered.try_recv().is_ok() {}
             (0..200).for_each(|_| answered.recv().unwrap());
             is_over.store(true, Relaxed);
             drop(course);

@@ -1,6 +1,7 @@
 //! Servers that pretend to echo: none of them gets a valid run.
 
 use crate::{support::*, wine};
+use std::time::Duration;
 use weir_load::tcp::{Engine, LoadReport, LoadSpec, Sizes};
 
 each_engine!(no_cheat_has_a_valid_run, answers_that_stay_behind_are_missing_at_the_end,);
@@ -91,9 +92,13 @@ fn no_cheat_has_a_valid_run(engine: Engine) {
 
 /// As a comparison loads: for a time, at whose end the answers that are due must come.
 fn answers_that_stay_behind_are_missing_at_the_end(engine: Engine) {
+    in_time(INSTANT, |instant| answers_are_missing_within(engine, instant));
+}
+
+fn answers_are_missing_within(engine: Engine, instant: Duration) {
     for outstanding in [1, 8] {
         let server = Server::cheating(Some(Cheat::Late));
-        let (duration, drain) = (INSTANT, INSTANT);
+        let (duration, drain) = (instant, instant);
         let spec =
             LoadSpec { sends: None, duration, drain, ..load_of(engine, &server, outstanding) };
         let report = run(&spec);

@@ -166,10 +166,14 @@ fn connections_come_from_the_addresses_asked_for_in_turn(engine: Engine) {
 }
 
 fn what_the_clients_end_holds_is_told_where_it_is_asked_for(engine: Engine) {
+    in_time(INSTANT, |instant| what_the_clients_end_holds_is_told_within(engine, instant));
+}
+
+fn what_the_clients_end_holds_is_told_within(engine: Engine, duration: Duration) {
     // Each load has a server of its own: what is closing of one would be counted with the other's.
     let run = |looks_at_memory| {
         let server = Server::echo();
-        let spec = LoadSpec { connections: 8, duration: INSTANT, ..server.spec(engine) };
+        let spec = LoadSpec { connections: 8, duration, ..server.spec(engine) };
         run(&LoadSpec { looks_at_memory, ..spec })
     };
     assert_eq!(run(false).holds, None);

@@ -3,13 +3,13 @@
 use crate::support::*;
 use std::{
     fs::File,
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc,
     },
-    thread,
 };
 use weir_load::{
     Stop,
@@ -189,11 +189,16 @@ fn a_half_close_reaches_the_server_while_answers_are_due(engine: Engine) {
     assert_eq!((report.counts.truncated, report.counts.finished), (5, 0), "{report:?}");
     assert!(report.data_errors && report.invalid().is_some());
     // One that never answers is given up like any other.
-    let silent = Server::start(|mut stream, _| {
+    let (over, until_over) = mpsc::channel::<()>();
+    let until_over = Mutex::new(until_over);
+    let silent = Server::start(move |mut stream, _| {
         stream.read_to_end(&mut Vec::new())?;
-        thread::sleep(2 * INSTANT);
-        Ok(())
+        // It ends when nobody can say so any more.
+        until_over.lock().unwrap().recv().map_err(io::Error::other)
     });
+    // Dropped before the server, also where the test fails: the server waits for its threads.
+    let over = over;
     let report = run(&LoadSpec { answer_timeout: INSTANT / 2, ..spec(&silent) });
+    drop(over);
     assert_eq!(report.counts.unanswered, 5, "{report:?}");
 }

@@ -106,9 +106,10 @@ impl Server {
 
     pub fn spec(&self, engine: Engine) -> LoadSpec {
         // No more at a time than find room in the backlog.
-        let timeout = SOON;
+        let connecting = 64;
+        let (answer_timeout, connect_timeout, duration, drain) = (SOON, SOON, SOON, SOON);
         let spec = spec_of(engine, self.address);
-        LoadSpec { connecting: 64, answer_timeout: timeout, connect_timeout: timeout, ..spec }
+        LoadSpec { connecting, answer_timeout, connect_timeout, duration, drain, ..spec }
     }
 }
 
@@ -263,7 +264,7 @@ pub fn in_time(short: Duration, check: impl Fn(Duration)) {
         }
         eprintln!("it failed with a time of {short:?}: again with a longer one");
     }
-    check(short * 16);
+    check(short * 64);
 }
 
 /// That everything went well, with so many messages on each connection.

@@ -43,19 +43,22 @@ fn one_a_hundred_and_a_thousand_connections_are_echoed(engine: Engine) {
 
 /// A rate of connections says how fast they are made, and not how long nothing was to be done.
 fn waits_between_blocks_are_no_time_of_connecting(engine: Engine) {
-    // Far longer than it takes to make four connections on any machine.
-    const WAIT: Duration = Duration::from_secs(1);
+    // Far longer than it takes to make four connections.
+    in_time(Duration::from_millis(250), |wait| waits_are_no_time_of_connecting(engine, wait));
+}
+
+fn waits_are_no_time_of_connecting(engine: Engine, wait: Duration) {
     let server = Server::echo();
     for (blocks, threads) in [(3, 1), (2, 2)] {
         let (connections, sends) = (4, Some(1));
-        let block_interval = WAIT;
+        let block_interval = wait;
         let spec =
             LoadSpec { connections, sends, blocks, threads, block_interval, ..server.spec(engine) };
         let report = run(&spec);
         assert_clean(&report, u64::from(blocks) * 4, 1);
         let connecting = Duration::from_nanos(report.connecting_ns.expect("they were made"));
-        assert!(connecting < WAIT, "{connecting:?}");
-        assert!(Duration::from_nanos(report.elapsed_ns) >= (blocks - 1) * WAIT);
+        assert!(connecting < wait, "{connecting:?}");
+        assert!(Duration::from_nanos(report.elapsed_ns) >= (blocks - 1) * wait);
         let rate = report.connects_per_s.expect("they were made") * connecting.as_secs_f64();
         assert!((rate - f64::from(blocks) * 4.0).abs() < 0.01, "{rate}");
     }
@@ -63,8 +66,12 @@ fn waits_between_blocks_are_no_time_of_connecting(engine: Engine) {
 
 /// So whoever measures the server beside it may be a little late.
 fn a_load_goes_on_behind_what_is_measured(engine: Engine) {
+    in_time(INSTANT, |instant| a_load_goes_on_within(engine, instant));
+}
+
+fn a_load_goes_on_within(engine: Engine, instant: Duration) {
     let server = Server::echo();
-    let (duration, tail) = (Duration::from_millis(200), Duration::from_millis(300));
+    let (duration, tail) = (instant, instant * 3 / 2);
     let spec = LoadSpec { duration, tail, ..server.spec(engine) };
     let report = run(&spec);
     let window = report.window.as_ref().expect("it was measured");
