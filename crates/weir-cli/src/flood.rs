@@ -50,7 +50,8 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 #[command(
     after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong usage; 3 data \
                   or counts are wrong, more was lost than --max-loss, or the pace was not held (see --any-pace); 5 it \
-                  cannot run here; 130 it was ended by Ctrl-C or a signal, and reports what was sent until then."
+                  cannot run here; 130 it was ended by Ctrl-C or a signal, and reports what was sent until then (1 if it had failed \
+                  besides, as where nobody listens)."
 )]
 pub struct FloodArgs {
     /// Address or name of the server, alone or with its port: 127.0.0.1, [::1]:8080, localhost:8080.

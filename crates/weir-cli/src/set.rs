@@ -63,10 +63,13 @@ fn parse_change(text: &str) -> Result<Change, String> {
 /// Runs `weir set`.
 pub fn run(args: &SetArgs) -> ExitCode {
     let (shown, code) = match attempt(args) {
-        Ok(settings) => (shown(args, &settings), exit::OK),
+        Ok([before, after]) => (shown(args, &before, &after), exit::OK),
         Err(failure) => {
             say!("weir set: {}", failure.message);
-            (args.json.then(|| document("failed", &[], Some(&failure.message))), failure.code)
+            (
+                args.json.then(|| document("failed", [&[], &[]], Some(&failure.message))),
+                failure.code,
+            )
         }
     };
     match shown.map_or(Ok(()), |text| crate::print_results(&text)) {
@@ -78,7 +81,8 @@ pub fn run(args: &SetArgs) -> ExitCode {
     }
 }
 
-fn attempt(args: &SetArgs) -> Result<Vec<InForce>, Failure> {
+/// The settings before and after the changes.
+fn attempt(args: &SetArgs) -> Result<[Vec<InForce>; 2], Failure> {
     if args.changes.len() > CHANGES_MAX {
         return Err(Failure::usage(format!("at most {CHANGES_MAX} changes are made at a time")));
     }
@@ -86,37 +90,87 @@ fn attempt(args: &SetArgs) -> Result<Vec<InForce>, Failure> {
     let settings = ClientSettings { any_build: args.any_build, key, ..ClientSettings::default() };
     let client = ControlClient::connect(args.control, &settings, Arc::new(Stop::default()))
         .map_err(Failure::failed)?;
-    client.set(args.changes.clone()).map_err(|error| match error {
-        ControlError::Refused { reason, .. } => Failure::usage(reason),
-        other => Failure::failed(other),
-    })
+    let set = |changes: &[Change]| {
+        client.set(changes.to_vec()).map_err(|error| match error {
+            ControlError::Refused { reason, .. } => Failure::usage(reason),
+            other => Failure::failed(other),
+        })
+    };
+    let before = set(&[])?;
+    let after = if args.changes.is_empty() { before.clone() } else { set(&args.changes)? };
+    Ok([before, after])
 }
 
-fn document(status: &str, settings: &[InForce], reason: Option<&str>) -> String {
+/// What a setting was before, if it is another now.
+fn changed<'a>(before: &'a [InForce], now: &InForce) -> Option<&'a str> {
+    let was = before.iter().find(|of| of.name == now.name)?;
+    (was.value != now.value).then_some(was.value.as_str())
+}
+
+fn document(status: &str, [before, settings]: [&[InForce]; 2], reason: Option<&str>) -> String {
+    let change = |now: &InForce| {
+        Some(json!({ "name": now.name, "from": changed(before, now)?, "to": now.value }))
+    };
     let document = json!({
         "schema_version": 1, "command": crate::arguments(), "status": status, "reason": reason, "settings": settings,
+        "changed": settings.iter().filter_map(change).collect::<Vec<_>>(),
     });
     format!("{document:#}\n")
 }
 
-fn shown(args: &SetArgs, settings: &[InForce]) -> Option<String> {
+fn shown(args: &SetArgs, before: &[InForce], settings: &[InForce]) -> Option<String> {
     if args.json {
-        return Some(document("ok", settings, None));
+        return Some(document("ok", [before, settings], None));
     }
     if settings.is_empty() {
         return Some("this server's design has nothing that can be changed while it runs\n".into());
     }
-    let line = |of: &InForce| {
-        let [name, value, allowed] =
-            [&of.name, &of.value, &of.allowed].map(|text| crate::harmless(text));
-        format!("{name}={value} (allowed: {allowed})\n")
-    };
-    Some(settings.iter().map(line).collect())
+    Some(settings.iter().map(|of| line(of, changed(before, of), args.changes.as_slice())).collect())
+}
+
+/// A setting, and what these changes did to it.
+fn line(of: &InForce, was: Option<&str>, changes: &[Change]) -> String {
+    let [name, value, allowed] =
+        [&of.name, &of.value, &of.allowed].map(|text| crate::harmless(text));
+    match was {
+        Some(was) => {
+            format!("{name}={value}, before {} (allowed: {allowed})\n", crate::harmless(was))
+        }
+        None if changes.iter().any(|change| change.name == of.name) => {
+            format!("{name}={value}, unchanged (allowed: {allowed})\n")
+        }
+        None => format!("{name}={value} (allowed: {allowed})\n"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_changed_is_told_from_what_did_not() {
+        let of = |name: &str, value: &str| InForce {
+            name: name.into(),
+            value: value.into(),
+            allowed: "any".into(),
+        };
+        let before = [of("spin", "50us"), of("threshold", "64"), of("adaptive", "false")];
+        let after = [of("spin", "20us"), of("threshold", "64"), of("adaptive", "false")];
+        let changes = ["spin=20us", "threshold=64"].map(|text| parse_change(text).unwrap());
+        let lines = after.each_ref().map(|now| line(now, changed(&before, now), &changes));
+        assert_eq!(
+            lines,
+            [
+                "spin=20us, before 50us (allowed: any)\n",
+                "threshold=64, unchanged (allowed: any)\n",
+                "adaptive=false (allowed: any)\n",
+            ]
+        );
+        let document: serde_json::Value =
+            serde_json::from_str(&document("ok", [&before, &after], None)).unwrap();
+        let wanted = json!([{ "name": "spin", "from": "50us", "to": "20us" }]);
+        assert_eq!(document["changed"], wanted);
+    }
 
     #[test]
     fn a_change_is_a_name_and_a_value() {

@@ -88,7 +88,10 @@ fn a_change_is_in_force_in_the_next_interval_and_the_counters_show_it() {
         let set = output(&["set", control, "spin=0", "threshold=64"]);
         assert_eq!(set.status.code(), Some(0), "{}", errors(&set));
         let text = String::from_utf8(set.stdout).expect("text");
-        assert!(text.contains("spin=0us (allowed: 0us to 1000000us)"), "{text}");
+        assert!(
+            text.contains("spin=0us, before ") && text.contains(" (allowed: 0us to 1000000us)"),
+            "{text}"
+        );
         let line = loop {
             let line = lines.recv_timeout(SOON).expect("a line of the interval");
             if line.starts_with("settings in force:") {

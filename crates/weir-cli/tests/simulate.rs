@@ -122,7 +122,7 @@ fn whatever_is_written_says_that_it_is_a_model() {
     let said = "A model: these figures were computed from costs, and none of them was measured.";
     assert!(text(&shown).starts_with(said), "{}", text(&shown));
     let said_anyhow = text(&shown).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said_anyhow.contains("rio-hybrid receives more than port and port-batch"));
+    assert!(said_anyhow.contains("more than port and port-batch"));
     assert!(said_anyhow.contains("buffered") && said_anyhow.contains("rio-hybrid-reader"));
     assert!(
         ["blocking-batch", "epoll", "epoll-batch"]

@@ -20,6 +20,8 @@ use crate::{Error, gather::Gather, options::Limit as _};
 pub enum Unit {
     /// A number.
     Number,
+    /// A number of datagrams in one dequeue, so at most dequeue-max.
+    Dequeued,
     /// A time, as 20us or 1ms; a number alone is microseconds, which is what is kept.
     Microseconds,
     /// true or false.
@@ -31,7 +33,7 @@ pub enum Unit {
 impl Unit {
     fn parse(self, text: &str) -> Option<u64> {
         match self {
-            Self::Number => text.parse().ok(),
+            Self::Number | Self::Dequeued => text.parse().ok(),
             Self::Flag => text.parse::<bool>().ok().map(u64::from),
             Self::Gather => text.parse::<Gather>().ok().map(Gather::packed),
             Self::Microseconds => {
@@ -47,7 +49,7 @@ impl Unit {
 
     fn text(self, value: u64) -> String {
         match self {
-            Self::Number => value.to_string(),
+            Self::Number | Self::Dequeued => value.to_string(),
             Self::Microseconds => format!("{value}us"),
             Self::Flag => (value != 0).to_string(),
             Self::Gather => Gather::unpacked(value).to_string(),
@@ -57,7 +59,7 @@ impl Unit {
     /// As one number.
     fn number(self, value: u64) -> u64 {
         match self {
-            Self::Number | Self::Microseconds | Self::Flag => value,
+            Self::Number | Self::Dequeued | Self::Microseconds | Self::Flag => value,
             Self::Gather => Gather::unpacked(value).at_most.as_micros() as u64,
         }
     }
@@ -65,7 +67,7 @@ impl Unit {
     /// As the option is written when the server starts.
     pub(crate) fn as_option(self, setting: &Setting) -> String {
         match self {
-            Self::Number | Self::Microseconds => setting.number.to_string(),
+            Self::Number | Self::Dequeued | Self::Microseconds => setting.number.to_string(),
             Self::Flag | Self::Gather => setting.value.clone(),
         }
     }
@@ -106,6 +108,7 @@ impl Tunable {
             Unit::Gather => Gather::LIMITS.text(),
             _ if self.least == self.most => ends[0].clone(),
             Unit::Flag => "true or false".into(),
+            Unit::Dequeued => format!("{}, the server's dequeue-max", ends.join(" to ")),
             _ => ends.join(" to "),
         }
     }
@@ -179,7 +182,7 @@ mod tests {
             Tunable { name, unit, value, least, most }
         };
         vec![
-            of("threshold", Unit::Number, 666, 1, 1000),
+            of("threshold", Unit::Dequeued, 666, 1, 1000),
             of("spin", Unit::Microseconds, 50, 0, 1_000_000),
             of("adaptive", Unit::Flag, 0, 0, 1),
             of("fixed", Unit::Flag, 0, 0, 0),
@@ -201,7 +204,10 @@ mod tests {
         assert_eq!(values(&all)[1], "0us");
         set(&all, &[], &[]).unwrap();
         let allowed: Vec<String> = all.iter().map(|tunable| tunable.setting().allowed).collect();
-        assert_eq!(allowed, ["1 to 1000", "0us to 1000000us", "true or false", "false"]);
+        assert_eq!(
+            allowed,
+            ["1 to 1000, the server's dequeue-max", "0us to 1000000us", "true or false", "false"]
+        );
     }
 
     #[test]

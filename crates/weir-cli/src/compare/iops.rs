@@ -84,7 +84,7 @@ pub struct IopsArgs {
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or with more loads or rows than \
          usual, as long as their rounds take: see --dry-run]. If given, it is a limit: nothing that does not fit is \
-         begun. The long runs of --over-time are extra"
+         begun, and the results are written when it is over. The long runs of --over-time are extra"
     ))]
     time: Option<Duration>,
 

@@ -12,7 +12,7 @@ use weir_lab::performance;
 use weir_lab::report::document::with;
 use weir_lab::report::export;
 use weir_lab::report::html::page;
-use weir_lab::report::screen::LINES;
+use weir_lab::report::screen::{self, LINES};
 use weir_lab::saved::{DOCUMENT, parts};
 
 use super::part::Part;
@@ -28,6 +28,8 @@ const RESULTS: &str = "weir-results";
 const RESULTS_VARIABLE: &str = "WEIR_RESULTS";
 /// All tables and sentences in it, as text.
 const DETAILS: &str = "details.txt";
+/// The same where the last line names the folder.
+const REST_IS_KEPT: &str = "details.txt in the folder of results";
 /// The performance log of all runs, a JSON object on each line, and as CSV.
 const PERFORMANCE: [&str; 2] = ["performance.ndjson", "performance.csv"];
 /// The same as a page, with pictures.
@@ -183,7 +185,7 @@ impl Output {
             (true, ..) => format!("{document:#}\n"),
             (_, true, _) => String::new(),
             (.., true) => part.details(),
-            (.., false) => part.screen(LINES - 1),
+            (.., false) => part.screen(LINES - 1, self.rest(&document)),
         };
         let mut failed: Vec<Failure> = crate::print_results(&text).err().into_iter().collect();
         // Where standard output has something else, whoever asked for the details finds them beside it.
@@ -202,6 +204,14 @@ impl Output {
         let last = failed.pop();
         failed.iter().for_each(|failed| say!("{}", failed.message));
         last.map_or(Ok(()), Err)
+    }
+
+    /// Where that stands for which the first screen has no place: whoever has it need not measure again.
+    fn rest(&self, document: &Value) -> &'static str {
+        match self.kind.is_some() && !is_empty(document) {
+            true => REST_IS_KEPT,
+            false => screen::DETAILS,
+        }
     }
 
     /// Keeps the results in their folder, and says where as the last line. Returns what could not be written.

@@ -80,16 +80,17 @@ impl Part {
     }
 
     /// The conclusion and the table that decides, in so many lines.
-    pub fn screen(&self, lines: usize) -> String {
+    /// `rest` is where that stands for which there is no place.
+    pub fn screen(&self, lines: usize, rest: &str) -> String {
         let left = match self.said.lines().count() {
             0 => lines,
             said => lines.saturating_sub(said).max(LINES_OF_A_PART),
         };
         let shown = match &self.content {
             Content::Text(text) => text.clone(),
-            Content::One(_) => screen(&self.document, width(), left),
+            Content::One(_) => screen(&self.document, width(), left, rest),
             Content::All(parts) => {
-                let foot = foot_of_all(&self.document, width());
+                let foot = foot_of_all(&self.document, width(), rest);
                 let foot = match foot.as_slice() {
                     [] => String::new(),
                     lines => format!("\n{}\n", lines.join("\n")),
@@ -97,7 +98,7 @@ impl Part {
                 let left = left.saturating_sub(foot.lines().count());
                 // Between two of them is an empty line.
                 let each = ((left + 1) / parts.len().max(1)).saturating_sub(1);
-                let screens = parts.iter().map(|(_, part)| part.screen(each));
+                let screens = parts.iter().map(|(_, part)| part.screen(each, rest));
                 let screens = screens.filter(|screen| !screen.is_empty()).collect::<Vec<_>>();
                 screens.join("\n") + &foot
             }
@@ -110,7 +111,11 @@ impl Part {
         let shown = match &self.content {
             Content::Text(text) => text.clone(),
             Content::One(made) => {
-                format!("{}\n{}", screen(&self.document, width(), usize::MAX), made.details())
+                format!(
+                    "{}\n{}",
+                    screen(&self.document, width(), usize::MAX, "below"),
+                    made.details()
+                )
             }
             Content::All(parts) => {
                 let details = parts.iter().map(|(heading, part)| {

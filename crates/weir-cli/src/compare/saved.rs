@@ -201,7 +201,7 @@ mod tests {
         let saved = Saved { path: "x".into(), document: of(&["a", "b"]) };
         let baseline = Baseline { path: "x".into(), saved };
         let part = baseline.against(Part::of(exit::OK, String::new(), of(&["a"])));
-        let said = part.screen(24);
+        let said = part.screen(24, "--details");
         assert!(said.contains("In the baseline and not here: 1: b under l"), "{said}");
     }
 }

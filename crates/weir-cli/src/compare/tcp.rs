@@ -149,8 +149,8 @@ pub struct TcpArgs {
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
         "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or with more loads than usual, as \
-         long as their rounds take: see --dry-run]. If given, it is a limit: nothing that does not fit is begun. With \
-         --classic the search gets {:.0} % of it; without -t it takes as long as it needs",
+         long as their rounds take: see --dry-run]. If given, it is a limit: nothing that does not fit is begun, and \
+         the results are written when it is over. With --classic the search gets {:.0} % of it; without -t it takes as long as it needs",
         PART_OF_THE_SEARCH * 100.0
     ))]
     time: Option<Duration>,

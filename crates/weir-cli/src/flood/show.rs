@@ -207,7 +207,7 @@ fn lost(shown: &Shown, flood: &FloodReport) {
 /// The server's account, as far as it is in the usual words.
 fn account(shown: &Shown, report: &Value) {
     let account = report.get("audit").unwrap_or(report);
-    shown.say(&format!("{:>18}", "the server's count"));
+    shown.say("\nThe server's count:");
     for (name, field) in [
         ("duplicates", "duplicates"),
         ("reordered", "reordered"),

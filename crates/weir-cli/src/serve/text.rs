@@ -88,8 +88,8 @@ pub fn report(report: &ServerReport, work: Work) -> String {
     if report.runs > 1 {
         let _ = writeln!(
             text,
-            "of the last of {} runs; CPU time, context switches and core of each thread, and memory: of \
-             the server's whole life",
+            "of the last of {} runs agreed over the control channel; CPU time, context switches and core of each \
+             thread, and memory: of the server's whole life",
             report.runs
         );
     }
@@ -342,7 +342,7 @@ mod tests {
         let more = report(&ServerReport { audit, ..all.clone() }, Work::default());
         assert!(more.contains("; 1000000 arrived in all"), "{more}");
         let last = report(&ServerReport { runs: 3, ..all }, Work::default());
-        assert!(last.starts_with("of the last of 3 runs;"), "{last}");
+        assert!(last.starts_with("of the last of 3 runs agreed "), "{last}");
     }
 
     /// The originals divided by whole milliseconds and multiplied again, so that every rate was a

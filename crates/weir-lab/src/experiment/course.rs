@@ -376,6 +376,9 @@ pub fn sample<K: Course>(
     K::sample(results, row, run.load, &when, made)
 }
 
+/// The share of the runs that need no more than a further one is given.
+const MOST_RUNS: f64 = 0.9;
+
 struct Experiment<'a, 'b, K: Course> {
     bench: &'a mut dyn Bench<K>,
     settings: Settings,
@@ -525,14 +528,19 @@ impl<K: Course> Experiment<'_, '_, K> {
         schedule: Schedule,
     ) -> Result<(), Interrupted> {
         let Schedule { warmup_ms, run_ms, .. } = schedule;
+        let overhead_ms = crate::stats::quantile(&self.overhead_ms, MOST_RUNS)
+            .map_or(K::PLANNED_OVERHEAD_MS as f64, |overhead| overhead.max(0.0));
+        let preparing_ms = K::preparing_ms(&results.loads[load]);
+        let mut took_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;
         let wanting = rows.iter().filter(|row| results.cells[load][**row].leaves_entries_out());
         let wanting: Vec<usize> = wanting.copied().collect();
         if wanting.is_empty() || !self.bench.count_entries(true) {
             return Ok(());
         }
         for row in wanting {
-            // Only a time that was given as a bound is one: these runs are few.
-            if self.time.is_bound && self.bench.elapsed_s() > self.time.seconds {
+            // These are slower than others.
+            let before_s = self.bench.elapsed_s();
+            if !self.time.has_room(before_s, took_ms) {
                 break;
             }
             let Ok(asked) = K::load_of(results, load, row) else { continue };
@@ -543,6 +551,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                 // It has its figures; only this one stays a lower bound.
                 Err(_) => {}
             }
+            took_ms = took_ms.max((self.bench.elapsed_s() - before_s) * 1000.0);
         }
         self.bench.count_entries(false);
         Ok(())
@@ -670,7 +679,8 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     fn has_time(&self) -> bool {
         let Schedule { warmup_ms, run_ms, .. } = self.schedule;
         let preparing_ms = K::preparing_ms(&self.results.loads[self.load]);
-        let overhead_ms = crate::stats::median(&self.experiment.overhead_ms)
+        // What all but the slowest runs need: a time that was asked for is no median.
+        let overhead_ms = crate::stats::quantile(&self.experiment.overhead_ms, MOST_RUNS)
             .unwrap_or(K::PLANNED_OVERHEAD_MS as f64)
             .max(0.0);
         let takes_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;

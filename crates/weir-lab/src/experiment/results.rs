@@ -453,6 +453,12 @@ impl<K: Study> Results<K> {
         samples.map(|sample| sample.when().block as usize + 1).max().unwrap_or(0)
     }
 
+    /// The rounds of a load that are complete, as far as that is known: where its time ran out, some rows may have run in
+    /// one more.
+    pub fn rounds_complete(&self, load: usize) -> usize {
+        self.cut[load].map_or_else(|| self.rounds_made(load), |complete| complete as usize)
+    }
+
     /// True if a check failed, a run failed, or a run's data were wrong.
     pub fn has_invalid_runs(&self) -> bool {
         self.conformance.iter().any(|c| matches!(c, Conformance::Failed(_)))

@@ -404,7 +404,7 @@ impl<'a, K: Reported> Found<'a, K> {
 
     /// The rounds in which rows are compared with the winner: where it is fewer than were made, of how many.
     fn rounds(&self) -> String {
-        let made = self.results.rounds_made(self.load);
+        let made = self.results.rounds_complete(self.load);
         let pairs = |place: &Place| Some(place.winner_to_it?.ratio()?.samples);
         let least = self.ranking.places.iter().filter_map(pairs).min();
         match least.filter(|least| *least < made) {

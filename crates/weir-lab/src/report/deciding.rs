@@ -81,11 +81,11 @@ pub fn table<'a>(study: &'a Study, load: &'a Load) -> Table<'a> {
     let line = |group: &Group, row: &'a Row| Line {
         row,
         fields: [
-            rank(row),
+            if is_alone(group) { UNKNOWN.into() } else { rank(row) },
             row.name.clone(),
             rate(load, row, &by),
             spread(row, &by),
-            to_best(row),
+            if is_alone(group) { UNKNOWN.into() } else { to_best(row) },
             row.median(kind.cpu).map_or(UNKNOWN.into(), |ns| format!("{ns:.0}")),
             latency(study, load, row),
             limit(row),
@@ -127,6 +127,12 @@ fn columns(kind: &Kind, by: &Metric) -> [Column; COLUMNS] {
         column("p50/p99 µs", "p50/p99", latency),
         column("limit", "limit", kind.limits.into()),
     ]
+}
+
+/// Whether one row alone was ranked: then it is the best of nothing.
+fn is_alone(group: &Group) -> bool {
+    let ranked = |row: &&Row| !matches!(row.standing, Standing::Again | Standing::Unranked);
+    group.rows.iter().filter(ranked).count() == 1
 }
 
 /// A rank: rows that are tied share one, and what is undecided has none yet.
@@ -270,6 +276,23 @@ mod tests {
         assert_eq!((best.fields[RANK].as_str(), best.fields[BEST].as_str()), ("1", "1"));
         assert!(best.share.is_some_and(|share| share > 0.0 && share <= 1.0));
         assert!(found.columns[LATENCY].about.contains("over the rounds"));
+    }
+
+    #[test]
+    fn one_row_alone_has_no_rank_and_is_the_best_of_nothing() {
+        let mut results = fixture::results();
+        for cell in &mut results.cells[0][1..] {
+            *cell = Default::default();
+            cell.had_no_time();
+        }
+        let document = document(&results);
+        let studies = Study::all(&document);
+        let found = table(&studies[0], &studies[0].loads[0]);
+        let lines: Vec<&Line> = found.groups.iter().flat_map(|(_, lines)| lines).collect();
+        assert_eq!(lines.iter().filter(|line| line.fields[RATE] != UNKNOWN).count(), 1);
+        for line in lines {
+            assert_eq!((&*line.fields[RANK], &*line.fields[BEST]), (UNKNOWN, UNKNOWN));
+        }
     }
 
     #[test]

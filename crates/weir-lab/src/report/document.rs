@@ -137,6 +137,7 @@ fn of_load<K: Reported>(
             "reached": confidence.reached(),
         },
         "rounds": schedule.map(|schedule| schedule.rounds),
+        "rounds_complete": schedule.map(|_| results.rounds_complete(load)),
         "run_ms": schedule.map(|schedule| schedule.run_ms),
         "warmup_ms": schedule.map(|schedule| schedule.warmup_ms),
         "missed": missed::words(results, load),

@@ -97,7 +97,7 @@ mod tests {
     use crate::report::document::document;
     use crate::report::export::markdown;
     use crate::report::html::page;
-    use crate::report::screen::{LINES, foot_of_all, screen};
+    use crate::report::screen::{DETAILS, LINES, foot_of_all, screen};
     use crate::report::table::report;
     use crate::udp::report::fixture;
     use crate::udp::results::Udp;
@@ -119,13 +119,13 @@ mod tests {
         let said = format!("Not measured, no time for it (-t): {}.", results.loads[1]);
         let value = document(&results);
         assert_eq!(value["conclusion"]["sentences"][0], said);
-        let text = screen(&value, 100, LINES).replace('\n', " ");
+        let text = screen(&value, 100, LINES, DETAILS).replace('\n', " ");
         assert!(text.contains(&said), "{text}");
         let details = report(&results, 200);
         let said = format!("{}: not measured, no time for it (-t)", results.loads[1]);
         assert!(details.contains(&said), "{details}");
         let all = serde_json::json!({ "kind": "all", "udp": value });
-        let foot = foot_of_all(&all, 200);
+        let foot = foot_of_all(&all, 200, DETAILS);
         assert_eq!(foot[0], format!("Not all was measured: UDP, {said}"));
         assert!(!details.contains("no time for a run of it"), "it is said of the load: {details}");
         let section = value["loads"][1]["summary"].as_array().unwrap();

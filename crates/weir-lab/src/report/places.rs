@@ -80,7 +80,7 @@ pub(crate) mod tests {
     use crate::report::export::{csv, markdown};
     use crate::report::html::page;
     use crate::report::layout::chars;
-    use crate::report::screen::{LINES, screen};
+    use crate::report::screen::{DETAILS, LINES, screen};
     use crate::report::table::report;
     use crate::udp::report::fixture::results;
 
@@ -133,7 +133,7 @@ pub(crate) mod tests {
         for width in [80, 100, 200] {
             let details = report(&results, width);
             assert!(on_one_line(&details).contains(&sentence), "{details}");
-            let first = screen(&document, width, LINES);
+            let first = screen(&document, width, LINES, DETAILS);
             assert!(on_one_line(&first).contains(&sentence), "{first}");
             assert!(first.lines().count() <= LINES, "{first}");
             for line in first.lines().chain(details.lines().filter(|line| line.contains("Each"))) {

@@ -16,6 +16,11 @@ pub const LINES: usize = 24;
 /// Lines for one of several kinds of comparisons on one screen.
 pub const LINES_OF_A_PART: usize = 7;
 
+/// Where everything stands for whoever has not asked for it.
+pub const DETAILS: &str = "--details";
+
+/// The fewest lines beside what a reader must know: two of the conclusion, and two of the table.
+const LEAST_OF_REST: usize = 4;
 /// Most lines of where rows ran.
 const LINES_OF_PLACES: usize = 2;
 /// Most characters of the bars.
@@ -24,21 +29,26 @@ const BAR: usize = 14;
 const FEWEST_ROWS: usize = 3;
 
 /// The first screen of the document of one kind of comparison, at most so wide and so high; both at least what a few
-/// rows need.
-pub fn screen(document: &Value, width: usize, lines: usize) -> String {
+/// rows need. `rest` is where that stands for which there is no place.
+pub fn screen(document: &Value, width: usize, lines: usize, rest: &str) -> String {
     let studies = Study::all(document);
     let Some(study) = studies.first() else { return String::new() };
     let (width, whole_width) = (width.min(COLUMNS), width);
     let airy = lines > LINES_OF_A_PART;
-    let mut text = vec![cut(&heading(study), width)];
-    let foot: Vec<String> = match airy {
-        true => foot(study, whole_width).iter().map(|line| cut(line, whole_width)).collect(),
-        false => vec![],
+    let mut text = match airy {
+        true => laid_out(&heading(study, true), width),
+        false => {
+            let fits = |line: &String| chars(line) <= width;
+            let whole = Some(heading(study, true)).filter(fits);
+            vec![cut(&whole.unwrap_or_else(|| heading(study, false)), width)]
+        }
     };
     if airy {
         text.push(String::new());
     }
     let blanks = if airy { 2 } else { 0 };
+    let most = lines.saturating_sub(text.len() + blanks + LEAST_OF_REST).max(1);
+    let foot = if airy { foot(study, whole_width, most, rest) } else { vec![] };
     let table = study.main().map(|load| lines_of(&table(study, load), width, airy));
     let table = table.unwrap_or_default();
     let least = if table.is_empty() { 0 } else { 1 + FEWEST_ROWS.min(table.len() - 1) };
@@ -51,7 +61,7 @@ pub fn screen(document: &Value, width: usize, lines: usize) -> String {
             text.push(String::new());
         }
         let left = lines.saturating_sub(text.len() + foot.len() + usize::from(airy));
-        text.extend(fitting(table, left, airy).iter().map(|line| cut(line, width)));
+        text.extend(fitting(table, left, airy.then_some(rest)).iter().map(|line| cut(line, width)));
     }
     if !foot.is_empty() {
         text.push(String::new());
@@ -60,11 +70,30 @@ pub fn screen(document: &Value, width: usize, lines: usize) -> String {
     text.join("\n") + "\n"
 }
 
-/// What was compared, and where.
-fn heading(study: &Study) -> String {
+/// A text on lines of so many characters.
+fn laid_out(words: &str, width: usize) -> Vec<String> {
+    let mut text = String::new();
+    paragraph(&mut text, words, width);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The same on so many lines at most.
+fn laid_out_within(words: &str, width: usize, lines: usize) -> Vec<String> {
+    let mut all = laid_out(words, width);
+    if all.len() > lines {
+        all.truncate(lines);
+        if let Some(last) = all.last_mut() {
+            *last = cut(&format!("{last} …"), width);
+        }
+    }
+    all
+}
+
+/// What was compared, and, where there is place for it, on what machine.
+fn heading(study: &Study, has_place: bool) -> String {
     let load = study.main().or(study.loads.first());
     let load = load.map(|load| format!(": {}", load.name)).unwrap_or_default();
-    let machine = study.machine();
+    let machine = if has_place { study.machine() } else { vec![] };
     let separator = if machine.is_empty() { "" } else { " — " };
     let busy =
         study.busy_share().map(|share| format!(", {} busy with other programs", percent(share)));
@@ -79,26 +108,14 @@ fn heading(study: &Study) -> String {
 /// The conclusion: the headline, and as many of its sentences as there is place for.
 fn said(study: &Study, width: usize, lines: usize) -> Vec<String> {
     let found = &study.value["conclusion"];
-    let laid_out = |words: &str| {
-        let mut text = String::new();
-        paragraph(&mut text, words, width);
-        text.lines().map(str::to_owned).collect::<Vec<_>>()
-    };
     let mut words = text(found, "headline").unwrap_or_default();
     for sentence in texts(&found["sentences"]) {
         let more = format!("{words} {sentence}");
-        if laid_out(&more).len() <= lines {
+        if laid_out(&more, width).len() <= lines {
             words = more;
         }
     }
-    let mut all = laid_out(&words);
-    if all.len() > lines {
-        all.truncate(lines);
-        if let Some(last) = all.last_mut() {
-            *last = cut(&format!("{last} …"), width);
-        }
-    }
-    all
+    laid_out_within(&words, width, lines)
 }
 
 /// A bar for a share of the largest figure, which has so many characters.
@@ -136,8 +153,8 @@ impl Widths {
         let columns = |short: bool| -> Vec<usize> {
             let widest = |place: usize| {
                 let fields = || lines.iter().map(|line| line.fields[place].as_str());
-                // The rank and the name are always there.
-                let is_known = place <= DESIGN || fields().any(|field| field != UNKNOWN);
+                // The name is always there.
+                let is_known = place == DESIGN || fields().any(|field| field != UNKNOWN);
                 let heading = heading_of(&table.columns[place], short);
                 let widest = fields().chain([heading]).map(chars).max().unwrap_or(0);
                 if is_known { widest } else { 0 }
@@ -223,28 +240,27 @@ fn lines_of(table: &Table, width: usize, all_groups: bool) -> Vec<String> {
     all
 }
 
-/// As much of the table as there is place for, and, where `counts` is true, how much there is more.
-fn fitting(mut table: Vec<String>, lines: usize, counts: bool) -> Vec<String> {
+/// As much of the table as there is place for, and, where it is said where the rest stands, how much that is.
+fn fitting(mut table: Vec<String>, lines: usize, rest: Option<&str>) -> Vec<String> {
     let lines = lines.max(2);
     if table.len() > lines {
-        let kept = if counts { lines - 1 } else { lines };
+        let kept = if rest.is_some() { lines - 1 } else { lines };
         let more = table.len() - kept;
         table.truncate(kept);
-        if counts {
-            table.push(format!("   … {} in the report (--details)", number_of(more, "more row")));
+        if let Some(rest) = rest {
+            table.push(format!("   … {} ({rest})", number_of(more, "more row")));
         }
     }
     table
 }
 
-/// What a reader must know: where rows ran, if on several hosts, rows without a figure, and warnings.
-fn foot(study: &Study, width: usize) -> Vec<String> {
-    let mut places = String::new();
-    if let Some(of_all) = study.main().and_then(|load| load.places(study.kind)) {
-        paragraph(&mut places, &of_all, width);
-    }
+/// What a reader must know, on so many lines: where rows ran, if on several hosts, rows without a figure, and warnings.
+fn foot(study: &Study, width: usize, most: usize, rest: &str) -> Vec<String> {
+    let places = study.main().and_then(|load| load.places(study.kind)).unwrap_or_default();
     // Further ones are in the report.
-    let mut said: Vec<String> = places.lines().take(LINES_OF_PLACES).map(str::to_owned).collect();
+    let mut lines: Vec<String> =
+        laid_out(&places, width).into_iter().take(LINES_OF_PLACES).collect();
+    let mut said: Vec<String> = vec![];
     let reason = |row: &Row| text(row.value, "reason").filter(|_| row.standing != Standing::Again);
     let rows = study.main().into_iter().flat_map(Load::rows);
     let unranked: Vec<(&Row, String)> = rows.filter_map(|row| Some((row, reason(row)?))).collect();
@@ -255,28 +271,40 @@ fn foot(study: &Study, width: usize) -> Vec<String> {
         };
         said.push(format!("Not ranked: {who}: {reason}"));
     }
-    if let Some(error) = text(study.value, "error") {
+    let headline = text(&study.value["conclusion"], "headline").unwrap_or_default();
+    let error = text(study.value, "error");
+    let is_said = error.as_ref().is_some_and(|error| headline.contains(error.as_str()));
+    if let Some(error) = error.filter(|_| !is_said) {
         said.push(format!("error: {error}"));
     }
     if study.value["interrupted"] == true {
         said.push("warning: interrupted; the results are partial".into());
     }
-    said.extend(worst(study.warnings()));
-    said
+    // Where an error kept all from being measured, there is no figure that could be doubted.
+    if !is_said {
+        said.extend(worst(study.warnings(), rest));
+    }
+    for (index, words) in said.iter().enumerate() {
+        let behind = said.len() - index - 1;
+        let left = most.saturating_sub(lines.len() + behind).max(1);
+        lines.extend(laid_out_within(words, width, left));
+    }
+    lines
 }
 
 /// The warning that weighs most, which is the last one, and how many more there are.
-fn worst(mut warnings: Vec<String>) -> Option<String> {
+fn worst(mut warnings: Vec<String>, rest: &str) -> Option<String> {
     let worst = warnings.pop()?;
     let more = match warnings.len() {
         0 => String::new(),
-        more => format!(" ({more} more: --details)"),
+        more => format!(" ({more} more: {rest})"),
     };
     Some(format!("warning{more}: {worst}"))
 }
 
-/// What a reader of several comparisons on one screen must know, in a line each: rows without a figure, and warnings.
-pub fn foot_of_all(document: &Value, width: usize) -> Vec<String> {
+/// What a reader of several comparisons on one screen must know, on lines of so many characters: rows without a figure,
+/// and warnings. `rest` is where more of it stands.
+pub fn foot_of_all(document: &Value, width: usize, rest: &str) -> Vec<String> {
     let studies = Study::all(document);
     let without_rank = |study: &Study| {
         let rows = study.main().into_iter().flat_map(Load::rows);
@@ -305,12 +333,12 @@ pub fn foot_of_all(document: &Value, width: usize) -> Vec<String> {
         }
     }
     let unranked = (!unranked.is_empty())
-        .then(|| format!("Not ranked (--details says why): {}", unranked.join(", ")));
+        .then(|| format!("Not ranked (why: {rest}): {}", unranked.join(", ")));
     missed
         .into_iter()
         .chain(unranked)
-        .chain(worst(warnings))
-        .map(|line| cut(&line, width))
+        .chain(worst(warnings, rest))
+        .flat_map(|words| laid_out(&words, width))
         .collect()
 }
 
@@ -334,7 +362,7 @@ mod tests {
         let results = document(&results());
         for lines in [LINES, LINES_OF_A_PART, 10] {
             for width in [80, 100, 200] {
-                let text = screen(&results, width, lines);
+                let text = screen(&results, width, lines, DETAILS);
                 assert!(text.lines().count() <= lines, "{lines}:\n{text}");
                 // The last paragraph, if there is one: what a reader must know.
                 let foot = if lines > LINES_OF_A_PART { text.rfind("\n\n") } else { None };
@@ -348,25 +376,53 @@ mod tests {
     }
 
     #[test]
+    fn what_a_reader_must_know_is_wrapped_and_not_cut_and_says_where_the_rest_is() {
+        let mut of = document(&results());
+        let last = "other programs used 76 % of the CPU (median; more than 10 % in 40 of 54 runs): the figures are too low, \
+                    and rows are not compared fairly; stop those programs";
+        of["warnings"] = serde_json::json!(["one", "another", last]);
+        of["machine"]["warnings"] = serde_json::json!([]);
+        for width in [80, 100, 200] {
+            let text = screen(&of, width, LINES - 1, "details.txt in the folder of results");
+            assert!(text.lines().count() < LINES, "{width}:\n{text}");
+            assert!(text.lines().all(|line| chars(line) <= width), "{width}:\n{text}");
+            let words = text.replace('\n', " ");
+            let said = format!("warning (2 more: details.txt in the folder of results): {last}");
+            assert!(words.contains(&said) && !words.contains('…'), "{width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn why_nothing_was_measured_is_said_once() {
+        let mut results = results();
+        results.cells.iter_mut().flatten().for_each(|cell| *cell = Default::default());
+        let reason = "the checks left no time for a run within the 0.1 s requested";
+        results.error = Some(reason.into());
+        results.warnings = vec!["not even the checks fit".into()];
+        let text = screen(&document(&results), 100, LINES, DETAILS).replace('\n', " ");
+        assert_eq!(text.matches(reason).count(), 1, "{text}");
+        assert!(!text.contains("not even") && !text.contains("warning"), "{text}");
+    }
+
+    #[test]
     fn what_is_wrong_with_several_comparisons_stands_below_them() {
         let mut udp = document(&results());
         udp["warnings"] = serde_json::json!(["the disk is full"]);
         let all = serde_json::json!({ "kind": "all", "udp": udp, "tcp": { "error": "no" } });
-        let foot = foot_of_all(&all, 200);
+        let foot = foot_of_all(&all, 200, DETAILS);
         assert_eq!(foot.len(), 2, "{foot:?}");
         assert!(
-            foot[0].starts_with("Not ranked (--details says why): ")
-                && foot[0].ends_with(" of UDP")
+            foot[0].starts_with("Not ranked (why: --details): ") && foot[0].ends_with(" of UDP")
         );
         assert!(foot[1].starts_with("warning (") && foot[1].ends_with("the disk is full"));
-        assert!(foot_of_all(&serde_json::json!({ "kind": "all" }), 80).is_empty());
+        assert!(foot_of_all(&serde_json::json!({ "kind": "all" }), 80, DETAILS).is_empty());
     }
 
     #[test]
     fn what_is_undecided_has_no_rank() {
         let mut results = results();
         results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
-        let text = screen(&document(&results), COLUMNS, LINES);
+        let text = screen(&document(&results), COLUMNS, LINES, DETAILS);
         let rows = text.lines().skip_while(|line| !line.starts_with("#  design")).skip(1);
         let ranked = rows.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with('-'));
         let ranks: Vec<char> = ranked.filter_map(|line| line.chars().next()).collect();
@@ -382,11 +438,11 @@ mod tests {
                 row["name"] = longest.into();
             }
         }
-        let text = screen(&document, 80, LINES);
+        let text = screen(&document, 80, LINES, DETAILS);
         let line = text.lines().find(|line| line.contains(longest));
         assert!(line.is_some_and(|line| line.ends_with("server")), "{text}");
         assert!(text.lines().all(|line| chars(line) <= 80), "{text}");
-        let narrower = screen(&document, 60, LINES);
+        let narrower = screen(&document, 60, LINES, DETAILS);
         assert!(narrower.contains("rio-hybrid") && narrower.contains('…'), "{narrower}");
         assert!(narrower.lines().all(|line| chars(line) <= 60), "{narrower}");
     }

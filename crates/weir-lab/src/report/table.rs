@@ -181,7 +181,7 @@ fn one_group<K: Reported>(
     let _ = writeln!(
         text,
         "\n{of}{beside}{}\n",
-        rounds(results.schedules[load], results.rounds_made(load))
+        rounds(results.schedules[load], results.rounds_complete(load))
     );
     let ranking = results.ranking(load, group);
     // The first table says that they cannot run here.
@@ -213,10 +213,10 @@ fn one_group<K: Reported>(
 }
 
 /// How often and how long a load is run, behind its name: where it was less often than planned, how often it was.
-fn rounds(schedule: Option<Schedule>, made: usize) -> String {
+fn rounds(schedule: Option<Schedule>, complete: usize) -> String {
     let Some(Schedule { rounds, run_ms, warmup_ms }) = schedule else { return String::new() };
-    let begun = match made < rounds as usize {
-        true => format!("{made} of {rounds} rounds"),
+    let begun = match complete < rounds as usize {
+        true => format!("{complete} of {rounds} rounds"),
         false => number_of(rounds as usize, "round"),
     };
     format!(": {begun} of {run_ms} ms after {warmup_ms} ms of warm-up")

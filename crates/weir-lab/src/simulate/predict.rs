@@ -2,6 +2,7 @@
 
 use super::{Copies, Design, Row};
 use crate::report::number::{factor, si};
+use crate::report::words::list;
 use serde::{Deserialize, Serialize};
 
 /// A design is called ahead of another if it receives so much more.
@@ -53,6 +54,8 @@ pub struct Crossing {
     pub shared_work_ns: f64,
     /// The lowest load from which on, at every higher one, it is ahead; null if it is not even at the highest.
     pub from_per_s: Option<f64>,
+    /// The lowest load.
+    pub lowest_per_s: f64,
     /// The highest load.
     pub highest_per_s: f64,
     /// How many times as many datagrams as the best of the others it receives at that load.
@@ -101,6 +104,7 @@ fn crossing(question: Question, group: &[&Row]) -> Option<Crossing> {
     };
     let ratios: Vec<(f64, f64)> =
         loads.iter().filter_map(|&load| Some((load, ratio(load)?))).collect();
+    let &(lowest_per_s, _) = ratios.first()?;
     let &(highest_per_s, ratio_at_highest) = ratios.last()?;
     let ahead = ratios.iter().rev().take_while(|(_, ratio)| *ratio >= AHEAD).last();
     Some(Crossing {
@@ -109,6 +113,7 @@ fn crossing(question: Question, group: &[&Row]) -> Option<Crossing> {
         cores: first.cores,
         shared_work_ns: first.shared_work_ns,
         from_per_s: ahead.map(|(load, _)| *load),
+        lowest_per_s,
         highest_per_s,
         ratio_at_highest,
     })
@@ -134,10 +139,10 @@ pub fn answers(crossings: &[Crossing]) -> Vec<String> {
 }
 
 fn answer(alike: &[&Crossing]) -> String {
-    let Crossing { question, copies, shared_work_ns, highest_per_s, .. } = alike[0];
-    let who = match question {
-        Question::HybridOverPort => "rio-hybrid receives more than port and port-batch",
-        Question::ShardingOverAll => "rio-sharded receives more than every other design",
+    let Crossing { question, copies, shared_work_ns, highest_per_s, lowest_per_s, .. } = alike[0];
+    let (design, others) = match question {
+        Question::HybridOverPort => ("rio-hybrid", "port and port-batch"),
+        Question::ShardingOverAll => ("rio-sharded", "every other design"),
     };
     let copying = match copies.as_str() {
         name if name == Copies::Thread.name() => "the thread that dequeues copies",
@@ -147,25 +152,37 @@ fn answer(alike: &[&Crossing]) -> String {
         0.0 => "without shared work".to_owned(),
         ns => format!("with {ns:.0} ns of shared work"),
     };
-    let at = |crossing: &&Crossing| {
-        let cores = if crossing.cores == 1 { "core" } else { "cores" };
-        let ratio = match factor(crossing.ratio_at_highest) {
-            one if one == factor(1.0) => "as many".into(),
-            ratio => format!("{ratio} times"),
-        };
-        let from = crossing.from_per_s.map(|from| format!("from {}/s on", si(from)));
-        format!(
-            "{} {cores} {} ({ratio})",
-            crossing.cores,
-            from.unwrap_or_else(|| "at none of the loads".into())
-        )
+    let has_one_load = lowest_per_s == highest_per_s;
+    let highest = si(*highest_per_s);
+    let ratio = |crossing: &Crossing| {
+        let times = factor(crossing.ratio_at_highest);
+        format!("{times} times as many at {highest}/s")
     };
-    let each: Vec<String> = alike.iter().map(at).collect();
-    format!(
-        "Where {copying}, {work}, {who}: {}. In brackets, how many times as many at {}/s.",
-        each.join("; "),
-        si(*highest_per_s)
-    )
+    let cores = |number: usize| format!("{number} core{}", if number == 1 { "" } else { "s" });
+    let ahead = |crossing: &&&Crossing| {
+        let from = crossing.from_per_s?;
+        let from = match from {
+            _ if has_one_load => String::new(),
+            from if from == *lowest_per_s => "at every load, ".into(),
+            from if from == *highest_per_s => String::new(),
+            from => format!("from {}/s on, ", si(from)),
+        };
+        Some(format!("on {} ({from}{})", cores(crossing.cores), ratio(crossing)))
+    };
+    let ahead: Vec<String> = alike.iter().filter_map(|of| ahead(&of)).collect();
+    let behind = alike.iter().filter(|crossing| crossing.from_per_s.is_none());
+    let behind: Vec<String> =
+        behind.map(|of| format!("on {} ({})", cores(of.cores), ratio(of))).collect();
+    let at = if has_one_load { format!("at {highest}/s") } else { "at the highest load".into() };
+    let mut said = vec![];
+    if !ahead.is_empty() {
+        said.push(format!("{design} receives more than {others} {}", list(&ahead)));
+    }
+    if !behind.is_empty() {
+        let subject = if ahead.is_empty() { design } else { "it" };
+        said.push(format!("{subject} does not receive more than {others} {at} {}", list(&behind)));
+    }
+    format!("Where {copying}, {work}: {}.", said.join("; "))
 }
 
 #[cfg(test)]
@@ -202,11 +219,47 @@ mod tests {
         assert_eq!(sharded.from_per_s, None);
         let sentences = answers(&crossings);
         assert_eq!(
-            sentences[0],
-            "Where the thread that dequeues copies, without shared work, rio-hybrid receives more than port and \
-             port-batch: 1 core from 1 M/s on (1.50 times). In brackets, how many times as many at 10 M/s."
+            sentences,
+            [
+                "Where the thread that dequeues copies, without shared work: rio-hybrid receives more than port and \
+                 port-batch on 1 core (from 1 M/s on, 1.50 times as many at 10 M/s).",
+                "Where the thread that dequeues copies, without shared work: rio-sharded does not receive more than every \
+                 other design at the highest load on 1 core (1.03 times as many at 10 M/s).",
+            ]
         );
-        assert!(sentences[1].contains("1 core at none of the loads (1.03 times)"), "{sentences:?}");
+    }
+
+    #[test]
+    fn of_one_load_it_is_not_said_from_which_on() {
+        let all = rows(&[
+            (Design::RioHybrid, [1e5, 9e5, 3e6]),
+            (Design::Port, [1e5, 2e5, 2e5]),
+            (Design::RioSharded, [1e5, 9e5, 3e6]),
+        ]);
+        let one: Vec<Row> = all.iter().filter(|row| row.offered_per_s == 1e6).cloned().collect();
+        let more = one.iter().map(|row| Row { cores: 2, received_per_s: 1e6, ..row.clone() });
+        let both: Vec<Row> = one.iter().cloned().chain(more).collect();
+        let start = "Where the thread that dequeues copies, without shared work: ";
+        let sentences = answers(&crossings(&both));
+        assert_eq!(
+            sentences[0],
+            format!(
+                "{start}rio-hybrid receives more than port and port-batch on 1 core (4.50 times as many at 1 M/s); it does \
+                 not receive more than port and port-batch at 1 M/s on 2 cores (1.00 times as many at 1 M/s)."
+            )
+        );
+        // Ahead at the lowest load already.
+        let ahead = answers(&crossings(&rows(&[
+            (Design::RioHybrid, [2e5, 4e5, 8e5]),
+            (Design::Port, [1e5, 2e5, 2e5]),
+        ])));
+        assert_eq!(
+            ahead,
+            [format!(
+                "{start}rio-hybrid receives more than port and port-batch on 1 core (at every load, 4.00 times as many at \
+                 10 M/s)."
+            )]
+        );
     }
 
     #[test]

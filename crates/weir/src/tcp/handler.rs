@@ -71,7 +71,8 @@ pub trait Handler: Send + 'static {
         Asks::NOTHING
     }
 
-    /// Called once, last of all, with the reason.
+    /// Called once, last of all, with the reason. After a panic ([`Reason::Panicked`]) it is not called: the handler may
+    /// be in any state then, and what it holds is dropped.
     fn on_close(&mut self, reason: &Reason) {
         let _ = reason;
     }

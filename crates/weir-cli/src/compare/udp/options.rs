@@ -108,7 +108,7 @@ pub struct UdpArgs {
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
         "Total time [default: {}s, with --quick {}s (all kinds: {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; \
          with --rounds, or with more loads than usual, as long as their rounds take: see --dry-run]. If given, it is a \
-         limit: nothing that does not fit is begun",
+         limit: nothing that does not fit is begun, and the results are written when it is over",
         WITH_ANSWERS * STANDARD_S, WITH_ANSWERS * QUICK_S, ALL_STANDARD_S, ALL_QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,

@@ -331,6 +331,8 @@ fn schedule(load: &Load) -> String {
     let blocks = load.rows().flat_map(|row| items(&row.value["runs"]));
     let made =
         blocks.filter_map(|run| run["block"].as_u64()).max().map(|block| block.saturating_add(1));
+    // Where its time ran out, some rows may have run in a round that was not complete.
+    let made = of("rounds_complete").or(made);
     let rounds = match made.filter(|made| *made < rounds) {
         Some(made) => format!("{made} of {rounds} rounds"),
         None => number_of(rounds as usize, "round"),

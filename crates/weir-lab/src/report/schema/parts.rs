@@ -101,6 +101,8 @@ pub struct Load<L> {
     rounds: Option<u32>,
     run_ms: Option<u64>,
     warmup_ms: Option<u64>,
+    /// Rounds in which every row ran; null if it did not begin.
+    rounds_complete: Option<usize>,
     /// That it was not measured, or had fewer rounds than planned, and why; null if it missed nothing.
     missed: Option<String>,
     #[serde(flatten)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::report::document::document;
 use crate::report::layout::chars;
-use crate::report::screen::{LINES, LINES_OF_A_PART, screen};
+use crate::report::screen::{DETAILS, LINES, LINES_OF_A_PART, screen};
 use crate::report::table::report;
 use crate::udp::report::fixture;
 
@@ -33,8 +33,11 @@ fn a_narrow_terminal_has_it_in_parts() {
 
 #[test]
 fn the_first_screen_has_the_conclusion_and_the_table_that_decides() {
-    golden("screen.txt", &screen(&document(&fixture::results()), 120, LINES));
-    golden("screen-of-a-part.txt", &screen(&document(&fixture::swept()), 100, LINES_OF_A_PART));
+    golden("screen.txt", &screen(&document(&fixture::results()), 120, LINES, DETAILS));
+    golden(
+        "screen-of-a-part.txt",
+        &screen(&document(&fixture::swept()), 100, LINES_OF_A_PART, DETAILS),
+    );
 }
 
 /// On one page, the numbers of the designs without a rank are one number, and rounds that do not count are told of.
@@ -46,7 +49,7 @@ fn numbers_of_designs_and_rounds_agree() {
         results.cells[0][row] = Default::default();
     }
     results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
-    let text = screen(&document(&results), 200, LINES).replace('\n', " ");
+    let text = screen(&document(&results), 200, LINES, DETAILS).replace('\n', " ");
     assert!(text.contains("of the 2 designs that could be ranked (4 could not)"), "{text}");
     assert!(text.contains("Not ranked: 4 designs;"), "{text}");
     let page = report(&results, 200);
@@ -130,11 +133,11 @@ fn an_interrupted_comparison_says_so_first() {
 fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     let said = "The server was not the limit: figures marked ≥ are lower bounds";
     let mut results = fixture::results();
-    assert!(!screen(&document(&results), 100, LINES).contains(said));
+    assert!(!screen(&document(&results), 100, LINES, DETAILS).contains(said));
     for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
         sample.verdict.lower_bound = true;
     }
-    let text = screen(&document(&results), 100, LINES).replace('\n', " ");
+    let text = screen(&document(&results), 100, LINES, DETAILS).replace('\n', " ");
     assert!(text.contains(said), "{text}");
 }
 
@@ -148,7 +151,7 @@ fn no_figure_at_all_is_still_a_report() {
     assert!(text.contains("Not measured: interrupted before it."), "{text}");
     assert!(text.contains("warning: interrupted; the results are partial"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
-    let text = screen(&document(&results), 100, LINES);
+    let text = screen(&document(&results), 100, LINES, DETAILS);
     assert!(text.contains("Interrupted before anything was measured: no answer."), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
 }

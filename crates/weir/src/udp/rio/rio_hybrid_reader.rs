@@ -37,7 +37,8 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// Datagrams in one dequeue at which a second thread joins (can be changed while it runs).
+        /// Datagrams in one dequeue at which a second thread joins; at most dequeue-max, which is no more than 1000 unless it
+        /// is set (can be changed while it runs).
         threshold: u32 = 666, 1..=65_536;
         /// How long to poll after the last datagram before waiting, in microseconds (can be changed while it runs).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
