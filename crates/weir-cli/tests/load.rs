@@ -382,8 +382,7 @@ fn a_unix_socket_that_takes_no_load_is_told_with_what_to_do() {
         (&of_nobody, "the server's backlog is full of connections that wait to be accepted"),
     ] {
         let target = format!("unix:{}", path.display());
-        let words =
-            ["load", "tcp", &target, "-c", "3", "-t", "1", "--drain", "10ms", "-i", "0"];
+        let words = ["load", "tcp", &target, "-c", "3", "-t", "1", "--drain", "10ms", "-i", "0"];
         let load = output(&words);
         assert_eq!(load.status.code(), Some(1), "{target}: {}", errors(&load));
         let last = errors(&load).lines().last().unwrap_or_default().to_owned();
