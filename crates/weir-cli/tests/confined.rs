@@ -136,8 +136,7 @@ fn where_threads_may_not_be_bound_to_cores_everything_runs_unbound_and_says_so()
         }
         let words = ["serve", "tcp", "--cpu", "0", "--bind", "127.0.0.1:0", "--end-with-input"];
         assert_said(&confined(forbidden(), &words), 0, &[said]);
-        let read =
-            ["iops", "/dev/null", "--cpu", "0", "-t", "50ms", "-O", "0", "-i", "0", "--json"];
+        let read = ["iops", "/dev/null", "--cpu", "0", "-k", "1k", "-O", "0", "-i", "0", "--json"];
         let read = confined(forbidden(), &read);
         assert_said(&read, 0, &[said]);
         assert!(document(&read)["settings"].to_string().contains("any ("), "{}", document(&read));

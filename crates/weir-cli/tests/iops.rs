@@ -17,6 +17,20 @@ fn iops(words: &[&str]) -> std::process::Output {
     output(&[&["iops", "--json", "-i", "0", "-O", "0"], words].concat())
 }
 
+/// Reads for a time. Where it gets no core while it is to be measured there are too few I/Os to tell anything by: then once
+/// more, but not for ever.
+fn measured(words: &[&str]) -> (std::process::Output, Value) {
+    for tried in 1.. {
+        let output = output(&[words, &["--json"]].concat());
+        let found = document(&output);
+        let is_enough = found["report"]["window"]["completed"].as_u64() > Some(1000);
+        if is_enough || found["status"] != "ok" || tried == 5 {
+            return (output, found);
+        }
+    }
+    unreachable!("it ends with the fifth")
+}
+
 /// Every design for devices that can run here.
 fn what_runs_here() -> Vec<String> {
     let list = document(&output(&["designs", "--json"]));
@@ -52,9 +66,9 @@ fn every_design_reads_as_often_as_it_is_told() {
 
 #[test]
 fn a_time_ends_it_and_intervals_add_up() {
-    let output = output(&["iops", "/dev/zero", "--json", "-t", "300ms", "-O", "0", "-i", "100ms"]);
+    let words = ["iops", "/dev/zero", "-t", "300ms", "-O", "0", "-i", "100ms"];
+    let (output, found) = measured(&words);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-    let found = document(&output);
     let (report, window) = (&found["report"], &found["report"]["window"]);
     assert_eq!(report["ended_by"], "time");
     let sampling = report["sampling_percent"].as_f64();
@@ -77,7 +91,8 @@ fn a_time_ends_it_and_intervals_add_up() {
     assert!(latency["p50"].as_u64().expect("a median") <= latency["p99_9"].as_u64().unwrap());
     assert!((window["kernel_entries_per_io"].as_f64().expect("known") - 1.0).abs() < 0.01);
     assert!(window["cpu_ns_per_io"].as_f64() > Some(0.0));
-    assert_eq!(window["seconds"].as_array().map(Vec::len), Some(1), "none was whole");
+    let seconds = window["seconds"].as_array().map(Vec::len);
+    assert!(seconds == Some(1) || elapsed_ns >= 1_000_000_000, "none was whole: {window}");
 }
 
 /// Where the kernel counts, it finds what a design that reads plainly counts itself, and the waiting and waking of
@@ -87,20 +102,18 @@ fn the_kernel_can_count_the_entries() {
     for (design, source) in
         [("sync", "own counters"), ("overlapped-pool", "own counters, without futex")]
     {
-        let words =
-            ["iops", "/dev/null", "--design", design, "--json", "-t", "200ms", "-O", "50ms"];
-        let own = document(&output(&words));
+        let words = ["iops", "/dev/null", "--design", design, "-t", "200ms", "-O", "50ms"];
+        let (_, own) = measured(&words);
         if own["status"] == "failed" && own["reason"].to_string().contains("cannot be used here") {
             eprintln!("not run: {}", own["reason"]);
             continue;
         }
         assert_eq!(own["report"]["kernel_entries_source"], source, "{own:#}");
-        let counted = output(&[&words[..], &["--count-entries"]].concat());
-        if counted.status.code() == Some(5) {
-            common::cannot_run(&errors(&counted));
+        let (output, counted) = measured(&[&words[..], &["--count-entries"]].concat());
+        if output.status.code() == Some(5) {
+            common::cannot_run(&errors(&output));
             return;
         }
-        let counted = document(&counted);
         assert_eq!(counted["report"]["kernel_entries_source"], "kernel", "{counted:#}");
         let per_io = counted["report"]["window"]["kernel_entries_per_io"].as_f64().unwrap();
         match design {
@@ -112,7 +125,8 @@ fn the_kernel_can_count_the_entries() {
 
 #[test]
 fn people_get_fios_line() {
-    let words = ["iops", "/dev/null", "-t", "200ms", "-O", "0", "-i", "0"];
+    // Long enough for many I/Os, also where it gets no core for a while.
+    let words = ["iops", "/dev/null", "-t", "1", "-O", "0", "-i", "0"];
     let detailed = output(&[&words[..], &["--details"]].concat());
     let detailed = String::from_utf8_lossy(&detailed.stdout).into_owned();
     let (before, settings) = detailed.split_once("\nSettings:\n").expect("they come last");

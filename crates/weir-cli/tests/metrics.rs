@@ -191,8 +191,11 @@ fn udp_counters_are_the_generators_and_the_reports() {
     for design in ["blocking", "blocking-batch", "rio-hybrid --threads 2 --provider batch"] {
         let served = Served::udp(&["--design", design]);
         let flood = served.flood("600");
-        let page = scrape_until(&served, "the end of the run", |page| {
+        // A batch is counted when it was handled: that may be after the run has ended with its last datagram.
+        let page = scrape_until(&served, "the end of the run and of its last batch", |page| {
+            let of_batches = page.value("weir_batch_datagrams_sum");
             page.value("weir_runs_ended_total") == 1.0
+                && of_batches == page.value("weir_datagrams_received_total")
         });
         let labels = format!("design=\"{}\"", design.split(' ').next().expect("a name"));
         let received = page.with("weir_datagrams_received_total", &labels);

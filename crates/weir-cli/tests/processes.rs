@@ -83,24 +83,28 @@ fn what_has_no_end_is_not_read_to_it() {
 #[test]
 fn a_warm_up_without_stamps_is_no_part_of_the_run() {
     for length in ["0", "16"] {
-        let server = Server::start(&["--design", "blocking", "--once"]);
-        let flood = flood(&server, &["-l", length, "-t", "300ms", "-O", "100ms", "--pps", "5k"]);
-        let (code, report) = server.end();
-        let dropped = report["system"]["dropped_socket"].as_u64().unwrap_or(0);
-        let sent = flood["sent"].as_u64().unwrap();
-        assert!(sent > 0 && flood["warm_up_sent"].as_u64() > Some(0), "{flood}");
-        assert_eq!(report["audit"]["received"], sent - dropped, "{length}: {report}");
-        assert_eq!((code, &report["audit"]["strangers"]), (Some(0), &0.into()), "{report}");
+        // A generator that has no core for as long as the warm-up lasts sends nothing in it: then once more.
+        let had_one = (0..5).any(|_| {
+            let server = Server::start(&["--design", "blocking", "--once"]);
+            let flood = flood(&server, &["-l", length, "-k", "1k", "-O", "100ms", "--pps", "5k"]);
+            let (code, report) = server.end();
+            let dropped = report["system"]["dropped_socket"].as_u64().unwrap_or(0);
+            assert_eq!(flood["sent"], 1000, "{flood}");
+            assert_eq!(report["audit"]["received"], 1000 - dropped, "{length}: {report}");
+            assert_eq!((code, &report["audit"]["strangers"]), (Some(0), &0.into()), "{report}");
+            flood["warm_up_sent"].as_u64() > Some(0)
+        });
+        assert!(had_one, "{length}: nothing was sent in any warm-up");
     }
 }
 
 #[test]
 fn datagrams_come_as_from_independent_senders_where_that_is_asked() {
     let server = Server::start(&["--design", "blocking"]);
-    let poisson = ["--arrivals", "poisson", "--pps", "5k", "-t", "300ms"];
+    let poisson = ["--arrivals", "poisson", "--pps", "5k", "-k", "1500"];
     let report = flood(&server, &poisson);
     assert_eq!(report["load"]["arrivals"], "poisson");
-    assert!(report["sent"].as_u64() > Some(0) && report["windows"].as_u64() > Some(0), "{report}");
+    assert!(report["sent"] == 1500 && report["windows"].as_u64() > Some(0), "{report}");
     assert_nothing_vanished(&report);
     assert_eq!(flood(&server, &["-k", "50", "--pps", "5k"])["load"]["arrivals"], "even");
 
@@ -126,28 +130,33 @@ fn assert_nothing_vanished(flood: &Value) {
 fn two_generators_at_once_have_windows_of_their_own() {
     let server = Server::start(&["--design", "blocking"]);
     let long = flood_under_way(&["--pps", "20k", "--control", &server.control]);
-    let short = flood(&server, &["-k", "200", "--pps", "1k", "-O", "100ms"]);
-    let window = &short["report"]["window"];
-    let (own, handled) = (window["datagrams"].as_u64(), window["handled"].as_u64());
-    assert!(own > Some(0) && own <= short["sent"].as_u64(), "{window}");
-    assert!(handled > own, "the other's were handled meanwhile: {window}");
-    assert_nothing_vanished(&short);
-    assert_eq!(short["report"]["other_runs"], 1);
-    let seconds = window["elapsed_ns"].as_f64().unwrap() / 1e9;
-    assert!(seconds < 30.0, "its 0.2 s, and not the other's minute: {window}");
+    // In one of them the other's are handled meanwhile, too; in those of which it had no core they are not.
+    let shorts = (1..=5).find(|_| {
+        let short = flood(&server, &["-k", "200", "--pps", "1k", "-O", "100ms"]);
+        let window = &short["report"]["window"];
+        let (own, handled) = (window["datagrams"].as_u64(), window["handled"].as_u64());
+        assert!(own > Some(0) && own <= short["sent"].as_u64(), "{window}");
+        assert_nothing_vanished(&short);
+        assert_eq!(short["report"]["other_runs"], 1);
+        let seconds = window["elapsed_ns"].as_f64().unwrap() / 1e9;
+        assert!(seconds < 30.0, "its 0.2 s, and not the other's minute: {window}");
+        handled > own
+    });
+    let shorts = shorts.expect("the other's were handled meanwhile");
 
     // The long one was not disturbed: it can still be ended, and gets its account.
-    end_early(long);
+    end_early(long, shorts);
 }
 
+/// Ends a flood during which there were so many other runs.
 #[cfg(unix)]
-fn end_early(long: std::process::Child) {
+fn end_early(long: std::process::Child, others: u32) {
     common::interrupt(long.id());
     let ended = ends(long);
     assert_eq!(ended.status.code(), Some(130));
     let long = document(&ended);
     assert_eq!((&long["ended_by"], &long["status"]), (&"asked".into(), &"interrupted".into()));
-    assert_eq!(long["report"]["other_runs"], 1);
+    assert_eq!(long["report"]["other_runs"], others);
     assert_nothing_vanished(&long);
 }
 
@@ -192,7 +201,7 @@ fn ctrl_c_in_the_warm_up_of_a_flood_says_so() {
 }
 
 #[cfg(not(unix))]
-fn end_early(mut long: std::process::Child) {
+fn end_early(mut long: std::process::Child, _: u32) {
     long.kill().unwrap();
     ends(long);
 }
@@ -324,12 +333,12 @@ fn a_control_connection_that_is_lost_ends_the_flood_and_the_run() {
 
 #[test]
 fn what_a_generator_may_ask_for_can_be_limited() {
-    let server = Server::start(&["--design", "blocking", "--max-pps", "2k", "--max-time", "2"]);
+    let server = Server::start(&["--design", "blocking", "--max-pps", "2k", "--max-time", "60"]);
     for (asked, said) in [
         (&["-t", "1"][..], "--pps"),
         (&["-t", "1", "--pps", "3k"][..], "2000"),
-        (&["-t", "3", "--pps", "1k"][..], "--time"),
-        (&["-t", "2", "-O", "1", "--pps", "1k"][..], "warm-up"),
+        (&["-t", "61", "--pps", "1k"][..], "--time"),
+        (&["-t", "60", "-O", "1", "--pps", "1k"][..], "warm-up"),
         (&["-k", "5", "--pps", "1k"][..], "--max-time"),
     ] {
         let mut words = vec!["flood", "127.0.0.1", "--json", "--control", &server.control];
@@ -340,7 +349,7 @@ fn what_a_generator_may_ask_for_can_be_limited() {
         let reason = document["reason"].as_str().unwrap();
         assert!(reason.contains("refused") && reason.contains(said), "{asked:?}: {reason}");
     }
-    let within = flood(&server, &["-k", "5", "--pps", "2k", "--max-time", "2"]);
+    let within = flood(&server, &["-k", "5", "--pps", "2k", "--max-time", "60"]);
     assert_eq!(within["sent"], 5);
 }
 

@@ -127,7 +127,7 @@ fn a_server_that_nobody_sends_to_sleeps_until_somebody_does() {
     ];
     let flood = output(&flood.concat());
     assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
-    assert!(sleeps(server.id())[&main] > asleep[&main]);
+    common::until("a reading of the run", || sleeps(server.id())[&main] > asleep[&main]);
     server.close_input();
     let (code, report) = server.end();
     assert_eq!((code, &report["runs"]), (Some(0), &1.into()), "{report:#}");
@@ -208,6 +208,13 @@ fn strangers_are_counted_apart_by_every_design() {
 }
 
 fn strangers_are_counted_apart_by(design: &str) {
+    // Where this thread or the flood has no core for as long as the run lasts, there are none in it: then once more.
+    let met = (0..5).any(|_| strangers_were_in_a_flood_of(design));
+    assert!(met, "{design}: no strangers were counted in any run");
+}
+
+/// Whether both were in the run, each counted for itself.
+fn strangers_were_in_a_flood_of(design: &str) -> bool {
     let server = Server::start(&["--design", design, "--once"]);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let words = ["flood", "127.0.0.1", "-t", "200ms", "--pps", "2k", "-i", "0", "--control"];
@@ -228,13 +235,13 @@ fn strangers_are_counted_apart_by(design: &str) {
     let (_, report) = server.end();
     let audit = &report["audit"];
     let strangers = audit["strangers"].as_u64().unwrap();
-    assert!(strangers > 0 && strangers <= strange, "{design}: {strangers} of {strange}");
-    // A generator that gets no core in its time sends nothing.
+    assert!(strangers <= strange, "{design}: {strangers} of {strange}");
     let flood = document(&flood.wait_with_output().unwrap());
     let sent = flood["sent"].as_u64().unwrap();
     let received = audit["received"].as_u64().unwrap();
     assert!(received <= sent && (received > 0 || sent == 0), "{design}: {audit} of {sent}");
     assert_eq!(audit["data_errors"], false, "{design}: {audit}");
+    strangers > 0 && received > 0
 }
 
 /// Strangers are no flood: they shall not push the datagrams of the run out.
@@ -305,8 +312,16 @@ fn a_generator_that_is_killed_leaves_a_report_and_no_server() {
 /// Whoever stops the server cut the run off, and not its generator: nothing is wrong but that.
 #[test]
 fn a_server_that_is_stopped_in_the_middle_of_a_flood_blames_nobody() {
-    let mut server = Server::start(&["--design", "blocking"]);
+    let mut server = Server::start(&["--design", "blocking", "--echo"]);
     let flood = common::flood_under_way(&["--pps", "1k", "--control", &server.control]);
+    // Its only thread takes one datagram after the other: what was sent before one that it answers has come. Stopped, it
+    // looks at none any more.
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+    common::until("an answer", || {
+        peer.send_to(b"hello", ("127.0.0.1", server.port)).unwrap();
+        peer.recv(&mut [0; 16]).is_ok()
+    });
     server.close_input();
     let (code, report) = server.end();
     assert_eq!((code, &report["end_signalled"]), (Some(1), &false.into()), "{report}");

@@ -533,8 +533,12 @@ impl Receiver for Watch {
             (None, [(id, course)]) if *id == run.ask.run => {
                 (course, sent, self.audit.received(*id))
             }
-            // With several runs nobody can say whose datagrams lie in a socket, or were dropped there.
-            _ => return Outstanding::default(),
+            // With several runs nobody can say whose datagrams lie in a socket, or were dropped there. While there are any, one
+            // of this run may be among them: it is waited for, but given up after a while, as others may keep sending.
+            _ => {
+                let queued = self.queued_bytes(&sockets_now).unwrap_or(0);
+                return Outstanding { queued_bytes: None, missing: (queued > 0).then_some(1) };
+            }
         };
         let is = |name: &str, value: &str| settings.get(name).is_some_and(|v| v.starts_with(value));
         // The sockets of AF_XDP hold a port and are never read.

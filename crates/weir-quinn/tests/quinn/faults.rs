@@ -47,21 +47,41 @@ async fn echoes(connection: &Connection, message: &[u8]) {
 }
 
 async fn a_peer_that_vanishes_takes_nothing_with_it(settings: Settings) {
-    let mut transport = TransportConfig::default();
-    transport.max_idle_timeout(Some(Duration::from_millis(500).try_into().unwrap()));
-    let factory = Factory::with(transport);
+    let factory = Factory::new();
     let (server, stats) = factory.endpoint_at("127.0.0.1:0", &settings);
     let address = loopback(&server);
-    let (client, config) = (factory.endpoint(&settings), factory.client());
-    let (connection, accepted) = tokio::join!(
-        async { client.connect_with(config, address, "localhost").unwrap().await.unwrap() },
-        async { server.accept().await.unwrap().await.unwrap() },
-    );
+    // Of both sides' times the shorter one counts: this connection alone may not be silent for long.
+    let mut brief = TransportConfig::default();
+    brief.max_idle_timeout(Some(Duration::from_millis(500).try_into().unwrap()));
+    let (client, mut config) = (factory.endpoint(&settings), factory.client());
+    config.transport_config(Arc::new(brief));
+    // A handshake for which the machine had no core in that time is over, on both sides: then once more.
+    let accepting = tokio::spawn({
+        let server = server.clone();
+        async move {
+            loop {
+                if let Ok(connection) = server.accept().await.unwrap().await {
+                    return connection;
+                }
+            }
+        }
+    });
+    let connection = loop {
+        match client.connect_with(config.clone(), address, "localhost").unwrap().await {
+            Ok(connection) => break connection,
+            Err(end) => assert!(matches!(end, ConnectionError::TimedOut), "{end:?}"),
+        }
+    };
+    let accepted = accepting.await.unwrap();
     // Nothing is read there, and then nothing is sent: it goes without a word.
-    let mut stream = accepted.open_uni().await.unwrap();
-    let writing = tokio::spawn(async move {
-        let message = bytes(1 << 20, 7);
-        while stream.write_all(&message).await.is_ok() {}
+    let writing = tokio::spawn({
+        let accepted = accepted.clone();
+        async move {
+            // Its time may be over by now.
+            let Ok(mut stream) = accepted.open_uni().await else { return };
+            let message = bytes(1 << 20, 7);
+            while stream.write_all(&message).await.is_ok() {}
+        }
     });
     let runtime: Arc<dyn quinn::Runtime> = Arc::new(quinn::TokioRuntime);
     let elsewhere =

@@ -362,7 +362,10 @@ mod tests {
         let peer = Peer::connect(listener.local_addr().expect("an address")).expect("it listens");
         let mut open = vec![];
         take(&listener, &mut open, poll.registry(), std::slice::from_ref(&peer));
-        (open.remove(0), peer, poll)
+        let mut connection = open.remove(0);
+        // However long a busy machine takes.
+        connection.until = Instant::now() + Duration::from_secs(600);
+        (connection, peer, poll)
     }
 
     #[test]
@@ -412,8 +415,6 @@ mod tests {
     #[test]
     fn a_request_may_come_in_pieces() {
         let (mut connection, mut peer, _poll) = connected();
-        // However long a busy machine takes.
-        connection.until = Instant::now() + Duration::from_secs(600);
         let mut pages = Pages { make: || "page".to_owned(), last: None };
         peer.set_nodelay(true).expect("a socket");
         for byte in b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n" {
