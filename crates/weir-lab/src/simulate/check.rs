@@ -1,12 +1,18 @@
 //! The model held against a comparison that was measured: each row of it is simulated as it ran, and the figures are
 //! set side by side.
 //!
-//! A row is simulated under the load that was sent, on the cores that the server had, with its threads, its buffer and
-//! its work. If generators ran on some of the server's cores, the model has as many threads that compete for these, and
-//! never leave them; those on other cores are no part of it.
+//! Each run of a row is simulated under the load that was sent in it, on the cores that the server had, with its threads,
+//! its buffer and its work, and is held against its own figures: medians of a row's metrics may come from different runs,
+//! and no run had all of them. The row has the figures of the run whose deviation is the median. Runs in which other
+//! programs had the cores do not count.
+//!
+//! If generators ran on some of the server's cores, the model has as many threads that compete for these, and
+//! never leave them; those on other cores are no part of it. Linux may have run a thread of the server beside a generator
+//! where the model runs none, or the other way round. Then the model's generator sends more or less than was sent, and the
+//! run says nothing of the model: neither for it nor against it.
 
-use super::{Copies, Course, Design, costs::Costs, simulate};
-use crate::experiment::verdict::Limit;
+use super::{Copies, Course, Design, Row, costs::Costs, simulate};
+use crate::{experiment::verdict::Limit, report::number::si};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -22,8 +28,10 @@ const OPTIONS: [&str; 8] =
 /// Options that only differ from what the model has where they have another value than this.
 const SWITCHED_OFF: [(&str, &str); 2] = [("gather", "none"), ("adaptive", "false")];
 /// Datagrams of a row: ten times as many as of others, since two threads may go on alike for a long time, one way or
-/// another.
+/// another. Its runs share them, down to a quarter.
 const DATAGRAMS: u64 = 200_000;
+/// How far what the model's generators send may be off what was sent, as a share, in a run that the model represents.
+const LOADS_ALIKE: f64 = 0.05;
 /// Datagrams that generators send at once with segmentation offload.
 const TRAIN: u32 = 32;
 
@@ -37,6 +45,16 @@ pub struct Checked {
     pub load: String,
     /// Cores of the server.
     pub cores: usize,
+    /// How many of its runs it is held against. Its figures are those of the run whose deviation is the median of these.
+    #[serde(default)]
+    pub runs: usize,
+    /// How many it has. Not among those above: runs that other programs disturbed, that were limited by something else than
+    /// most, or that the model does not represent.
+    #[serde(default)]
+    pub runs_made: usize,
+    /// Why the model does not represent how most of its runs went; null if it does. Then the row is not counted.
+    #[serde(default)]
+    pub not_modelled: Option<String>,
     /// Datagrams sent in a second.
     pub sent_per_s: f64,
     /// Whether the server was what limited the row; else it received what was sent, which proves little.
@@ -129,13 +147,86 @@ pub fn check(document: &Value, costs: &Costs, seed: u64) -> Result<Check, String
 
 impl Check {
     fn sum_up(&mut self) {
-        let limited = self.rows.iter().filter(|row| row.limited_by_server);
+        let counts = |row: &&Checked| row.limited_by_server && row.not_modelled.is_none();
+        let limited = self.rows.iter().filter(counts);
         let mut off: Vec<f64> = limited.map(|row| row.off_percent.abs()).collect();
         off.sort_by(f64::total_cmp);
         self.limited_by_server = off.len();
         self.within_goal = off.iter().filter(|off| **off <= GOAL_PERCENT).count();
         self.median_off_percent = off.get(off.len() / 2).copied();
         self.widest_off_percent = off.last().copied();
+    }
+}
+
+/// A run of a row, as it was measured.
+struct Run {
+    sent_per_s: Option<f64>,
+    received_per_s: Option<f64>,
+    cpu_ns: Option<f64>,
+    /// Of the generators' cores, how much they had.
+    generator_percent: Option<f64>,
+    limited_by: Option<String>,
+    lower_bound: bool,
+}
+
+impl Run {
+    fn is_limited_by(&self, limit: Limit) -> bool {
+        self.limited_by.as_deref() == Some(limit.word())
+    }
+
+    fn sent_per_s(&self) -> Result<f64, String> {
+        let sent = self.sent_per_s.filter(|of| *of > 0.0);
+        sent.ok_or_else(|| "what was sent in a second is not known".into())
+    }
+}
+
+/// A run and what the model says of it.
+struct Modelled {
+    run: Run,
+    row: Row,
+    sent_per_s: f64,
+    measured_per_s: f64,
+    off_percent: f64,
+    /// Why the model does not represent it.
+    unlike: Option<String>,
+}
+
+impl Modelled {
+    fn of(run: Run, course: &Course, row: Row) -> Result<Self, String> {
+        let sent_per_s = run.sent_per_s()?;
+        let measured_per_s =
+            run.received_per_s.filter(|of| *of > 0.0).ok_or("nothing was received")?;
+        let model_sent_per_s = row.arrived as f64 * 1e3 / row.simulated_ms;
+        let is_alike = (model_sent_per_s / sent_per_s - 1.0).abs() <= LOADS_ALIKE;
+        let unlike = (course.competitors_send && !is_alike).then(|| {
+            format!(
+                "a generator that shares a core with the server had {:.0} % of it and sent {}/s; in the model, whose scheduler \
+                 places the server's threads otherwise, it sends {}/s",
+                run.generator_percent.unwrap_or(100.0),
+                si(sent_per_s),
+                si(model_sent_per_s),
+            )
+        });
+        let off_percent = more(row.received_per_s, measured_per_s);
+        Ok(Self { run, row, sent_per_s, measured_per_s, off_percent, unlike })
+    }
+}
+
+/// By how many percent the model's figure is more.
+fn more(model: f64, measured: f64) -> f64 {
+    100.0 * (model / measured - 1.0)
+}
+
+/// Keeps the runs that were limited by what most of them were, the first of them on a draw.
+fn keep_most_frequent_limit(runs: &mut Vec<Modelled>) {
+    let alike = |of: &Modelled| {
+        let limit = &of.run.limited_by;
+        runs.iter().filter(|other| other.run.limited_by == *limit).count()
+    };
+    let most = runs.iter().map(alike).max();
+    let first = runs.iter().find(|run| Some(alike(run)) == most);
+    if let Some(limit) = first.map(|first| first.run.limited_by.clone()) {
+        runs.retain(|run| run.run.limited_by == limit);
     }
 }
 
@@ -161,9 +252,34 @@ impl Measured<'_> {
         self.result["options"][name].as_str()?.parse().ok()
     }
 
-    fn sent_per_s(&self) -> Result<f64, String> {
-        let sent = self.median("sent_per_s").filter(|of| *of > 0.0);
-        sent.ok_or_else(|| "what was sent in a second is not known".into())
+    /// The runs that were counted; where the document has none, the medians as one.
+    fn runs(&self) -> Vec<Run> {
+        let metrics = &self.result["metrics"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let run = |(number, run): (usize, &Value)| {
+            let sample = |metric: &str| metrics[metric]["samples"][number].as_f64();
+            (run["counted"] == true && run["replaced"] != true).then(|| Run {
+                sent_per_s: sample("sent_per_s"),
+                received_per_s: sample("received_per_s"),
+                cpu_ns: sample("cpu_ns_per_datagram"),
+                generator_percent: sample("generator_cpu_utilization_percent"),
+                limited_by: text(&run["verdict"]["limited_by"]),
+                lower_bound: run["verdict"]["lower_bound"] == true,
+            })
+        };
+        let runs = self.result["runs"].as_array().into_iter().flatten();
+        let runs: Vec<Run> = runs.enumerate().filter_map(run).collect();
+        if !runs.is_empty() {
+            return runs;
+        }
+        vec![Run {
+            sent_per_s: self.median("sent_per_s"),
+            received_per_s: self.median("received_per_s"),
+            cpu_ns: self.median("cpu_ns_per_datagram"),
+            generator_percent: self.median("generator_cpu_utilization_percent"),
+            limited_by: text(&self.result["limited_by"]),
+            lower_bound: self.result["lower_bound"] == true,
+        }]
     }
 
     /// An option that was set and that the model does not have.
@@ -175,36 +291,56 @@ impl Measured<'_> {
     }
 
     fn checked(&self, costs: &Costs, seed: u64) -> Result<Checked, String> {
-        let course = self.course(costs, seed)?;
-        course.check()?;
-        let sent_per_s = self.sent_per_s()?;
-        let measured_per_s =
-            self.median("received_per_s").filter(|of| *of > 0.0).ok_or("nothing was received")?;
-        let model = simulate(&course, costs);
-        let measured_cpu_ns = self.median("cpu_ns_per_datagram").filter(|of| *of > 0.0);
-        let limited_by = self.result["limited_by"].as_str();
-        let more = |model: f64, measured: f64| 100.0 * (model / measured - 1.0);
-        let cpu = measured_cpu_ns.zip(model.cpu_ns_per_datagram);
+        let mut runs = self.runs();
+        let runs_made = runs.len();
+        let undisturbed = |run: &Run| !run.is_limited_by(Limit::Others);
+        let received = |run: &Run| run.received_per_s.is_some_and(|of| of > 0.0);
+        for is_fit in [&received as &dyn Fn(&Run) -> bool, &undisturbed] {
+            if runs.iter().any(is_fit) {
+                runs.retain(is_fit);
+            }
+        }
+        let datagrams = (DATAGRAMS / runs.len() as u64).max(DATAGRAMS / 4);
+        let modelled = runs.into_iter().map(|run| {
+            let course = Course { datagrams, ..self.course(costs, seed, &run)? };
+            course.check()?;
+            let row = simulate(&course, costs);
+            Modelled::of(run, &course, row)
+        });
+        let mut runs = modelled.collect::<Result<Vec<_>, _>>()?;
+        let represented = runs.iter().filter(|run| run.unlike.is_none()).count();
+        let is_modelled = 2 * represented >= runs.len();
+        runs.retain(|run| run.unlike.is_none() == is_modelled);
+        keep_most_frequent_limit(&mut runs);
+        runs.sort_by(|one, other| one.off_percent.total_cmp(&other.off_percent));
+        let held_against = runs.len();
+        let Modelled { run, row, off_percent, measured_per_s, sent_per_s, unlike } =
+            runs.swap_remove(held_against / 2);
+        let measured_cpu_ns = run.cpu_ns.filter(|of| *of > 0.0);
+        let cpu = measured_cpu_ns.zip(row.cpu_ns_per_datagram);
         Ok(Checked {
             name: self.text("name"),
             load: self.text("load_name"),
             cores: self.cores,
+            runs: held_against,
+            runs_made,
+            not_modelled: unlike,
             sent_per_s,
-            limited_by_server: limited_by.is_none_or(|limit| limit == Limit::Server.word())
+            limited_by_server: (run.limited_by.is_none() || run.is_limited_by(Limit::Server))
                 && measured_per_s < 0.99 * sent_per_s,
-            limited_by: limited_by.map(str::to_owned),
+            limited_by: run.limited_by,
             measured_per_s,
-            lower_bound: self.result["lower_bound"] == true,
-            model_per_s: model.received_per_s,
-            off_percent: more(model.received_per_s, measured_per_s),
+            lower_bound: run.lower_bound,
+            model_per_s: row.received_per_s,
+            off_percent,
             measured_cpu_ns,
-            model_cpu_ns: model.cpu_ns_per_datagram,
+            model_cpu_ns: row.cpu_ns_per_datagram,
             cpu_off_percent: cpu.map(|(measured, model)| more(model, measured)),
         })
     }
 
-    /// The row as the model runs it.
-    fn course(&self, costs: &Costs, seed: u64) -> Result<Course, String> {
+    /// A run as the model makes it.
+    fn course(&self, costs: &Costs, seed: u64, run: &Run) -> Result<Course, String> {
         let load = &self.result["load"];
         let design =
             Design::named(&self.text("design")).ok_or("the model does not have this design")?;
@@ -237,7 +373,7 @@ impl Measured<'_> {
         // Only where all of them are among the threads of the model can these be what sends.
         let competitors_send = saturated && self.shared > 0 && self.shared == self.of_generators;
         let busy = match competitors_send {
-            true => self.median("generator_cpu_utilization_percent").unwrap_or(100.0) / 100.0,
+            true => run.generator_percent.unwrap_or(100.0) / 100.0,
             false => 1.0,
         };
         let default = Course::default();
@@ -259,7 +395,7 @@ impl Measured<'_> {
             },
             competitors_send,
             shared_cores: self.shared,
-            per_s: self.sent_per_s()? / busy.clamp(0.1, 1.0),
+            per_s: run.sent_per_s()? / busy.clamp(0.1, 1.0),
             train: if saturated && load["send_offload"] != false { TRAIN } else { 1 },
             flows: load["flows"].as_u64().unwrap_or(1).max(1) as u32,
             own_work_ns: if shares { 0.0 } else { work_ns },
@@ -340,6 +476,64 @@ mod tests {
         let text = super::super::report::checked(&check, 120);
         let line = text.lines().rfind(|line| line.trim_start().starts_with("blocking")).unwrap();
         assert!(line.contains("≥1.90 M") && line.trim_end().ends_with("others"), "{text}");
+    }
+
+    /// The row with a value of each metric for each of its runs: what was sent, received, and the generator's share.
+    fn with_runs(mut row: Value, runs: &[(f64, f64, f64, &str)]) -> Value {
+        let samples =
+            |of: fn(&(f64, f64, f64, &str)) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
+        row["metrics"]["sent_per_s"]["samples"] = json!(samples(|run| run.0));
+        row["metrics"]["received_per_s"]["samples"] = json!(samples(|run| run.1));
+        row["metrics"]["generator_cpu_utilization_percent"] =
+            json!({"samples": samples(|run| run.2)});
+        let run = |limit: &str| json!({"counted": true, "verdict": {"limited_by": limit, "lower_bound": false}});
+        row["runs"] = runs.iter().map(|(.., limit)| run(limit)).collect();
+        row
+    }
+
+    /// The medians would be of different runs: 3.9 million sent and 1 million received, which no run had.
+    #[test]
+    fn each_run_is_held_against_its_own_figures_and_disturbed_ones_do_not_count() {
+        let runs = [
+            (4e6, 1.9e6, 100.0, "server"),
+            (3.9e6, 0.6e6, 90.0, "others"),
+            (1.0e6, 1.0e6, 100.0, "both"),
+            (3.9e6, 0.9e6, 99.0, "others"),
+            (3.8e6, 1.9e6, 100.0, "server"),
+        ];
+        let row = with_runs(result("blocking", "sockets", 3.9e6, 1e6), &runs);
+        let check = check(&document(vec![row]), &ROUND, 1).unwrap();
+        let row = &check.rows[0];
+        assert_eq!((row.runs, row.runs_made, row.measured_per_s), (2, 5, 1.9e6), "{row:?}");
+        assert!(row.off_percent.abs() < 4.0 && row.limited_by_server, "{row:?}");
+        assert_eq!((check.within_goal, check.limited_by_server), (1, 1));
+    }
+
+    /// In the model the generator keeps its core, since the server's one thread has the other.
+    #[test]
+    fn a_row_whose_generator_shared_its_core_otherwise_than_in_the_model_is_shown_and_not_counted()
+    {
+        let model = |percent: [f64; 3]| {
+            let runs = percent.map(|percent| (4e6 * percent / 100.0, 1.9e6, percent, "server"));
+            let mut document =
+                document(vec![with_runs(result("blocking", "sockets", 4e6, 1.9e6), &runs)]);
+            document["server_cores"] = json!([0, 1]);
+            check(&document, &ROUND, 1).unwrap()
+        };
+        let kept = model([100.0, 60.0, 98.0]);
+        assert_eq!((kept.rows[0].runs, kept.limited_by_server), (2, 1), "{:?}", kept.rows[0]);
+        assert_eq!(kept.rows[0].not_modelled, None);
+        let shared = model([100.0, 60.0, 70.0]);
+        let row = &shared.rows[0];
+        assert_eq!(
+            (row.runs, shared.limited_by_server, shared.widest_off_percent),
+            (2, 0, None),
+            "{row:?}"
+        );
+        let reason = row.not_modelled.as_deref().unwrap();
+        assert!(reason.contains("% of it and sent 2."), "{reason}");
+        let text = super::super::report::checked(&shared, 120);
+        assert!(text.contains("not counted: blocking"), "{text}");
     }
 
     /// What the model leaves out must not be counted against it, nor for it.

@@ -263,6 +263,7 @@ pub(super) fn checked(check: &Check, width: usize) -> String {
         let mut table = table_of_width(width);
         table.set_header([
             "row",
+            "runs",
             "sent/s",
             "measured/s",
             "model/s",
@@ -275,6 +276,7 @@ pub(super) fn checked(check: &Check, width: usize) -> String {
         for row in rows {
             table.add_row([
                 row.name.clone(),
+                format!("{}/{}", row.runs, row.runs_made),
                 si(row.sent_per_s),
                 format!("{}{}", if row.lower_bound { "≥" } else { "" }, si(row.measured_per_s)),
                 si(row.model_per_s),
@@ -288,7 +290,13 @@ pub(super) fn checked(check: &Check, width: usize) -> String {
         let plural = if rows[0].cores == 1 { "" } else { "s" };
         text.push('\n');
         paragraph(&mut text, &format!("{}, {} core{plural}:", rows[0].load, rows[0].cores), width);
-        let _ = writeln!(text, "{}", figures(whole_names(table), &[8]));
+        let _ = writeln!(text, "{}", figures(whole_names(table), &[9]));
+    }
+    for row in &check.rows {
+        if let Some(reason) = &row.not_modelled {
+            let words = format!("not counted: {} ({}): {reason}", row.name, row.load);
+            paragraph(&mut text, &words, width);
+        }
     }
     for row in &check.left_out {
         let words = format!("left out: {} ({}): {}", row.name, row.load, row.reason);
