@@ -23,7 +23,7 @@ fn a_comparison_of_udp_keeps_its_rounds_when_a_host_is_stopped() {
 
 #[test]
 fn a_comparison_of_udp_keeps_its_rounds_when_a_link_is_taken_down() {
-    keeps_its_rounds(UDP, |hosts, _| take_down(hosts), "no sign of ");
+    keeps_its_rounds(UDP, |hosts, _| take_down(hosts), "does not reach rank 1 on host1");
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_comparison_of_udp_keeps_its_rounds_when_a_host_has_no_descriptors_left() {
 
 #[test]
 fn a_comparison_of_tcp_keeps_its_rounds_when_a_link_is_taken_down() {
-    keeps_its_rounds(TCP, |hosts, _| take_down(hosts), "no sign of ");
+    keeps_its_rounds(TCP, |hosts, _| take_down(hosts), "does not reach rank 1 on host1");
 }
 
 fn take_down(hosts: &Hosts) {
