@@ -30,6 +30,7 @@ fn whoever_asks_for_ranks_where_there_are_none_is_told_what_to_do() {
 
 #[cfg(feature = "mpi")]
 mod ranks {
+    mod losses;
     mod options;
 
     use std::{
@@ -908,27 +909,6 @@ mod ranks {
     #[test]
     fn a_generator_on_a_host_of_its_own_that_is_stopped_is_named() {
         loses_the_second_host(freeze, "stood still");
-    }
-
-    /// A comparison over four hosts, of which the third is lost after some rounds, by this.
-    fn compares_until_the_third_host_is_lost(lose: fn(u32), how: &str) {
-        if !is_here() {
-            return;
-        }
-        let Some(hosts) = Hosts::make() else { return };
-        let how = format!("rank 2 on host2 {how}");
-        compares_until_rank_2_is_lost(4, |words| hosts.ranks(4, words), lose, &how);
-        hosts.have_nobody(&[0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn a_comparison_over_hosts_of_which_one_is_killed_keeps_its_rounds() {
-        compares_until_the_third_host_is_lost(kill, "was ended: its process is gone");
-    }
-
-    #[test]
-    fn a_comparison_over_hosts_of_which_one_is_stopped_keeps_its_rounds() {
-        compares_until_the_third_host_is_lost(freeze, "has stood still");
     }
 
     /// Connections of three hosts to a fourth, of which the first is lost in the middle, by this.

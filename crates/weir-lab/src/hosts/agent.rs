@@ -8,7 +8,7 @@
 //! from nobody below is not to judge why: only rank 0 is told that a rank is lost, and ends all then.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -21,7 +21,7 @@ use weir_load::ranks::clocks::{Between, Offset, own_offset};
 use weir_load::ranks::{Lost, Ranks, tree};
 
 use super::gathering::{Gathering, Readings, below};
-use super::meet::{Met, meet};
+use super::meet::{Met, meet, not_reached};
 use super::message::{Agreed, Latencies, Order, Said, Task, read, write};
 use super::meter::Meter;
 use super::own::{Own, Place, heard_at_root, index};
@@ -275,9 +275,11 @@ impl Agent<'_> {
                 self.tell_reading_of_all()
             }
             // Those that rank 0 hears itself.
-            Said::Failed { .. } | Said::Line { .. } | Said::Over { .. } | Said::Compared(_) => {
-                Ok(())
-            }
+            Said::Failed { .. }
+            | Said::Line { .. }
+            | Said::Over { .. }
+            | Said::Unable { .. }
+            | Said::Compared(_) => Ok(()),
         }
     }
 
@@ -382,8 +384,12 @@ impl Agent<'_> {
                 }
             }
             Order::EndAll { child } => {
-                self.parties.remove(&child);
                 self.children.remove(&child);
+                let own = self.parties.remove(&child).and_then(|party| party.own);
+                if own.is_some_and(|part| part.over.is_none()) {
+                    // Somebody else has failed, which may be since it heard nothing from here.
+                    self.say_if_not_reached()?;
+                }
             }
             Order::Clock { from } => {
                 self.to_compare = Some((from, self.children_ranks().collect()));
@@ -497,6 +503,14 @@ impl Agent<'_> {
         }
     }
 
+    /// Tells rank 0 if this rank does not reach the server's host any more; gives whether that is so.
+    fn say_if_not_reached(&self) -> Result<bool, Lost> {
+        match not_reached(&self.agreed, self.ranks.host(self.agreed.server)) {
+            Some(why) => self.say(&Said::Unable { why }).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// The generator of this rank came to nothing; those of others go on until rank 0 ends them.
     fn break_off(
         &mut self,
@@ -505,6 +519,9 @@ impl Agent<'_> {
     ) -> Result<(), Lost> {
         let Some(party) = self.parties.remove(&child) else { return Ok(()) };
         self.children.remove(&child);
+        if self.say_if_not_reached()? {
+            return Ok(());
+        }
         let failure = match why(party.task.kind.name()).at(&self.place()) {
             ChildError::Reported(failure) => failure,
             other => Failure { unavailable: false, message: other.to_string() },
@@ -622,8 +639,11 @@ impl Agent<'_> {
         // Also where this process is killed.
         weir::process::end_with_this_thread(&mut process);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process =
-            process.spawn().map_err(|error| format!("cannot start {command}: {error}"))?;
+        let mut process = process.spawn().map_err(|error| {
+            // It would be so with every run. Where rank 0 is gone that is seen anyway.
+            let _ = self.say(&Said::Unable { why: unable_to_start(&error) });
+            format!("cannot start {command}: {error}")
+        })?;
         let stdin = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
             let sender = self.sender.clone();
@@ -654,6 +674,11 @@ impl Agent<'_> {
         self.children.insert(child, running);
         Ok(())
     }
+}
+
+/// Why a rank that cannot start weir is of no use.
+pub(super) fn unable_to_start(error: &io::Error) -> String {
+    format!("cannot start weir: {error}")
 }
 
 /// What a generator that has ended reported.

@@ -65,7 +65,8 @@ impl Fleet {
                 let words = place.words(command.words());
                 let command = CommandLine::new(command.program()).arguments(words);
                 let command = command.with_key(Some(self.key()));
-                Some(Child::spawn(task.kind.name(), &command, interrupt)?)
+                let own = Child::spawn(task.kind.name(), &command, interrupt);
+                Some(own.map_err(|why| self.failed_here(why))?)
             }
         };
         Ok(Children {
@@ -90,8 +91,8 @@ impl Children<'_> {
     pub(crate) fn come_to(&mut self, phase: &str) -> Result<(), ChildError> {
         if let (Some(own), None) = (&mut self.own, &self.own_report) {
             let what = "word that it is ready";
-            let place = place(self.fleet);
-            let said: Value = own.document(what, self.deadline).map_err(|why| why.at(&place))?;
+            let failed = |why| self.fleet.failed_here(why);
+            let said: Value = own.document(what, self.deadline).map_err(failed)?;
             if said["phase"] != phase {
                 if self.task.kind == Kind::Udp {
                     // It is none of success.
@@ -141,9 +142,8 @@ impl Children<'_> {
             return Ok(None);
         }
         if let Some(own) = &mut self.own {
-            let place = place(self.fleet);
-            let said: Value =
-                own.document("report", self.deadline).map_err(|why| why.at(&place))?;
+            let failed = |why| self.fleet.failed_here(why);
+            let said: Value = own.document("report", self.deadline).map_err(failed)?;
             return match serde_json::from_value::<Phase>(said.clone()) {
                 Ok(said) if said.phase == phase => Ok(said.at_ns.map(here)),
                 _ => {
@@ -177,17 +177,16 @@ impl Children<'_> {
     /// Takes the report of rank 0's own, and has it end.
     fn take_own_report(&mut self) -> Result<(), ChildError> {
         let Some(mut own) = self.own.take() else { return Ok(()) };
-        let place = place(self.fleet);
-        let at = |why: ChildError| why.at(&place);
+        let failed = |why| self.fleet.failed_here(why);
         if self.own_report.is_none() {
             let document = match self.task.kind {
                 Kind::Udp => own.whole_document("report", self.deadline),
                 Kind::Tcp => own.document("report", self.deadline),
             };
-            self.own_report = Some(document.map_err(at)?);
+            self.own_report = Some(document.map_err(failed)?);
         }
         let until = self.deadline.max(Instant::now() + END_WITHIN);
-        own.finish(until).map(drop).map_err(at)
+        own.finish(until).map(drop).map_err(failed)
     }
 
     /// What all did. `of_server` is the clock of rank 0 before and after the run, as that of the server sees it.

@@ -18,8 +18,9 @@ use weir_load::clock::now_ns;
 use weir_load::ranks::clocks::{Offset, own_offset};
 use weir_load::ranks::{LATE, Lost, Ranks, receive, tree};
 
+use super::agent::unable_to_start;
 use super::gathering::{Gathering, Readings, below};
-use super::meet::{Asked, Met, Room, meet};
+use super::meet::{Asked, Met, Room, meet, not_reached};
 use super::message::{Agreed, Order, Said, Task, read, write};
 use super::meter::{Meter, Reading};
 use super::own::{Own, heard_at_root};
@@ -261,7 +262,10 @@ impl Fleet {
     ) -> Result<Child, ChildError> {
         if at.rank == 0 {
             let command = command.clone().with_key(Some(self.key()));
-            return Ok(Child::spawn(name, &command, interrupt)?.at(at.to_string()));
+            let child = Child::spawn(name, &command, interrupt);
+            return child
+                .map(|child| child.at(at.to_string()))
+                .map_err(|why| self.failed_here(why));
         }
         if interrupt.is_raised() {
             return Err(ChildError::Interrupted);
@@ -315,6 +319,25 @@ impl Fleet {
         let name = task.kind.name();
         let child = Child::elsewhere(name, number, events, Box::new(remote), interrupt);
         Ok((number, Some(child)))
+    }
+
+    /// That something of rank 0 failed, for this reason, with its host. If rank 0 cannot do its part any more it is lost, as
+    /// another would be that says [`Said::Unable`].
+    pub(super) fn failed_here(&self, why: ChildError) -> ChildError {
+        let server = &self.hosts.server;
+        let unable = match &why {
+            ChildError::Interrupted => None,
+            ChildError::Spawn { source, .. } => Some(unable_to_start(source)),
+            _ => not_reached(&self.agreed, &server.name),
+        };
+        let own = self.hosts.generators.first().filter(|host| host.rank == 0).unwrap_or(server);
+        match unable {
+            Some(why) => {
+                self.shared.lose(Lost { rank: Some(0), host: own.name.clone(), why });
+                ChildError::Interrupted
+            }
+            None => why.at(&own.to_string()),
+        }
     }
 
     /// What the generator of rank 0 had of CPU time, in ns.
@@ -574,6 +597,7 @@ fn hand_on(shared: &Shared, rank: usize, said: &[u8]) -> Result<bool, String> {
     };
     match read(said)? {
         Said::Clock => return Ok(true),
+        Said::Unable { why } => return Err(why),
         // It is heard where clocks are compared.
         Said::Compared(_) => {}
         Said::Reading { number, reading } => {

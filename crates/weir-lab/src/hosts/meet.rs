@@ -5,7 +5,7 @@
 //! number that the ranks know is that host. So the address is one of a host that takes part, however names, routes and
 //! namespaces are set up. Every step is a collective call that all ranks make in the same order.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -315,6 +315,18 @@ fn reach(offers: &[Offer]) -> Reach {
     })
 }
 
+/// That the host of the server is reached no longer, if that is so: why a rank that has seen something fail cannot go on.
+pub(super) fn not_reached(agreed: &Agreed, ranks_host: &str) -> Option<String> {
+    let Agreed { server, address, port, .. } = agreed;
+    let answer = TcpStream::connect_timeout(&(*address, *port).into(), REACH_WITHIN);
+    match answer {
+        Err(why) if why.kind() != io::ErrorKind::ConnectionRefused => Some(format!(
+            "does not reach rank {server} on {ranks_host} at {address} any more ({why}): the link of one of them is down"
+        )),
+        _ => None,
+    }
+}
+
 /// What was chosen: which of the offers, and the link of each rank.
 #[derive(Serialize, Deserialize)]
 struct Chosen {
@@ -363,7 +375,8 @@ fn chosen(
             let address = offer.at.ip();
             let own = links.iter().map(|link| link.address.unwrap_or(address)).collect();
             let key = nonce().map_err(|why| format!("no random numbers: {why}"))?;
-            return Ok(Chosen { agreed: Agreed { server, address, own, key }, links });
+            let agreed = Agreed { server, address, port: offer.at.port(), own, key };
+            return Ok(Chosen { agreed, links });
         }
     }
     let tried: Vec<String> = offers.iter().map(|offer| offer.at.ip().to_string()).collect();

@@ -39,6 +39,8 @@ pub struct Agreed {
     pub server: usize,
     /// The server's address: the only one that anything is sent to.
     pub address: IpAddr,
+    /// A port there that answered when all met, and has been closed since: the host says so as long as it is reached.
+    pub port: u16,
     /// The address that each rank reaches it from, the server's own at its place.
     pub own: Vec<IpAddr>,
     /// The key of the control channels of this run.
@@ -214,6 +216,11 @@ pub enum Said {
         child: u32,
         /// Why, with the rank and its host.
         failure: Failure,
+    },
+    /// This rank cannot do its part any more: the comparison is over.
+    Unable {
+        /// Why, as the end of a sentence.
+        why: String,
     },
     /// The clocks of this rank and of all below may be compared now.
     Clock,
