@@ -155,6 +155,11 @@ impl Together {
         course::over(&*self.ranks) && self.mpi.leave()
     }
 
+    /// Ends it where rank 0 knows that another cannot do its part any more: nobody waits for that one to leave MPI.
+    pub fn end_apart(&self) {
+        course::over_apart(&*self.ranks);
+    }
+
     /// The ranks.
     pub fn ranks(&self) -> &Arc<dyn Ranks> {
         &self.ranks

@@ -22,6 +22,8 @@ const JOIN_WITHIN: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long leaving MPI may take, which waits for all ranks.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+/// The same where all were asked to end, since one may have failed whose MPI speaks over what failed.
+const LEAVE_ASKED_WITHIN: Duration = Duration::from_secs(3);
 /// How long a link may take to say that it will say nothing more.
 pub(crate) const PART_WITHIN: Duration = Duration::from_secs(1);
 /// How long a link that has nothing more to say may take to end, and how often that is looked at.
@@ -172,8 +174,9 @@ impl Mpi {
             return false;
         }
         let is_there = |state: &mut State| state.gone.is_none();
+        let within = if self.is_asked_to_end() { LEAVE_ASKED_WITHIN } else { LEAVE_WITHIN };
         let state = self.shared.state();
-        drop(self.shared.changed.wait_timeout_while(state, LEAVE_WITHIN, is_there));
+        drop(self.shared.changed.wait_timeout_while(state, within, is_there));
         if self.shared.state().gone.is_none() {
             return false;
         }

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
 use weir_lab::child::Interrupt;
 use weir_lab::hosts::agent::Peers;
-use weir_lab::hosts::{Asked, Fleet, agent, call_off};
+use weir_lab::hosts::{Asked, Fleet, Watch, agent, call_off};
 use weir_load::Stop;
 use weir_load::ranks::Ranks;
 
@@ -49,6 +49,7 @@ pub struct AtRoot {
     ranks: Arc<dyn Ranks>,
     signals: Arc<Stop>,
     have_met: AtomicBool,
+    watch: OnceLock<Watch>,
 }
 
 impl AtRoot {
@@ -59,7 +60,9 @@ impl AtRoot {
     fn meet(&self, asked: &Asked, interrupt: &Interrupt) -> Result<Arc<Fleet>, Failure> {
         self.have_met.store(true, Ordering::Relaxed);
         let fleet = Fleet::meet(Arc::clone(&self.ranks), asked, interrupt);
-        fleet.map(Arc::new).map_err(Failure::failed)
+        let fleet = fleet.map_err(Failure::failed)?;
+        self.watch.get_or_init(|| fleet.watch());
+        Ok(Arc::new(fleet))
     }
 
     /// An interrupt that the signals raise which end the run.
@@ -105,9 +108,16 @@ pub fn run(
             return Err(Failure::failed(refused));
         }
         let signals = Arc::clone(together.signals());
-        let code = lead(Arc::new(AtRoot { ranks, signals, have_met: AtomicBool::new(false) }));
+        let have_met = AtomicBool::new(false);
+        let root = Arc::new(AtRoot { ranks, signals, have_met, watch: OnceLock::new() });
+        let code = lead(Arc::clone(&root));
+        let has_lost = root.watch.get().is_some_and(Watch::has_lost);
+        drop(root);
         // Where it does not go well, mpirun says so.
-        let _ = together.end();
+        match has_lost {
+            true => together.end_apart(),
+            false => drop(together.end()),
+        }
         return Ok(code);
     }
     let served = match joined {

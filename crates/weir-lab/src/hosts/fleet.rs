@@ -67,6 +67,16 @@ pub struct Fleet {
     meter: Mutex<Option<Meter>>,
 }
 
+/// What is known of the ranks of a comparison also when its [`Fleet`] has gone.
+pub struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// Whether one was lost, or could not do its part.
+    pub fn has_lost(&self) -> bool {
+        self.0.state().lost.is_some()
+    }
+}
+
 /// What the thread is to do.
 enum Work {
     /// To one.
@@ -201,6 +211,11 @@ impl Fleet {
             thread: Some(thread),
             meter: Mutex::default(),
         })
+    }
+
+    /// What outlives it.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.shared))
     }
 
     /// Where everything runs.

@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use children::Children;
-pub use fleet::Fleet;
+pub use fleet::{Fleet, Watch};
 pub use meet::{Asked, Room, call_off};
 pub(crate) use message::{Latencies, Task};
 pub use meter::Reading;

@@ -585,6 +585,13 @@ pub fn over(ranks: &dyn Ranks) -> bool {
     }
 }
 
+/// Ends a run as [`over`] does, at rank 0 where it knows that one cannot do its part, who may be unable to leave in order, too.
+pub fn over_apart(ranks: &dyn Ranks) {
+    for rank in 1..ranks.count() {
+        let _ = ranks.send(rank, APART);
+    }
+}
+
 /// Sends to all below, who send it on when they [`hear`] it.
 fn send_down(ranks: &dyn Ranks, word: &[u8]) -> Result<(), Lost> {
     tree::children(ranks.rank(), ranks.count()).try_for_each(|child| ranks.send(child, word))
