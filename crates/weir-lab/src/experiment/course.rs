@@ -518,6 +518,15 @@ impl<K: Course> Experiment<'_, '_, K> {
         Ok(())
     }
 
+    /// How long all but the slowest runs of a load take: a time that was asked for is no median.
+    fn run_takes_ms(&self, load: &K::Load, schedule: Schedule) -> f64 {
+        let Schedule { warmup_ms, run_ms, .. } = schedule;
+        let overhead_ms = crate::stats::quantile(&self.overhead_ms, MOST_RUNS)
+            .unwrap_or(K::PLANNED_OVERHEAD_MS as f64)
+            .max(0.0);
+        (warmup_ms + run_ms + K::preparing_ms(load)) as f64 + overhead_ms
+    }
+
     /// Makes one more run of each row whose own count leaves entries into the kernel out, in which the kernel counts
     /// them, and keeps nothing else of it.
     fn count_entries(
@@ -528,15 +537,12 @@ impl<K: Course> Experiment<'_, '_, K> {
         schedule: Schedule,
     ) -> Result<(), Interrupted> {
         let Schedule { warmup_ms, run_ms, .. } = schedule;
-        let overhead_ms = crate::stats::quantile(&self.overhead_ms, MOST_RUNS)
-            .map_or(K::PLANNED_OVERHEAD_MS as f64, |overhead| overhead.max(0.0));
-        let preparing_ms = K::preparing_ms(&results.loads[load]);
-        let mut took_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;
         let wanting = rows.iter().filter(|row| results.cells[load][**row].leaves_entries_out());
         let wanting: Vec<usize> = wanting.copied().collect();
         if wanting.is_empty() || !self.bench.count_entries(true) {
             return Ok(());
         }
+        let mut took_ms = self.run_takes_ms(&results.loads[load], schedule);
         for row in wanting {
             // These are slower than others.
             let before_s = self.bench.elapsed_s();
@@ -677,13 +683,7 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     }
 
     fn has_time(&self) -> bool {
-        let Schedule { warmup_ms, run_ms, .. } = self.schedule;
-        let preparing_ms = K::preparing_ms(&self.results.loads[self.load]);
-        // What all but the slowest runs need: a time that was asked for is no median.
-        let overhead_ms = crate::stats::quantile(&self.experiment.overhead_ms, MOST_RUNS)
-            .unwrap_or(K::PLANNED_OVERHEAD_MS as f64)
-            .max(0.0);
-        let takes_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;
+        let takes_ms = self.experiment.run_takes_ms(&self.results.loads[self.load], self.schedule);
         self.experiment.time.has_room(self.experiment.bench.elapsed_s(), takes_ms)
     }
 
