@@ -565,10 +565,7 @@ pub fn over(ranks: &dyn Ranks) -> bool {
             return send_down(ranks, TOGETHER).is_ok();
         }
         let word = if ranks.lost().is_none() { TOGETHER } else { APART };
-        for rank in 1..ranks.count() {
-            // Whoever is lost needs no word.
-            let _ = ranks.send(rank, word);
-        }
+        tell_each(ranks, word);
         return word == TOGETHER;
     }
     let within = if ranks.is_asked_to_end() { 2 * ENDED_WITHIN } else { DONE_WITHIN };
@@ -587,8 +584,13 @@ pub fn over(ranks: &dyn Ranks) -> bool {
 
 /// Ends a run as [`over`] does, at rank 0 where it knows that one cannot do its part, who may be unable to leave in order, too.
 pub fn over_apart(ranks: &dyn Ranks) {
+    tell_each(ranks, APART);
+}
+
+/// Rank 0 tells each itself, as one that is lost hands nothing on, and needs no word.
+fn tell_each(ranks: &dyn Ranks, word: &[u8]) {
     for rank in 1..ranks.count() {
-        let _ = ranks.send(rank, APART);
+        let _ = ranks.send(rank, word);
     }
 }
 
