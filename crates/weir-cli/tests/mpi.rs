@@ -46,7 +46,7 @@ mod ranks {
     use serde_json::Value;
 
     use crate::common::{
-        Server, cannot_run, document, ends, errors, freeze, has, kill, until, weir,
+        Server, cannot_run, document, ends, errors, freeze, has, is_running, kill, until, weir,
     };
 
     const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -296,14 +296,6 @@ mod ranks {
             }
         }
         all
-    }
-
-    fn is_running(id: &u32) -> bool {
-        // One that has ended and was not waited for yet is no process any more.
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|rest| {
-            rest.trim_start().starts_with(|state: char| state != 'Z' && state != 'X')
-        })
     }
 
     /// The process that works for a rank, or the one that mpirun started for it.

@@ -404,10 +404,8 @@ fn a_server_of_several_processes_is_charged_for_all_and_leaves_none() {
     let counted_ns = report["cpu_ns"].as_u64().unwrap();
     assert!(counted_ns + 20_000_000 >= used_ns && used_ns >= 500_000_000, "{report:#}");
     // It would sleep for long. One that is killed is there for a moment more.
-    common::until("the end of what was forked", || {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
-    });
+    let process = process.parse().unwrap();
+    common::until("the end of what was forked", || !common::is_running(&process));
 }
 
 /// A file of the library's tests of TLS.

@@ -153,6 +153,12 @@ pub fn errors(output: &Output) -> String {
 /// that fails.
 pub const SOON: Duration = Duration::from_secs(60);
 
+/// Whether a process is there. One that has ended and was not waited for yet is no process any more.
+pub fn is_running(id: &u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
 /// Waits for something that nobody announces.
 #[track_caller]
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
